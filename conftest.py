@@ -1,0 +1,70 @@
+"""What all tests share: printed examples are tests, and a skip can be made a failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from sybil import Document, Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser as MarkdownBlockParser
+from sybil.parsers.markdown import PythonCodeBlockParser as MarkdownPythonParser
+from sybil.parsers.rest import PythonCodeBlockParser as DocstringPythonParser
+
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def run_in_shell(example: Example) -> None:
+    """A ``bash`` block is run as it is printed, and has to succeed. (A ``sh`` block is for a person: CI runs those.)"""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", example.parsed],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise AssertionError(f"exit {done.returncode}\n{done.stdout.decode()}\n{done.stderr.decode()}")
+
+
+def in_an_empty_folder(namespace: dict[str, Any]) -> None:
+    namespace["_before"], namespace["_folder"] = Path.cwd(), tempfile.TemporaryDirectory()
+    os.chdir(namespace["_folder"].name)
+
+
+def back(namespace: dict[str, Any]) -> None:
+    os.chdir(namespace["_before"])
+    namespace["_folder"].cleanup()
+
+
+_printed = Sybil(
+    parsers=[MarkdownPythonParser(), MarkdownBlockParser(language="bash", evaluator=run_in_shell)],
+    patterns=["*.md"],
+    setup=in_an_empty_folder,
+    teardown=back,
+)
+_docstrings = Sybil(
+    parsers=[DocstringPythonParser()],
+    patterns=["transcript_store/*.py", "transcript_store/**/*.py"],
+    document_types={".py": Document},
+    setup=in_an_empty_folder,
+    teardown=back,
+)
+pytest_collect_file = (_printed + _docstrings).pytest()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """With ``TRANSCRIPT_STORE_REQUIRE_ALL=1`` a test that cannot run here is a failure."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("TRANSCRIPT_STORE_REQUIRE_ALL") == "1":
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and TRANSCRIPT_STORE_REQUIRE_ALL=1: {report.longrepr}"
+    return report

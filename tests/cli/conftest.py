@@ -1,0 +1,28 @@
+"""The fixture that runs a command in this process."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from tests.cli.helpers import Cli, Result
+from transcript_store.cli import main
+
+
+@pytest.fixture
+def cli(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command and capture what it says; misuse is exit code 2, as in a shell."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> Result:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            try:
+                code = main(arguments)
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        out, err = capsysbinary.readouterr()
+        return Result(code, out.decode(), err.decode())
+
+    return run

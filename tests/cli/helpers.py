@@ -1,0 +1,73 @@
+"""What the tests of the command line share: how a command is run, and conversations to run it on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from transcript_store import ConversationStore
+
+COMMAND = (sys.executable, "-m", "transcript_store.cli")
+"""The command as a process."""
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | {"PYTHONUTF8": "1"}
+"""Output is buffered, as it is for everybody: what must come at once must be flushed."""
+
+
+class Result(NamedTuple):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Cli(Protocol):
+    """The fixture ``cli``: run a command in this process, with these bytes on its standard input."""
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> Result: ...
+
+
+def conversation(directory: Path, messages: Iterable[dict[str, Any]] = (), **metadata: Any) -> str:
+    """Make a conversation; returns its path as a command takes it."""
+    with ConversationStore(directory) as store:
+        store.initialize(**metadata)
+        for message in messages:
+            store.append_message(message)
+    return str(directory)
+
+
+def tear(directory: Path) -> None:
+    """Leave what a crash leaves: the beginning of a record."""
+    with (directory / "transcript.jsonl").open("ab") as transcript:
+        transcript.write(b'{"seq":99,"at":"2026-01-01T00')
+
+
+def damage(directory: Path, old: bytes, new: bytes) -> None:
+    """Change bytes that were stored."""
+    path = directory / "transcript.jsonl"
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new))
+
+
+def lines(*messages: object) -> bytes:
+    """Messages as a program would send them: one JSON value a line."""
+    return b"".join(json.dumps(message, ensure_ascii=False).encode() + b"\n" for message in messages)
+
+
+def obeyed(text: str) -> set[str]:
+    """The characters in a text that a terminal would obey, or that would deceive who reads; told by what Unicode says."""
+    allowed = {"\n", "\t", "\u200c", "\u200d", "\ufeff", "\u200b", "\u2060", "\u00ad"}
+    return {
+        character
+        for character in text
+        if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+        or unicodedata.bidirectional(character) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+        or character in "\u200e\u200f\u061c"
+    } - allowed

@@ -1,0 +1,264 @@
+"""`demo`: an agent is killed again and again, and what is left is compared, exactly, with what it was told is stored.
+
+A demonstration that cannot fail shows nothing. So it is also run with agents that lie, lose, die or do nothing, and must
+say so each time.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import Cli, conversation
+from transcript_store import ConversationStore, verify
+from transcript_store.cli import _demo_trial
+from transcript_store.cli._demo_agent import Step, steps, work
+from transcript_store.cli._demo_trial import AGENT, Tally, Trial
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where a demo without --directory puts its own."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def numbers(out: str) -> dict[str, str]:
+    """The closing table."""
+    return dict(re.findall(r"^  (\S.*?)  +(\S.*?) *$", out, re.MULTILINE))
+
+
+def test_nothing_is_lost(cli: Cli, temporary: Path) -> None:
+    """A short demo: agents were killed, messages were acknowledged, none was lost; the conversation is removed, and it says so."""
+    code, out, err = cli("demo", "--rounds", "3", "--seed", "1")
+    assert (code, err) == (0, "")
+    table = numbers(out)
+    assert table["kills (SIGKILL)"] == "3"
+    assert int(table["messages acknowledged"].replace(",", "")) > 0
+    assert table["acknowledged and lost"] == "0"
+    assert float(table["their latency, p50"].removesuffix(" ms")) > 0
+    assert "--seed 1" in out
+    assert "Every acknowledged message is there" in out
+    assert f"was removed from {temporary}" in out
+    assert "What this does not show: SIGKILL ends a process, not the machine." in out
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_conversation_can_be_kept(cli: Cli, tmp_path: Path) -> None:
+    """--directory leaves the conversation there, whole; a place where there is something is refused."""
+    directory = str(tmp_path / "kept")
+    code, out, _ = cli("demo", "--rounds", "1", "--seed", "2", "--directory", directory)
+    assert code == 0
+    assert f"is left in {directory}" in out
+    assert verify(directory).is_whole
+    code, out, err = cli("demo", "--rounds", "1", "--directory", directory)
+    assert (code, out) == (1, "")
+    assert "nothing yet" in err
+
+
+def test_interrupted(cli: Cli, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle removes what was written."""
+
+    def interrupted(trial: Trial, progress: object) -> Tally:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trial, "run", interrupted)
+    assert cli("demo", "--rounds", "1").code == 130
+    assert list(temporary.iterdir()) == []
+
+
+# ---- demos that must fail -----------------------------------------------------------------------------------------
+
+SAYS_ONLY = """
+import time
+print("ready", flush=True)
+for number in range(1, 10**9):
+    print("done", number, 5, flush=True)
+    time.sleep(0.001)
+"""
+SKIPS_ONE = """
+import sys, os, time
+from transcript_store.cli._demo_agent import ConversationStore, work
+store, count = ConversationStore.append_message, 0
+def lossy(self, message, **kw):
+    global count
+    count += 1
+    return store(self, message, **kw) if count != 2 else None
+ConversationStore.append_message = lossy
+def say(line):
+    os.write(1, (line + "\\n").encode())
+    time.sleep(0.001)
+work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), say)
+"""
+HALF_A_BATCH = """
+import sys, os
+from transcript_store.cli._demo_agent import ConversationStore, work
+store = ConversationStore.append_messages
+ConversationStore.append_messages = lambda self, messages: store(self, messages[:-1])
+work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), lambda line: os.write(1, (line + "\\n").encode()))
+"""
+DAMAGES = """
+import sys, os
+from transcript_store.cli._demo_agent import work
+def say(line):
+    if line != "ready":
+        with open(sys.argv[1] + "/metadata.json", "w") as metadata:
+            metadata.write("gone")
+    os.write(1, (line + "\\n").encode())
+work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), say)
+"""
+ENDS = "import sys; sys.exit('no wish to go on')"
+ENDS_SILENTLY = "print('ready')"
+OUT_OF_ORDER = "import time; print('ready'); print('done 2 5', flush=True); time.sleep(60)"
+SILENT = "import time; print('ready', flush=True); time.sleep(60)"
+
+
+def tried(directory: Path, script: str, *, rounds: int = 4) -> Tally:
+    """A trial with another agent."""
+    return Trial(str(directory), rounds=rounds, seed=1, agent=(sys.executable, "-c", script)).run(lambda _: None)
+
+
+def test_an_agent_that_lies(tmp_path: Path) -> None:
+    """An agent that acknowledges what it never stored: everything it acknowledged is lost."""
+    tally = tried(tmp_path / "c", SAYS_ONLY)
+    assert tally.lost > 0
+    assert tally.problem is not None
+    assert tally.problem.startswith(f"only the first 0 of {tally.lost} acknowledged messages are in their place")
+
+
+@pytest.mark.parametrize("script", [SKIPS_ONE, HALF_A_BATCH], ids=["one message", "half a batch"])
+def test_an_agent_that_loses(tmp_path: Path, script: str) -> None:
+    """A single message that is missing in the middle is noticed."""
+    tally = tried(tmp_path / "c", script, rounds=20)
+    assert tally.problem is not None
+    assert "acknowledged messages are in their place" in tally.problem
+    assert tally.lost > 0
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        (DAMAGES, "metadata.json"),
+        (ENDS, "ended by itself before it was killed: no wish to go on"),
+        (ENDS_SILENTLY, "ended by itself before it was killed: exit code 0"),
+        (OUT_OF_ORDER, "out of their order"),
+        (SILENT, "did nothing"),
+    ],
+)
+def test_agents_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str) -> None:
+    """Damage, an agent that ends, one that acknowledges nonsense and one that hangs each end the trial with their reason."""
+    monkeypatch.setattr(_demo_trial, "PATIENCE_SECONDS", 0.5 if script in (SILENT, OUT_OF_ORDER) else 60)
+    tally = tried(tmp_path / "c", script)
+    assert tally.problem is not None
+    assert problem in tally.problem
+
+
+def test_nothing_tried_is_a_failure(tmp_path: Path) -> None:
+    """No kill, or no acknowledgement, is not a success."""
+    tally = Trial(str(tmp_path / "c"), rounds=0, seed=1).run(lambda _: None)
+    assert tally.problem == "nothing was acknowledged, so nothing was tried"
+
+
+def test_a_failure_is_said(cli: Cli, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demo that finds a loss is exit code 1, says what, and leaves the conversation to be looked at."""
+    agent = (sys.executable, "-c", SKIPS_ONE)
+    monkeypatch.setattr(_demo_trial, "Trial", functools.partial(Trial, agent=agent))
+    code, out, err = cli("demo", "--rounds", "20", "--seed", "1")
+    assert code == 1
+    assert err.startswith("transcript-store: the demo failed: only the first ")
+    assert int(numbers(out)["acknowledged and lost"]) > 0
+    assert "Every acknowledged message is there" not in out
+    assert f"is left in {temporary}" in out
+    (folder,) = temporary.iterdir()
+    assert (folder / "conversation" / "transcript.jsonl").exists()
+
+
+# ---- the agent and the trial --------------------------------------------------------------------------------------
+
+
+def test_steps_follow_from_the_seed() -> None:
+    """The steps of a round are the same each time and differ between rounds: that is what makes the comparison exact."""
+    first, again, other = (list(islice(steps(1, round_number), 60)) for round_number in (1, 1, 2))
+    assert first == again != other
+    assert {step.call for step in (*first, *other)} == {"append", "batch", "replace"}
+    assert any(step.is_large for step in first)
+    assert any(step.is_small for step in first)
+
+
+def test_applied() -> None:
+    """A step appends, or keeps the end behind a new beginning."""
+    old = [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert Step("append", [{"n": 4}]).applied(old) == [*old, {"n": 4}]
+    assert Step("replace", [{"n": 0}], kept=2).applied(old) == [{"n": 0}, {"n": 2}, {"n": 3}]
+    assert Step("replace", [{"n": 0}], kept=0).applied(old) == [{"n": 0}]
+
+
+def test_the_agent_does_what_the_steps_say(tmp_path: Path) -> None:
+    """The agent acknowledges each step after the store has it, and what is stored is what the steps make."""
+
+    class KilledError(Exception):
+        pass
+
+    done: list[str] = []
+
+    def say(line: str) -> None:
+        done.append(line)
+        if line.startswith("done 60 "):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        work(str(tmp_path / "c"), 1, 1, say)
+    expected: list[dict[str, object]] = []
+    for step in islice(steps(1, 1), 60):
+        expected = step.applied(expected)
+    assert done[0] == "ready"
+    assert [line.split()[1] for line in done[1:]] == [str(number) for number in range(1, 61)]
+    with ConversationStore(tmp_path / "c", read_only=True) as store:
+        store.load()
+        assert store.get_messages() == expected
+
+
+def test_an_unanswered_step_may_be_there(tmp_path: Path) -> None:
+    """The call that was under way when the kill came may have stored all of its messages; that is no fault."""
+    trial = Trial(conversation(tmp_path / "c"), rounds=1, seed=1)
+    with ConversationStore(tmp_path / "c") as store:
+        store.load()
+        store.append_messages(next(steps(1, 1)).messages)
+    trial._look(1, 0)
+    assert trial.tally.problem is None
+
+
+def test_findings_fail_the_trial(tmp_path: Path) -> None:
+    """The last look verifies the whole folder: damage in the archive is a failure, though the messages are all there."""
+    directory = tmp_path / "c"
+    with ConversationStore(directory) as store:
+        store.initialize(messages=[{"n": 1}])
+        store.replace_transcript([])
+    archived = directory / "archive" / "transcript-000000.jsonl"
+    archived.write_bytes(archived.read_bytes().replace(b'"n":1', b'"n":2'))
+    trial = Trial(str(directory), rounds=0, seed=1)
+    trial.tally.kills, trial.tally.acknowledged, trial.tally.latencies_us = 1, 1, [5]
+    trial.run(lambda _: None)
+    assert trial.tally.problem is not None
+    assert "transcript-000000.jsonl" in trial.tally.problem
+
+
+def test_latency() -> None:
+    """Percentiles are by nearest rank, in milliseconds."""
+    tally = Tally(latencies_us=[*range(1000, 101_000, 1000)])
+    assert (tally.latency_ms(0.5), tally.latency_ms(0.99), tally.latency_ms(1.0)) == (50.0, 99.0, 100.0)
+
+
+def test_the_agent_is_this_python() -> None:
+    """The agent runs under the interpreter that runs the demo."""
+    assert AGENT[0] == sys.executable
+    assert json.dumps(AGENT)

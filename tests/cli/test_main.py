@@ -1,0 +1,251 @@
+"""The border of the command line: help, misuse, errors, Ctrl-C, and an output that nobody reads.
+
+A script needs to tell well from failed from misused, and a person needs one clear line and never a traceback.
+"""
+
+from __future__ import annotations
+
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, lines, tear
+from transcript_store import ConversationStore, __version__
+from transcript_store.cli import head
+
+COMMANDS = ("record", "show", "verify", "head", "demo")
+
+
+def test_version(cli: Cli) -> None:
+    """--version prints the program's name and the package's version."""
+    assert cli("--version") == (0, f"transcript-store {__version__}\n", "")
+
+
+def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m transcript_store.cli` is the same command, under its own name."""
+    monkeypatch.setattr(sys, "argv", ["anything", "--version"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("transcript_store.cli", run_name="__main__")
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"transcript-store {__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(cli: Cli, command: str) -> None:
+    """Each command has a help text with examples."""
+    code, out, err = cli(command, "--help")
+    assert (code, err) == (0, "")
+    assert "examples:" in out
+    assert f"transcript-store {command}" in out
+
+
+def test_help_of_all(cli: Cli) -> None:
+    """The help names every command and what the exit codes mean."""
+    out = cli("--help").out
+    assert all(f"    {command} " in out for command in COMMANDS)
+    assert "exit codes:" in out
+
+
+def test_help_is_quick() -> None:
+    """Help loads nothing but the library: no rich, no subprocess, no lock."""
+    script = (
+        "import sys; from transcript_store.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: sys.stderr.write(' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"rich", "subprocess", "filelock", "tempfile", "asyncio"} & set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("remember", "x"),
+        ("show",),
+        ("show", ""),
+        ("show", "x", "--last", "-1"),
+        ("show", "x", "--last", "²"),
+        ("show", "x", "--loud"),
+        ("record", "x", "--durability", "none"),
+        ("demo", "--rounds", "0"),
+        ("demo", "--rounds", "many"),
+        ("demo", "--directory", ""),
+    ],
+)
+def test_misuse(cli: Cli, arguments: tuple[str, ...]) -> None:
+    """A command that makes no sense is exit code 2 and a usage line, and touches nothing."""
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: transcript-store")
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "head"])
+def test_nothing_there(cli: Cli, tmp_path: Path, command: str) -> None:
+    """A conversation that is not there is exit code 1 and one line that names the path."""
+    code, out, err = cli(command, str(tmp_path / "none"))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"transcript-store: {tmp_path}/none: there is no conversation")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["show", "head", "record"])
+def test_damage_is_one_line(cli: Cli, tmp_path: Path, command: str) -> None:
+    """A damaged transcript is exit code 1 and one line that says where, and which command says more."""
+    directory = conversation(tmp_path / "c", [{"content": "first"}, {"content": "second"}])
+    damage(tmp_path / "c", b"first", b"FIRST")
+    code, out, err = cli(command, directory)
+    assert (code, out) == (1, "")
+    assert "transcript.jsonl, line 2, byte" in err
+    assert err.endswith("nothing was touched, and transcript-store verify says what is whole\n")
+    assert err.count("\n") == 1
+
+
+def test_another_writer(cli: Cli, tmp_path: Path) -> None:
+    """A second writer is told which process has the conversation; readers are not kept out."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize()
+        code, _, err = cli("record", str(tmp_path / "c"), stdin=lines({"role": "user"}))
+        assert code == 1
+        assert "is writing to it" in err
+        assert cli("head", str(tmp_path / "c")).code == 0
+        assert store.get_messages() == []
+
+
+def test_warnings_are_shown_once(cli: Cli, tmp_path: Path) -> None:
+    """When opening cuts a torn tail, the library's warning is a line on standard error, and only for that command."""
+    directory = conversation(tmp_path / "c")
+    tear(tmp_path / "c")
+    code, out, err = cli("record", directory)
+    assert (code, out) == (0, "")
+    assert err.count("\n") == 1
+    assert "recovered a torn tail" in err
+    assert cli("record", directory).err == ""
+
+
+def test_interrupted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is exit code 130 and no word."""
+
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(head, "run", interrupted)
+    assert cli("head", str(tmp_path)) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (BrokenPipeError(), 141, ""),
+        (OSError(5, "Input/output error"), 1, "transcript-store: cannot go on: [Errno 5] Input/output error\n"),
+    ],
+)
+def test_streams_that_fail(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, code: int, said: str
+) -> None:
+    """An error of the standard streams is an exit code and at most one line."""
+
+    def failing(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(head, "run", failing)
+    assert cli("head", str(tmp_path)) == (code, "", said)
+
+
+def test_interrupted_while_waiting(tmp_path: Path) -> None:
+    """Ctrl-C while `record` waits for its next line ends it with 130; what was acknowledged stays, and the lock is free."""
+    script = (  # a job in the background is born deaf to Ctrl-C
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from transcript_store.cli import main; sys.exit(main(['record', sys.argv[1]]))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "c")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(lines({"role": "user", "content": "kept"}))
+        process.stdin.flush()
+        assert process.stdout.readline() == b"1\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert process.stderr.read() == b""
+    with ConversationStore(tmp_path / "c") as store:
+        store.load()
+        assert store.get_messages() == [{"role": "user", "content": "kept"}]
+        assert store.recovery is None
+
+
+@pytest.mark.parametrize("arguments", [("show",), ("show", "--json")])
+def test_nobody_reads(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """`show … | head -1` ends quietly with 141, as a program that SIGPIPE ended would."""
+    directory = conversation(tmp_path / "c", [{"content": "x" * 9000}] * 30)
+    with subprocess.Popen(
+        [*COMMAND, *arguments, directory], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=30) == 141
+        assert process.stderr.read() == b""
+
+
+def test_nobody_reads_acknowledgements(tmp_path: Path) -> None:
+    """`record` stops calmly when its acknowledgements cannot be delivered; what it stored is whole."""
+    with subprocess.Popen(
+        [*COMMAND, "record", str(tmp_path / "c")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate(lines({"n": 1}, {"n": 2}), timeout=30)
+    assert (process.returncode, err) == (141, b"")
+    with ConversationStore(tmp_path / "c") as store:
+        store.load()
+        assert store.get_messages() == [{"n": 1}]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [("--help",), ("show", "DIR"), ("verify", "DIR")])
+def test_output_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """An output that takes nothing (a full disk) is exit code 1 and one line, at the end too."""
+    directory = conversation(tmp_path / "c", [{"content": "x"}])
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *(directory if a == "DIR" else a for a in arguments)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "transcript-store: cannot go on: [Errno 28] No space left on device\n",
+    )
+
+
+def test_closed_streams(tmp_path: Path) -> None:
+    """A command whose standard streams are closed does its work and fails at nothing."""
+    directory = conversation(tmp_path / "c", [{"content": "x"}])
+    for command in (f"show '{directory}' >&-", f"record '{directory}' <&-", f"show '{tmp_path}/none' 2>&-; [ $? = 1 ]"):
+        done = subprocess.run(
+            ["/bin/sh", "-c", f"'{sys.executable}' -m transcript_store.cli {command}"],
+            capture_output=True,
+            check=False,
+            env=ENVIRONMENT,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), command

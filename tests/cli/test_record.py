@@ -1,0 +1,232 @@
+"""`record`: a program in any language writes a line, reads a line, and knows that its message is safe.
+
+So the acknowledgement must come before the next line is read, must not come for anything that was not stored, and what
+is stored must be what was sent.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, lines
+from transcript_store import ConversationMetadata, ConversationStore
+from transcript_store.cli import main, record
+
+STRANGE: list[dict[str, Any]] = [
+    {"role": "user", "content": "a\u2028b\u2029c\u0085d\ve\ff\x1cg\rh\nj"},
+    {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "naïve 👩\u200d🚀 \x00 \x1b[31m"}],
+        "n": [1, 2.5, None, True],
+    },
+    {"\u2028": {"": {}}, "big": [2**64 - 1, -(2**63)], "tiny": 5e-324},
+    {},
+]
+
+
+def stored(directory: Path | str) -> list[dict[str, Any]]:
+    with ConversationStore(directory, read_only=True) as store:
+        store.load()
+        return store.get_messages()
+
+
+def metadata(directory: Path | str) -> ConversationMetadata:
+    with ConversationStore(directory, read_only=True) as store:
+        store.load()
+        return store.get_metadata()
+
+
+def test_creates_and_appends(cli: Cli, tmp_path: Path) -> None:
+    """The first run creates the conversation and counts from 1, the next goes on where it ended."""
+    directory = tmp_path / "new" / "chat"
+    assert cli("record", str(directory), stdin=lines({"n": 1}, {"n": 2})) == (0, "1\n2\n", "")
+    assert cli("record", str(directory), "--durability", "process-crash", stdin=lines({"n": 3})) == (0, "3\n", "")
+    assert stored(directory) == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_metadata_is_of_the_creation(cli: Cli, tmp_path: Path) -> None:
+    """Provider, model and system prompt are set when the conversation is created, and never changed after."""
+    directory = str(tmp_path / "c")
+    assert cli("record", directory, "--provider", "claude", "--model", "m1", "--system", "You are.").code == 0
+    assert cli("record", directory, "--provider", "openai", "--model", "m2", "--system", "No.").code == 0
+    found = metadata(directory)
+    assert (found.provider, found.model, found.system_prompt) == ("claude", "m1", "You are.")
+
+
+def test_what_comes_back_is_what_was_sent(cli: Cli, tmp_path: Path) -> None:
+    """A line ends in a line feed only: U+2028, NEL, form feed and the like are text, and survive."""
+    assert cli("record", str(tmp_path / "c"), stdin=lines(*STRANGE)) == (0, "1\n2\n3\n4\n", "")
+    assert stored(tmp_path / "c") == STRANGE
+
+
+def test_acknowledged_before_the_next_line(tmp_path: Path) -> None:
+    """Through a pipe that stays open, each message is acknowledged, and on the disk, before the next is sent."""
+    with subprocess.Popen(
+        [*COMMAND, "record", str(tmp_path / "c")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in range(1, 6):
+            process.stdin.write(lines({"n": number}))
+            process.stdin.flush()
+            assert process.stdout.readline() == b"%d\n" % number
+            assert stored(tmp_path / "c")[-1] == {"n": number}
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0
+
+
+def test_an_input_that_does_not_wait(tmp_path: Path) -> None:
+    """An input without data for a while has not ended, even if its other users made it non-blocking."""
+    end, feed = os.pipe()
+    os.set_blocking(end, False)
+    with subprocess.Popen(
+        [*COMMAND, "record", str(tmp_path / "c")], stdin=end, stdout=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        os.close(end)
+        assert process.stdout is not None
+        for piece, acknowledgement in ((b'{"n":1}\n{"n":', b"1\n"), (b"2}\n", b"2\n")):
+            os.write(feed, piece)
+            assert process.stdout.readline() == acknowledgement
+        os.close(feed)
+        assert process.wait(timeout=30) == 0
+    assert stored(tmp_path / "c") == [{"n": 1}, {"n": 2}]
+
+
+def test_acknowledged_survives_kill(tmp_path: Path) -> None:
+    """What was acknowledged is there after SIGKILL, though the command had no chance to close anything."""
+    with subprocess.Popen(
+        [*COMMAND, "record", str(tmp_path / "c")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(lines({"n": 1}))
+        process.stdin.flush()
+        assert process.stdout.readline() == b"1\n"
+        process.kill()
+    assert stored(tmp_path / "c") == [{"n": 1}]
+
+
+def test_blank_lines_and_line_ends(cli: Cli, tmp_path: Path) -> None:
+    """Blank lines are skipped, CR LF ends a line as well, and the last line may lack its line feed."""
+    sent = b'\n  \t\r\n{"n":1}\r\n\n{"n":2}'
+    assert cli("record", str(tmp_path / "c"), stdin=sent) == (0, "1\n2\n", "")
+    assert stored(tmp_path / "c") == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (b'{"a":1,"a":2}', "twice"),
+        (b'{"a":18446744073709551616}', "64 bits"),
+        (b'{"a":NaN}', "NaN"),
+        (b'{"a":1e999}', "inf"),
+        (b'{"a":"\xff"}', "UTF-8"),
+        (b'{"a":"\\ud800"}', "surrogate"),
+        (b"[1]", "an array"),
+        (b'"text"', "a string"),
+        (b"7", "a number"),
+        (b'{"a":', "not JSON"),
+        (b'{"a":1} {"b":2}', "not JSON"),
+        (b"\x0c", "not JSON"),
+        (b'{"a":' * 300 + b"1" + b"}" * 300, "200 levels"),
+        (b'{"a":' * 100_000, "200 levels"),
+    ],
+)
+def test_bad_line(cli: Cli, tmp_path: Path, bad: bytes, why: str) -> None:
+    """A bad line ends the command with its number and the reason; what came before stays, what comes after is not read."""
+    sent = lines({"n": 1}) + b"\n" + bad + b"\n" + lines({"n": 2})
+    code, out, err = cli("record", str(tmp_path / "c"), stdin=sent)
+    assert (code, out) == (1, "1\n")
+    assert err.startswith("transcript-store: standard input, line 3: message")
+    assert why in err
+    assert err.count("\n") == 1
+    assert stored(tmp_path / "c") == [{"n": 1}]
+
+
+class EndlessLine(io.RawIOBase):
+    """An input whose only line has no end; it counts how much of it is taken."""
+
+    def __init__(self, line: bytes) -> None:
+        self.taken = 0
+        self._line = line
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        buffer[:] = (self._line * (len(buffer) // len(self._line) + 1))[: len(buffer)]
+        self.taken += len(buffer)
+        return len(buffer)
+
+
+@pytest.mark.parametrize("filler", [b'{"a":"', b" "])
+def test_endless_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], filler: bytes
+) -> None:
+    """Of a line that is too long no more is read than shows that it is: an endless line ends the command, not the machine."""
+    source = EndlessLine(filler)
+    monkeypatch.setattr(record, "DEFAULT_MAX_LINE_BYTES", 100_000)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(source)))
+    assert main(["record", str(tmp_path / "c")]) == 1
+    assert "line 1: message: is longer than 100,000 bytes" in capsys.readouterr().err
+    assert source.taken < 300_000
+    assert not (tmp_path / "c").exists()
+
+
+def test_our_own_lines_are_not_messages(cli: Cli, tmp_path: Path) -> None:
+    """A transcript, or what `show --json` prints, piped into `record` is refused: its messages would be wrapped twice."""
+    assert cli("record", str(tmp_path / "a"), stdin=lines({"role": "user", "content": "x"})).code == 0
+    for text in ((tmp_path / "a" / "transcript.jsonl").read_text(), cli("show", str(tmp_path / "a"), "--json").out):
+        code, out, err = cli("record", str(tmp_path / "b"), stdin=text.encode())
+        assert (code, out) == (1, "")
+        assert "jq -c '.message // empty'" in err
+        assert not (tmp_path / "b").exists()
+
+
+def test_record_can_wait_for_another_writer(cli: Cli, tmp_path: Path) -> None:
+    """`--wait` is how long a second writer waits; without it, it does not."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize()
+        threading.Timer(0.3, store.close).start()
+        assert cli("record", str(tmp_path / "c"), stdin=lines({"n": 1})).code == 1
+        assert cli("record", str(tmp_path / "c"), "--wait", "20", stdin=lines({"n": 1})) == (0, "1\n", "")
+
+
+def test_a_line_within_the_limit_that_cannot_be_stored(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that fits but whose record does not is refused in the same way."""
+    monkeypatch.setattr(record, "DEFAULT_MAX_LINE_BYTES", 2000)
+    code, out, err = cli("record", str(tmp_path / "c"), stdin=lines({"a": "x" * 1980}))
+    assert (code, out) == (1, "")
+    assert "line 1: message: makes a line of" in err
+
+
+def test_refuses_what_is_not_a_conversation(cli: Cli, tmp_path: Path) -> None:
+    """A folder with somebody's files in it is refused and left alone."""
+    (tmp_path / "notes.txt").write_text("mine")
+    code, out, err = cli("record", str(tmp_path), stdin=lines({"n": 1}))
+    assert (code, out) == (1, "")
+    assert "notes.txt" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+def test_jq_reads_what_was_recorded(cli: Cli, tmp_path: Path) -> None:
+    """P14: `jq -c '.message // empty' transcript.jsonl` gives back what `record` got."""
+    sent = [*STRANGE[:2], {"role": "user", "content": "third"}]
+    directory = conversation(tmp_path / "c", system_prompt="a header that is no message")
+    assert cli("record", directory, stdin=lines(*sent)).code == 0
+    jq = ["jq", "-c", ".message // empty", f"{directory}/transcript.jsonl"]
+    done = subprocess.run(jq, capture_output=True, check=True)
+    assert [json.loads(line) for line in done.stdout.split(b"\n") if line] == sent

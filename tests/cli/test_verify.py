@@ -1,0 +1,138 @@
+"""`verify`: what is whole, what is not, and a way out that works."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import Cli, conversation, damage, lines, tear
+from transcript_store import ConversationStore, Finding, Verification
+from transcript_store._recovery import Kind
+from transcript_store.cli.verify import way_out
+
+MESSAGES = [{"role": "user", "content": f"message {number}"} for number in range(1, 6)]
+
+
+def test_whole(cli: Cli, tmp_path: Path) -> None:
+    """A whole conversation is exit code 0, with its records, generations and head."""
+    directory = conversation(tmp_path / "c", MESSAGES)
+    with ConversationStore(directory) as store:
+        store.load()
+        store.replace_transcript(MESSAGES[:1])
+        head = store.head
+    code, out, err = cli("verify", directory)
+    assert (code, err) == (0, "")
+    assert f"1 whole record, generation 1, head {head}\n" in out
+    assert "1 earlier generation: 0\n" in out
+    assert out.endswith("\nwhole: nothing is wrong\n")
+
+
+def test_torn_tail_and_after(cli: Cli, tmp_path: Path) -> None:
+    """A torn tail is a finding that needs nothing done; once recovered, its bytes are named and all is whole."""
+    directory = conversation(tmp_path / "c", MESSAGES)
+    tear(tmp_path / "c")
+    code, out, _ = cli("verify", directory)
+    assert code == 1
+    assert "torn-tail:" in out
+    assert "way out: none is needed" in out
+    assert cli("record", directory).code == 0
+    code, out, _ = cli("verify", directory)
+    assert code == 0
+    assert "1 file of bytes that recovery took out (not damage):\n" in out
+    assert f"{directory}/quarantine/g0-" in out
+
+
+def test_findings(cli: Cli, tmp_path: Path) -> None:
+    """Each finding has its file, line, byte, length, kind, reason and way out; the exit code is 1."""
+    directory = conversation(tmp_path / "c", MESSAGES)
+    damage(tmp_path / "c", b"message 2", b"MESSAGE 2")
+    damage(tmp_path / "c", b"message 4", b"MESSAGE 4")
+    code, out, err = cli("verify", directory)
+    assert (code, err) == (1, "")
+    for line in (3, 5):
+        assert f"{directory}/transcript.jsonl, line {line}, byte " in out
+    assert "\n  damaged-line: its hash does not match" in out
+    assert "\n  way out: copy the folder before anything else" in out
+    assert out.endswith("\nnot whole: 2 findings\n")
+
+
+def test_findings_as_json(cli: Cli, tmp_path: Path) -> None:
+    """--json has the same, one object on one line."""
+    directory = conversation(tmp_path / "c", MESSAGES)
+    damage(tmp_path / "c", b"message 2", b"MESSAGE 2")
+    code, out, _ = cli("verify", directory, "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert out.count("\n") == 1
+    assert (found["is_whole"], found["records"], found["generation"], found["directory"]) == (False, 4, 0, directory)
+    (finding,) = found["findings"]
+    assert (finding["kind"], finding["line_number"]) == ("damaged-line", 3)
+    assert finding["path"] == f"{directory}/transcript.jsonl"
+    assert finding["offset_bytes"] > 0
+    assert finding["length_bytes"] > 0
+    assert finding["reason"]
+    assert finding["way_out"]
+
+
+def test_no_header_no_metadata(cli: Cli, tmp_path: Path) -> None:
+    """Where the first line cannot be read, that is said instead of numbers; so it is with no files at all."""
+    directory = conversation(tmp_path / "c", MESSAGES)
+    damage(tmp_path / "c", b'"transcript-store"', b'"transcript-STORE"')
+    (tmp_path / "c" / "metadata.json").unlink()
+    code, out, _ = cli("verify", directory)
+    assert code == 1
+    assert "cannot be read from its first line on" in out
+    assert out.endswith("\nnot whole: 2 findings\n")
+    (tmp_path / "empty").mkdir()
+    assert cli("verify", str(tmp_path / "empty")).code == 1
+
+
+@pytest.mark.parametrize("kind", [*Kind.__args__, "damaged", "version", "of a later day"])  # type: ignore[attr-defined]
+def test_every_kind_has_a_way_out(kind: str) -> None:
+    """Whatever verify may find, there is a sentence on what to do, and it is one sentence with its end."""
+    found = Verification(
+        directory="/c",
+        records=0,
+        generation=None,
+        head=None,
+        archived_generations=(),
+        quarantined=(),
+        findings=(),
+    )
+    for path in ("/c/transcript.jsonl", "/c/archive/transcript-000000.jsonl"):
+        for line_number in (None, 7):
+            way = way_out(found, Finding(path=path, kind=kind, reason="", line_number=line_number, offset_bytes=9))
+            assert len(way) > 20
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+def test_the_way_out_works(cli: Cli, tmp_path: Path) -> None:
+    """The command that verify prints for a damaged line saves every message before it, whatever the path looks like."""
+    directory = conversation(tmp_path / "it's a folder", MESSAGES)
+    damage(tmp_path / "it's a folder", b"message 4", b"MESSAGE 4")
+    (finding,) = json.loads(cli("verify", directory, "--json").out)["findings"]
+    _, command = finding["way_out"].split("the messages before it: ")
+    command = command.replace("transcript-store", f"'{sys.executable}' -m transcript_store.cli")
+    done = subprocess.run(
+        ["/bin/sh", "-c", command.replace("NEW-DIR", "new")], cwd=tmp_path, check=True, capture_output=True
+    )
+    assert done.stdout == b"1\n2\n3\n"
+    with ConversationStore(tmp_path / "new", read_only=True) as store:
+        store.load()
+        assert store.get_messages() == MESSAGES[:3]
+
+
+def test_beside_a_writer(cli: Cli, tmp_path: Path) -> None:
+    """Verify takes no lock and changes nothing: a writer at work goes on as before."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=MESSAGES)
+        before = sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "c").iterdir())
+        assert cli("verify", str(tmp_path / "c")).code == 0
+        assert before == sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "c").iterdir())
+        store.append_message({"n": 6})
+    assert cli("record", str(tmp_path / "c"), stdin=lines({"n": 7})).out == "7\n"

@@ -1,0 +1,344 @@
+"""Where an operation is stopped, and how; and what may be seen then.
+
+Every function runs a case to one fault after another, lets ``model.observe`` judge what is left, and returns how many
+states it judged. A state that the crash matrix does not allow is a ``ViolationError``.
+
+The matrix: before a step returns, the state before it or the one after it; once it has returned, the one after it. With
+``durability="process-crash"`` and a power cut, any state since the last sync, or a refusal of kind ``hole``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+
+from tests.crash.model import ABSENT, PROBE, State, ViolationError, loaded, observe, state_of, store_on
+from tests.crash.operations import LOCK, TRANSCRIPT, Case, initialize
+from transcript_store import ConversationStore, PoisonedError, TranscriptStoreError
+from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+
+FAULTS: dict[str, tuple[int, ...]] = {
+    "open_directory": (errno.EACCES, errno.EMFILE, errno.EIO),
+    "open_read": (errno.EACCES, errno.EMFILE, errno.EIO),
+    "open_append": (errno.EACCES, errno.EMFILE, errno.EROFS),
+    "create": (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EROFS),
+    "close": (errno.EIO,),
+    "make_directory": (errno.ENOSPC, errno.EROFS),
+    "list_directory": (errno.EIO,),
+    "status": (errno.EACCES, errno.EIO),
+    "handle_status": (errno.EIO,),
+    "read": (errno.EIO,),
+    "write": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
+    "truncate": (errno.EIO,),
+    "sync": (errno.EIO, errno.ENOSPC),
+    "sync_data": (errno.EIO, errno.ENOSPC),
+    "drop_cache": (errno.EIO,),
+    "rename": (errno.ENOSPC, errno.EIO, errno.EACCES),
+    "link": (errno.ENOSPC, errno.EPERM, errno.EIO),
+    "unlink": (errno.EIO, errno.EACCES),
+    "try_lock": (errno.ENOLCK,),
+    "unlock": (errno.EIO,),
+}
+"""What each call may be refused with."""
+
+
+class Run:
+    """A case under way: which steps have returned, and the store they work on."""
+
+    def __init__(self, case: Case, disk: SimulatedFileSystem, durability: str = "power-loss") -> None:
+        self.case = case
+        self.disk = disk
+        self.returned = 0
+        self.store: ConversationStore = store_on(disk, durability=durability)
+        if case.starts_loaded:
+            self.store.load()
+            disk.sync_path(LOCK)
+
+    def go(self) -> None:
+        for step in self.case.steps[self.returned :]:
+            step(self.store)
+            self.returned += 1
+
+
+@cache
+def states(case: Case) -> list[State]:
+    """What a user sees before the first step and after each, of a store that is not broken: so it is kept."""
+    seen = [observe(case.base())]
+    for count in range(1, len(case.steps) + 1):
+        disk = case.base()
+        Run(Case(case.base, case.steps[:count]), disk).go()
+        seen.append(observe(disk.kill_process().copy()))
+    return seen
+
+
+def allowed(seen: Sequence[State], returned: int, *, any_since: int | None = None) -> set[State]:
+    """The states that may be found when so many steps have returned and the next may be under way."""
+    first = returned if any_since is None else any_since
+    may_be = set(seen[first : returned + 2])
+    if any_since is not None:
+        may_be.add(State(None, refused="hole"))
+    return may_be
+
+
+def judge(case: Case, disk: SimulatedFileSystem, may_be: set[State], where: str) -> None:
+    """Look at what is on a disk, which this changes, and object to what may not be there."""
+    if case.keeps and not any(case.keeps in data for data in disk.tree().values() if data is not None):
+        raise ViolationError(f"{case.name}, {where}: the torn bytes are nowhere")
+    _compare(case, observe(disk), may_be, where)
+
+
+def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
+    if found not in may_be:
+        raise ViolationError(f"{case.name}, {where}: found {found}, allowed {sorted(may_be, key=repr)}")
+
+
+def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills: tuple[bytes, ...] = (b"\0",)) -> int:
+    """Cut the power before every sync and at the end: the states before a sync hold all those of the calls before it."""
+    seen = states(case)
+    disk = case.base()
+    run = Run(case, disk, durability)
+    judged: set[str] = set()
+
+    def cut(where: str, *, over: bool = False) -> None:
+        any_since = 0 if durability == "process-crash" else None
+        may_be = allowed(seen, run.returned, any_since=any_since)
+        if over and any_since is None:
+            may_be = {seen[-1]}
+        for image in disk.power_failures(limit=limit, fills=fills, seed=run.returned):
+            key = repr((sorted((path, data) for path, data in image.tree().items() if path != LOCK), may_be))
+            if key not in judged:
+                judged.add(key)
+                judge(case, image, may_be, f"power cut {where}")
+
+    def on_call(call: Call) -> None:
+        if call.name in ("sync", "sync_data"):
+            cut(f"before call {call.number} ({call.name} {call.path})")
+
+    disk.on_call = on_call
+    run.go()
+    disk.on_call = None
+    cut("at the end", over=True)
+    return len(judged)
+
+
+def kills(case: Case) -> int:
+    """SIGKILL before every call, and in every write after some of its bytes."""
+    seen = states(case)
+    count = 0
+    for stop in _stops(case):
+        disk = case.base()
+        run = Run(case, disk)
+        disk.on_call = stop
+        with suppress(SimulatedStop):
+            run.go()
+            raise ViolationError(f"{case.name}: nothing was stopped")
+        judge(case, disk.kill_process(), allowed(seen, run.returned), f"killed at {stop.where}")
+        count += 1
+    return count
+
+
+def kills_then_power_cuts(case: Case, *, limit: int) -> int:
+    """SIGKILL before every call; the next process loads what is there; then the power fails: what it was shown stays."""
+    count = 0
+    for stop in _stops(case):
+        disk = case.base()
+        run = Run(case, disk)
+        disk.on_call = stop
+        with suppress(SimulatedStop):
+            run.go()
+        disk = disk.kill_process()
+        store = store_on(disk)
+        if not store.exists():
+            continue
+        store.load()
+        disk.sync_path(LOCK)
+        shown = state_of(store)
+        for image in disk.power_failures(limit=limit):
+            judge(case, image, {shown}, f"killed at {stop.where}, loaded, then a power cut")
+            count += 1
+    return count
+
+
+def damage(case: Case) -> int:
+    """Change one byte in each record behind the mark that has another append behind it: refused, and nothing is cut."""
+    pristine = case.base()
+    Run(case, pristine).go()
+    content = pristine.tree()[TRANSCRIPT] or b""
+    lines = content.splitlines(keepends=True)
+    count = 0
+    for number in range(len(lines) - len(case.steps), len(lines) - 1):
+        disk = pristine.kill_process().copy()
+        offset = sum(map(len, lines[:number])) + 30
+        disk.write_file(TRANSCRIPT, content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :])
+        judge(case, disk, {State(None, refused="hole")}, f"line {number + 1} changed")
+        count += 1
+    return count
+
+
+class _Stop:
+    def __init__(self, number: int, name: str, written: int | None) -> None:
+        self.where = f"call {number} ({name})" + ("" if written is None else f" after {written} bytes")
+        self._number = number
+        self._written = written
+
+    def __call__(self, call: Call) -> int | None:
+        if call.number == self._number and self._written is not None:
+            return self._written
+        if call.number >= self._number:
+            raise SimulatedStop
+        return None
+
+
+def calls_of(case: Case, durability: str = "power-loss") -> list[Call]:
+    """The calls that a case makes."""
+    disk = case.base()
+    run = Run(case, disk, durability)
+    made: list[Call] = []
+    disk.on_call = made.append
+    run.go()
+    disk.on_call = None
+    if len(made) < 2:
+        raise ViolationError(f"{case.name}: hardly a call was made, so nothing is tested")
+    return made
+
+
+def _stops(case: Case) -> Iterator[_Stop]:
+    for call in calls_of(case):
+        yield _Stop(call.number, call.name, None)
+        if call.name == "write":
+            for written in (1, 60, 150, 250, 400):
+                yield _Stop(call.number, call.name, written)
+
+
+def errors(case: Case, *, cut_limit: int = 0) -> int:
+    """Refuse every call with every error it may meet, once and for ever.
+
+    Whatever happens, the caller gets an error of ours or none; what is stored then is what the matrix allows; and once the
+    cause is gone the store goes on (after a failed sync: by loading anew).
+    """
+    seen = states(case)
+    count = 0
+    for call in calls_of(case):
+        for number in FAULTS[call.name]:
+            for refuse in _refusals(call, number):
+                disk = case.base()
+                run = Run(case, disk)
+                disk.on_call = refuse
+                where = f"{errno.errorcode[number]} {refuse} at call {call.number} ({call.name} {call.path})"
+                failed = False
+                try:
+                    run.go()
+                except TranscriptStoreError:
+                    failed = True
+                except OSError as error:
+                    raise ViolationError(f"{case.name}, {where}: a raw {error!r}") from error
+                disk.on_call = None
+                may_be = allowed(seen, run.returned) if failed else {seen[-1]}
+                for image in disk.power_failures(limit=cut_limit) if cut_limit else ():
+                    judge(case, image, may_be, f"{where}, then a power cut")
+                _goes_on(case, run, may_be, where)
+                count += 1
+    return count
+
+
+@dataclass(frozen=True)
+class _Refuse:
+    """Refuse a call: once or for ever, and a write perhaps only after some of its bytes (the next write is refused)."""
+
+    call: Call
+    code: int
+    for_ever: bool
+    written: int | None = None
+
+    def __call__(self, call: Call) -> int | None:
+        first = self.call.number if self.written is None else self.call.number + 1
+        if call.number == self.call.number and self.written is not None:
+            return self.written
+        if call.number == first or (self.for_ever and call.number > first):
+            raise OSError(self.code, "injected")
+        return None
+
+    def __str__(self) -> str:
+        return ("for ever" if self.for_ever else "once") + (f", after {self.written} bytes," if self.written else "")
+
+
+def _refusals(call: Call, code: int) -> Iterator[_Refuse]:
+    for for_ever in (False, True):
+        yield _Refuse(call, code, for_ever)
+        if call.name == "write":
+            yield _Refuse(call, code, for_ever, written=30)
+
+
+def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
+    """The cause is gone: the same store, loaded anew if it must be, takes one more message, and all of it is there."""
+    store = run.store
+    try:
+        store.append_message(PROBE)
+    except PoisonedError:
+        store.load()
+        store.append_message(PROBE)
+    except TranscriptStoreError:  # it is not loaded: its load or initialize failed, or it was closed
+        store.load_or_initialize()
+        store.append_message(PROBE)
+    found = state_of(store)
+    assert found.records is not None
+    before = State(found.records[:-1], found.metadata)
+    if before.records == () and ABSENT in may_be and initialize in case.steps:
+        before = ABSENT
+    _compare(case, before, may_be, f"{where}, then one more message")
+    store.close()
+    if run.disk.open_handles:
+        raise ViolationError(f"{case.name}, {where}: left open: {run.disk.open_handles}")
+    survivor = run.disk.worst_power_failure()
+    with loaded(survivor) as again:
+        _compare(case, state_of(again), {found}, f"{where}, one more message, then a power cut")
+
+
+def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
+    """Cut the power during a step, and again, or kill the process, during the recovery of what was left."""
+    seen = states(case)
+    disk = case.base()
+    run = Run(case, disk)
+    images: dict[str, tuple[SimulatedFileSystem, set[State]]] = {}
+
+    def on_call(call: Call) -> None:
+        if call.name in ("sync", "sync_data"):
+            for image in disk.power_failures(limit=limit):
+                images.setdefault(repr(sorted(image.tree().items())), (image, allowed(seen, run.returned)))
+
+    disk.on_call = on_call
+    run.go()
+    count = 0
+    for image, may_be in list(images.values())[::every]:
+        expected = observe(image.copy())
+        _compare(case, expected, may_be, "power cut")
+        if expected == ABSENT:
+            continue
+        for again in _cut_loads(image, limit):
+            judge(case, again, {expected}, "a second crash during the recovery of the first")
+            count += 1
+    return count
+
+
+def _cut_loads(image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFileSystem]:
+    machine = image.copy()
+    made: list[Call] = []
+    left: list[SimulatedFileSystem] = []
+
+    def on_call(call: Call) -> None:
+        made.append(call)
+        if call.name in ("sync", "sync_data"):
+            left.extend(machine.power_failures(limit=limit))
+
+    machine.on_call = on_call
+    store_on(machine).load()
+    yield from left
+    for call in made:
+        machine = image.copy()
+        machine.on_call = _Stop(call.number, call.name, None)
+        with suppress(SimulatedStop):
+            store_on(machine).load()
+        yield machine.kill_process()

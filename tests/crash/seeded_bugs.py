@@ -1,0 +1,292 @@
+"""Stores that are broken on purpose, one way at a time: whoever tests crashes must catch every one of them.
+
+Most are bugs that real stores had. Each is applied through pytest's ``monkeypatch`` to the classes of the store or of the
+simulated disk, and names the case on which it shows.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.crash.operations import (
+    Case,
+    append,
+    append_long,
+    batch,
+    close,
+    grown,
+    initialize,
+    load,
+    nothing,
+    replace,
+    torn,
+    unmarked,
+    update_metadata,
+    without_line_feed,
+)
+from transcript_store import _log, _quarantine, _recovery
+from transcript_store._folder import Folder, refused
+from transcript_store._log import Log
+from transcript_store._records import Position, record_body
+from transcript_store._storage import Storage
+from transcript_store.testing import SimulatedFileSystem
+
+Patch = pytest.MonkeyPatch
+RECORD = re.compile(rb'\{"seq":.*,"hash":"[0-9a-f]{32}"\}', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One way to break the store, the case that shows it, and the technique that must catch it."""
+
+    break_it: Callable[[Patch], None]
+    case: Case
+    caught_by: str
+
+    @property
+    def name(self) -> str:
+        return self.break_it.__name__
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def no_sync_of_appends(patch: Patch) -> None:
+    patch.setattr(SimulatedFileSystem, "sync_data", _nothing)
+
+
+def no_sync_of_directories(patch: Patch) -> None:
+    sync = Folder.sync
+    patch.setattr(Folder, "sync", lambda self, handle=None: None if handle is None else sync(self, handle))
+
+
+def rename_before_sync(patch: Patch) -> None:
+    sync = Folder.sync
+    patch.setattr(Folder, "sync", lambda self, handle=None: sync(self) if handle is None else None)
+
+
+def rewrite_in_place(patch: Patch) -> None:
+    """Instead of a rename, the old file is emptied and written anew."""
+
+    def rename(self: SimulatedFileSystem, parent: int, old: str, new: str) -> None:
+        try:
+            target = self.open_append(parent, new)
+        except FileNotFoundError:
+            return real(self, parent, old, new)
+        source = self.open_read(parent, old)
+        self.truncate(target, 0)
+        self.write(target, self.read(source, 0, 1 << 30))
+        self.sync(target)
+        self.unlink(parent, old)
+        return None
+
+    real = SimulatedFileSystem.rename
+    patch.setattr(SimulatedFileSystem, "rename", rename)
+
+
+def unlink_before_rename(patch: Patch) -> None:
+    def rename(self: SimulatedFileSystem, parent: int, old: str, new: str) -> None:
+        if new in self.list_directory(parent):
+            self.unlink(parent, new)
+        real(self, parent, old, new)
+
+    real = SimulatedFileSystem.rename
+    patch.setattr(SimulatedFileSystem, "rename", rename)
+
+
+def torn_tail_left(patch: Patch) -> None:
+    """The torn tail is forgotten in memory and stays in the file, so the next line is glued to it."""
+
+    def recover(self: Log, torn: _recovery.Damage) -> None:
+        del self._buffer[torn.cut_at_bytes :]
+
+    patch.setattr(Log, "_recover", recover)
+    patch.setattr(Log, "is_as_remembered", lambda self: True)
+
+
+def torn_tail_cut_before_it_is_kept(patch: Patch) -> None:
+    def keep(folder: Folder, removed: bytes, **_: Any) -> str:
+        return folder.path_of("quarantine/nothing")
+
+    patch.setattr(_quarantine, "keep", keep)
+
+
+def whole_record_without_line_feed_cut(patch: Patch) -> None:
+    """A record that verifies is cut because its LF is missing."""
+    whole_lines = _recovery.whole_lines
+    patch.setattr(
+        _recovery,
+        "whole_lines",
+        lambda buffer, start, head: (w for w in whole_lines(buffer, start, head) if w.end < len(buffer)),
+    )
+
+
+def append_after_a_failed_sync(patch: Patch) -> None:
+    """The failed sync is reported, forgotten, and tried again with the next append."""
+
+    def poison(self: Storage, error: OSError, doing: str) -> Exception:
+        self._log.settled = True
+        return refused(error, self.path, doing)
+
+    patch.setattr(Storage, "_poison", poison)
+    patch.setattr(Log, "is_as_remembered", lambda self: True)
+
+
+def failed_sync_hidden(patch: Patch) -> None:
+    def sync(self: Log) -> None:
+        with suppress(OSError):
+            self._files.sync_data(self._handle)
+
+    patch.setattr(Log, "_sync", sync)
+
+
+def cache_trusted_after_a_failed_sync(patch: Patch) -> None:
+    patch.setattr(SimulatedFileSystem, "drop_cache", _nothing)
+
+
+def part_of_a_write_left(patch: Patch) -> None:
+    """A full disk cut the line short, and the part that was written stays before the next one."""
+    patch.setattr(Log, "_cut_back", _nothing)
+    patch.setattr(Log, "is_as_remembered", lambda self: True)
+
+
+def stale_temporary_reused(patch: Patch) -> None:
+    """A temporary with a fixed name is opened as it is, with what a crash left in it."""
+
+    def create(self: SimulatedFileSystem, parent: int, name: str) -> int:
+        if name.startswith(".tmp-"):
+            try:
+                return self.open_append(parent, name)
+            except FileNotFoundError:
+                pass
+        return real(self, parent, name)
+
+    real = SimulatedFileSystem.create
+    patch.setattr(SimulatedFileSystem, "create", create)
+    patch.setattr(SimulatedFileSystem, "random_bytes", lambda self, count: bytes(count))
+    patch.setattr(Folder, "sweep", _nothing)
+
+
+def batch_not_marked(patch: Patch) -> None:
+    def unmarked_body(seq: int, at: bytes, message: bytes, extra: bytes, *_: Any) -> list[bytes]:
+        return record_body(seq, at, message, extra)
+
+    patch.setattr(_log, "record_body", unmarked_body)
+
+
+def damaged_line_skipped(patch: Patch) -> None:
+    """Lines that do not verify are passed over in silence, wherever they stand."""
+
+    def lenient(buffer: bytearray, begin: Position, mark: Position) -> _recovery.Scan:
+        whole = [line for line in bytes(buffer[begin.offset_bytes :]).split(b"\n") if RECORD.fullmatch(line)]
+        buffer[begin.offset_bytes :] = b"".join(line + b"\n" for line in whole)
+        starts, offset = array("Q"), begin.offset_bytes
+        for line in whole:
+            starts.append(offset)
+            offset += len(line) + 1
+        head = whole[-1][-34:-2] if whole else begin.head
+        end = Position(begin.seq + len(whole), offset, head)
+        return _recovery.Scan(starts, end, None, end)
+
+    patch.setattr(_recovery, "scan", lenient)
+
+
+def hole_cut(patch: Patch) -> None:
+    """Bad bytes are a torn tail, whatever stands behind them."""
+    patch.setattr(_recovery, "whole_lines", lambda *_: iter(()))
+
+
+def mark_before_sync(patch: Patch) -> None:
+    """The mark vouches for records that were not synced."""
+
+    def sync(self: Log) -> None:
+        self.synced = self.end
+
+    patch.setattr(Log, "sync", sync)
+
+
+def recovery_not_synced(patch: Patch) -> None:
+    """What a killed process left in the cache is shown, and not put on the disk."""
+    opened = Log.open
+
+    def open_without_sync(self: Log, mark: Any) -> None:
+        with patch.context() as within:
+            within.setattr(Log, "_sync", _nothing)
+            opened(self, mark)
+
+    patch.setattr(Log, "open", open_without_sync)
+
+
+def metadata_outside_the_commit(patch: Patch) -> None:
+    """A replace commits its transcript, and its metadata in a second commit that a crash can prevent."""
+
+    def image(self: Log, members: dict[str, Any], entries: Any, **more: Any) -> Any:
+        if more:
+            members = {**members, "model": self.header.metadata["model"], "compaction_count": 0}
+        return real(self, members, entries, **more)
+
+    real = Log.image
+    patch.setattr(Log, "image", image)
+
+
+def leftovers_not_swept(patch: Patch) -> None:
+    patch.setattr(Folder, "sweep", _nothing)
+
+
+def lock_not_released_after_a_failed_load(patch: Patch) -> None:
+    patch.setattr(Storage, "let_go", _nothing)
+
+
+def unfinished_replace_kept(patch: Patch) -> None:
+    """The archive entry of a replace that never committed stays, and the next replace meets it."""
+    patch.setattr(Storage, "_tidy_archive", _nothing)
+
+
+def parents_not_synced(patch: Patch) -> None:
+    """The folder's own name is not put into its parent."""
+
+    def make(cls: type[Folder], files: Any, path: str) -> Folder:
+        folder = cls.open(files, "/")
+        for name in path.strip("/").split("/"):
+            with suppress(FileExistsError):
+                files.make_directory(folder.handle, name)
+            folder = folder.subfolder(name)
+        return folder
+
+    patch.setattr(Folder, "make", classmethod(make))
+
+
+BUGS = [
+    Bug(no_sync_of_appends, Case(grown, (append,)), "power_cuts"),
+    Bug(no_sync_of_directories, Case(grown, (replace,)), "power_cuts"),
+    Bug(rename_before_sync, Case(grown, (replace,)), "power_cuts"),
+    Bug(rewrite_in_place, Case(grown, (replace,)), "power_cuts"),
+    Bug(rewrite_in_place, Case(grown, (update_metadata,)), "kills"),
+    Bug(unlink_before_rename, Case(grown, (replace,)), "kills"),
+    Bug(torn_tail_left, Case(torn, (load, append)), "kills"),
+    Bug(torn_tail_cut_before_it_is_kept, Case(torn, (load, append)), "kills"),
+    Bug(whole_record_without_line_feed_cut, Case(without_line_feed, (load, append)), "kills"),
+    Bug(append_after_a_failed_sync, Case(grown, (append, append)), "errors"),
+    Bug(failed_sync_hidden, Case(grown, (append,)), "errors"),
+    Bug(cache_trusted_after_a_failed_sync, Case(grown, (append,)), "errors"),
+    Bug(part_of_a_write_left, Case(grown, (append_long,)), "errors"),
+    Bug(stale_temporary_reused, Case(grown, (update_metadata,)), "kills"),
+    Bug(batch_not_marked, Case(grown, (batch,)), "kills"),
+    Bug(damaged_line_skipped, Case(grown, (append, append)), "power_cuts_without_syncs"),
+    Bug(hole_cut, Case(grown, (append, append, append)), "damage"),
+    Bug(mark_before_sync, Case(grown, (append, close)), "power_cuts_without_syncs"),
+    Bug(recovery_not_synced, Case(unmarked, (append, append)), "kills_then_power_cuts"),
+    Bug(metadata_outside_the_commit, Case(grown, (replace,)), "kills"),
+    Bug(leftovers_not_swept, Case(grown, (update_metadata,)), "kills"),
+    Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors"),
+    Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills"),
+    Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts"),
+]

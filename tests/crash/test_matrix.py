@@ -1,0 +1,97 @@
+"""The crash matrix: every operation, stopped everywhere, leaves a state that is allowed and can be lived with.
+
+P1, P2, P3, P4, P7, P8, P9 on a disk that keeps nothing that was not synced. The figures are asserted from below: a
+harness that cut, killed or refused nothing must fail.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash import enumeration
+from tests.crash.operations import (
+    CASES,
+    TRANSCRIPT,
+    Case,
+    half_a_batch,
+    torn,
+    unmarked,
+    unsynced_parents,
+    without_line_feed,
+)
+
+ALL = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# A parent that may not be opened is taken for somebody else's, and not synced: refusing it when it is ours proves nothing.
+REFUSALS = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.base is not unsynced_parents], ids=lambda case: case.name
+)
+UNSYNCED = pytest.mark.parametrize(
+    "case", [case for case in CASES if "process-crash" in case.durabilities], ids=lambda case: case.name
+)
+RECOVERIES = pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.base in (unmarked, torn, without_line_feed, half_a_batch)],
+    ids=lambda case: case.name,
+)
+
+
+def stale(case: Case) -> bytes:
+    """What a block may have held before: lines of this very transcript, which verify among themselves."""
+    return case.base().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'
+
+
+@ALL
+def test_a_power_cut_leaves_what_was_acknowledged(case: Case) -> None:
+    """P1, P3, P4: whatever part of the unsynced bytes and names reaches the disk, with NUL or with stale fill."""
+    assert enumeration.power_cuts(case, limit=60, fills=(b"\0", stale(case))) >= 5
+
+
+@pytest.mark.long
+@ALL
+def test_a_power_cut_leaves_what_was_acknowledged_in_many_more_states(case: Case) -> None:
+    """P1, P3, P4: the same, to a thousand and more states at every sync."""
+    assert enumeration.power_cuts(case, limit=1500, fills=(b"\0", stale(case))) >= 20
+
+
+@UNSYNCED
+def test_without_syncs_a_power_cut_leaves_a_prefix_or_is_refused(case: Case) -> None:
+    """P2: with process-crash durability a power cut may cost the end, never a middle, and never in silence."""
+    assert enumeration.power_cuts(case, limit=60, durability="process-crash", fills=(b"\0", stale(case))) >= 5
+
+
+@ALL
+def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case) -> None:
+    """P2, P3, P4: SIGKILL before every call, and within every write."""
+    assert enumeration.kills(case) >= 5
+
+
+@ALL
+def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case) -> None:
+    """P1, P9: a killed process leaves names and bytes in the cache; the next one may act on what it is shown."""
+    assert enumeration.kills_then_power_cuts(case, limit=10) >= 5
+
+
+@REFUSALS
+def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case) -> None:
+    """P6, P7: every errno at every call, once and for ever."""
+    assert enumeration.errors(case) >= 10
+
+
+@pytest.mark.long
+@REFUSALS
+def test_an_error_and_then_a_power_cut(case: Case) -> None:
+    """P6, P7: the disk refuses, and then the power fails too."""
+    assert enumeration.errors(case, cut_limit=30) >= 10
+
+
+@RECOVERIES
+def test_recovery_can_itself_be_cut_off(case: Case) -> None:
+    """P9: a second crash during recovery, at every call of it, ends where the first recovery would have."""
+    assert enumeration.cut_recoveries(case, limit=6, every=10) >= 10
+
+
+@pytest.mark.long
+@RECOVERIES
+def test_recovery_can_itself_be_cut_off_in_many_more_states(case: Case) -> None:
+    """P9: the same with many more first and second crashes."""
+    assert enumeration.cut_recoveries(case, limit=20) >= 50

@@ -1,0 +1,46 @@
+"""What the documents say of the code is held against the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tests.crash.seeded_bugs import BUGS
+from transcript_store._recovery import Kind
+
+TOP = Path(__file__).parent.parent
+FORMAT = (TOP / "docs/format.md").read_text()
+DURABILITY = (TOP / "docs/durability.md").read_text()
+
+
+def test_every_kind_of_damage_is_described() -> None:
+    """docs/format.md has a row for each kind that an error or a finding can carry."""
+    rows = [line for line in FORMAT.splitlines() if line.startswith("| `")]
+    described = {kind for row in rows for kind in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
+    assert described == {*get_args(Kind), "damaged", "version"}
+
+
+def test_every_seeded_bug_is_in_the_table() -> None:
+    """docs/durability.md says which technique catches which bug."""
+    for bug in BUGS:
+        row = f"| {bug.name.replace('_', ' ')} | {bug.caught_by.replace('_', ' ')}, on `{bug.case.name}` |"
+        assert row in DURABILITY
+
+
+def test_every_test_that_holds_up_a_promise_exists() -> None:
+    """docs/durability.md names no file that is not there."""
+    named = set(re.findall(r"`(tests/[a-z_/]+\.py)`", DURABILITY))
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (TOP / name).exists()] == []
+
+
+@pytest.mark.parametrize("module", ["rich", "filelock", "asyncio", "transcript_store.cli", "transcript_store.testing"])
+def test_importing_the_package_is_cheap(module: str) -> None:
+    """What only some callers need is imported only when they need it."""
+    code = f"import sys, transcript_store; sys.exit({module!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,487 @@
+"""Ctrl-C at every line of every operation leaves no gap, no torn line and no lock behind.
+
+The incident that this file remembers is a common one: an exception that is no error of the disk (KeyboardInterrupt, a
+signal handler that raises, MemoryError) leaves a store between "written" and "remembered as written", and the next append
+goes to a place that memory only believes in. So a trace function raises KeyboardInterrupt at the nth line that the package
+executes, for every n; then the same store goes on, and a fresh one looks at what it left.
+
+Which lines count: a signal is delivered where CPython looks for one, which is after calls, at the start of functions and
+at backward jumps. Nearly every line event can stand for such a place. The exception is the line event on a ``with``
+statement that is being *left*: between the body's last call (an exception there runs ``__exit__``) and the call of
+``__exit__`` itself CPython does not look, so an exception there is one that cannot happen, and those events are skipped.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transcript_store
+from transcript_store import ConversationNotFoundError, ConversationStore, verify
+
+PACKAGE = os.path.dirname(transcript_store.__file__) + os.sep
+NEW = {"role": "user", "content": "after the interruption"}
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Recoveries are what is provoked here: their warnings say nothing new."""
+    logger = logging.getLogger("transcript_store")
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
+        yield Path(directory)
+
+
+# ---- the interrupter -------------------------------------------------------------------------------------------------
+
+
+@cache
+def with_statements(filename: str) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """For each line of a module: the ``with`` statements (by their line) in whose head it is, and in whose body."""
+    heads: dict[int, list[int]] = {}
+    bodies: dict[int, list[int]] = {}
+    for node in ast.walk(ast.parse(Path(filename).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.With) and node.end_lineno is not None:
+            first = node.body[0].lineno
+            for line in range(node.lineno, first):
+                heads.setdefault(line, []).append(node.lineno)
+            for line in range(first, node.end_lineno + 1):
+                bodies.setdefault(line, []).append(node.lineno)
+    return heads, bodies
+
+
+class Interruption:
+    """Counts the lines that the package executes in a ``with`` block and raises KeyboardInterrupt at the nth."""
+
+    def __init__(self, nth: int) -> None:
+        self.nth = nth
+        self.lines = 0
+        self.where: str | None = None
+        self._inside: set[tuple[int, int]] = set()  # frames, and the `with` statements whose body they are in
+        self._tracing_before: Any = None  # a coverage measurement
+
+    def __enter__(self) -> Interruption:
+        self._tracing_before = sys.gettrace()
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._tracing_before)
+
+    def _call(self, frame: Any, event: str, arg: object) -> Any:
+        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    def _line(self, frame: Any, event: str, arg: object) -> Any:
+        if event == "line" and not self._leaves_with(frame):
+            self.lines += 1
+            if self.lines == self.nth:
+                self.where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+                sys.settrace(None)
+                raise KeyboardInterrupt(self.where)
+        return self._line
+
+    def _leaves_with(self, frame: Any) -> bool:
+        heads, bodies = with_statements(frame.f_code.co_filename)
+        left = [(id(frame), with_line) for with_line in heads.get(frame.f_lineno, ())]
+        leaves = not self._inside.isdisjoint(left)
+        self._inside.difference_update(left)
+        self._inside.update((id(frame), with_line) for with_line in bodies.get(frame.f_lineno, ()))
+        return leaves
+
+
+def every_line(
+    scratch: Path, prepare: Callable[[Path], Any], operate: Callable[[Any], object], step: int = 1
+) -> Iterator[tuple[Any, Path, str, bool]]:
+    """Run ``operate`` again and again, interrupted at every ``step``-th line it executes.
+
+    Yields what ``prepare`` made, its directory, where the interruption struck and whether the call returned all the
+    same (an interruption in a place that swallows it would be a bug of its own). Ends after a run without interruption.
+    """
+    for nth in range(1, 1_000_000, step):
+        directory = scratch / str(nth)
+        subject = prepare(directory)
+        interruption = Interruption(nth)
+        returned = False
+        try:
+            with interruption:
+                operate(subject)
+                returned = True
+        except KeyboardInterrupt:
+            assert interruption.where, "somebody else pressed Ctrl-C"
+        yield subject, directory, interruption.where or "not interrupted", returned
+        if interruption.where is None:
+            assert returned
+            return
+
+
+# ---- what must hold afterwards ---------------------------------------------------------------------------------------
+
+
+def go_on(store: ConversationStore, directory: Path, allowed: list[list[Any]], where: str) -> None:
+    """Append with the interrupted store, close it, and load what it left in a fresh one."""
+    messages = store.get_messages()
+    assert messages in allowed, f"interrupted at {where}: the store shows {messages}"
+    store.append_message(NEW)
+    store.close()
+    found = verify(directory)
+    assert found.is_whole, f"interrupted at {where}: {found.findings}"
+    with ConversationStore(directory) as fresh:
+        fresh.load()
+        assert fresh.get_messages() == [*messages, NEW], f"interrupted at {where}"
+        assert [record.seq for record in fresh.get_records()] == list(range(1, len(fresh.get_records()) + 1))
+        assert fresh.recovery is None, f"interrupted at {where}: {fresh.recovery}"
+    leftover = [name for name in os.listdir(directory) if name.startswith(".tmp-")]
+    assert not leftover, f"interrupted at {where}: {leftover} stay behind"
+
+
+steps = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+"""The dear ones: every fifth line in the plain run, every line in the long one."""
+
+OLD = [{"n": 1}, {"n": 2}, {"n": 3}]
+durabilities = pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
+
+
+def loaded(directory: Path, **options: Any) -> ConversationStore:
+    """A store with three messages in it, the last of them after the mark."""
+    store = ConversationStore(directory, **options)
+    store.initialize(provider="claude", model="old", messages=OLD[:2])
+    store.append_message(OLD[2])
+    return store
+
+
+APPENDS: dict[str, tuple[Callable[[ConversationStore], object], list[list[Any]]]] = {
+    "append_message": (lambda store: store.append_message({"n": 4}), [OLD, [*OLD, {"n": 4}]]),
+    "append_messages": (
+        lambda store: store.append_messages([{"n": 4}, {"n": 5}, {"n": 6}]),
+        [OLD, [*OLD, {"n": 4}, {"n": 5}, {"n": 6}]],
+    ),
+    "append_event": (lambda store: store.append_event({"marker": 1}), [OLD]),
+}
+
+
+@durabilities
+@pytest.mark.parametrize("operation", APPENDS)
+def test_append_interrupted_at_every_line(scratch, operation, durability):
+    """P21: an interrupted append is there whole or not at all; what was acknowledged before is there once, in order."""
+    operate, allowed = APPENDS[operation]
+    runs, stored = 0, 0
+    for store, directory, where, returned in every_line(scratch, lambda d: loaded(d, durability=durability), operate):
+        messages_before = len(store.get_records())
+        stored += messages_before > len(OLD)
+        go_on(store, directory, allowed[-1:] if returned else allowed, where)
+        runs += 1
+    assert runs > 60, "too few interruptions to mean anything"
+    assert 1 < stored < runs, "interruptions before and after the write are both among them"
+
+
+@durabilities
+def test_append_after_foreign_bytes_interrupted_at_every_line(scratch, durability):
+    """P21, P9: an append that first has to cut somebody's torn bytes, interrupted anywhere in that, loses nothing."""
+
+    def with_torn_bytes(directory: Path) -> ConversationStore:
+        store = loaded(directory, durability=durability)
+        with open(directory / "transcript.jsonl", "ab") as file:
+            file.write(b'{"seq":4,"at":"20')
+        return store
+
+    runs = 0
+    for store, directory, where, _ in every_line(scratch, with_torn_bytes, lambda s: s.append_message({"n": 4}), 3):
+        go_on(store, directory, [OLD, [*OLD, {"n": 4}]], where)
+        assert len(verify(directory).quarantined) == 1, where
+        runs += 1
+    assert runs > 60
+
+
+@steps
+@durabilities
+def test_replace_interrupted_at_every_line(scratch, durability, step):
+    """P21, P4: an interrupted replace leaves the old messages and metadata, or the new ones, and the old in the archive."""
+    new = [{"summary": True}]
+    old_bytes = b""
+
+    def prepare(directory: Path) -> ConversationStore:
+        nonlocal old_bytes
+        store = loaded(directory, durability=durability)
+        old_bytes = (directory / "transcript.jsonl").read_bytes()
+        return store
+
+    replaced = runs = 0
+    operate = lambda store: store.replace_transcript(new, compaction_count=1, model="new")  # noqa: E731
+    for store, directory, where, returned in every_line(scratch, prepare, operate, step):
+        is_new = store.get_messages() == new
+        metadata = store.get_metadata()
+        expected = ("new", 1, 1) if is_new else ("old", 0, 0)
+        assert (metadata.model, metadata.compaction_count, metadata.generation) == expected, where
+        go_on(store, directory, [new] if returned else [OLD, new], where)
+        with ConversationStore(directory, read_only=True) as reader:
+            reader.load()
+            assert (reader.get_metadata().model, reader.get_metadata().compaction_count) == expected[:2], where
+        archive = directory / "archive/transcript-000000.jsonl"
+        assert archive.exists() == is_new, where
+        if is_new:
+            assert archive.read_bytes() == old_bytes, where
+        replaced += is_new
+        runs += 1
+    assert runs > 300 // step
+    assert 5 < replaced < runs - 5, "interruptions before and after the commit are both among them"
+
+
+def test_update_metadata_interrupted_at_every_line(scratch):
+    """P21, P4: an interrupted update leaves the old metadata or the new, never a mixture, and no message is touched."""
+    runs, updated = 0, 0
+    operate = lambda store: store.update_metadata(model="new", labels={"a": "b"})  # noqa: E731
+    for store, directory, where, returned in every_line(scratch, loaded, operate):
+        go_on(store, directory, [OLD], where)
+        with ConversationStore(directory, read_only=True) as reader:
+            reader.load()
+            metadata = reader.get_metadata()
+        allowed = [("new", {"a": "b"})] if returned else [("old", {}), ("new", {"a": "b"})]
+        assert (metadata.model, metadata.labels) in allowed, where
+        updated += metadata.model == "new"
+        runs += 1
+    assert runs > 60
+    assert 0 < updated < runs
+
+
+def test_after_an_interrupted_update_the_store_knows_what_the_disk_holds(scratch):
+    """P21: after an interrupted update_metadata the store and a fresh reader tell the same, so that nothing flips later."""
+    for store, directory, where, _ in every_line(scratch, loaded, lambda s: s.update_metadata(model="new")):
+        model = store.get_metadata().model
+        with ConversationStore(directory, read_only=True) as reader:
+            reader.load()
+            assert reader.get_metadata().model == model, f"interrupted at {where}"
+        store.close()
+
+
+@steps
+def test_initialize_interrupted_at_every_line(scratch, step):
+    """P21: an interrupted initialize leaves nothing that stands in the way, or the conversation with all its messages."""
+    runs, created = 0, 0
+
+    def operate(store: ConversationStore) -> None:
+        store.initialize(model="m", messages=OLD)
+
+    for store, directory, where, returned in every_line(scratch, lambda d: ConversationStore(d / "c"), operate, step):
+        here = directory / "c"
+        assert store.exists() or not returned
+        created += store.exists()
+        store.close()
+        store.load_or_initialize(model="m", messages=OLD)
+        go_on(store, here, [OLD], where)
+        runs += 1
+    assert runs > 300 // step
+    assert 5 < created < runs - 5
+
+
+def torn(directory: Path) -> ConversationStore:
+    """A store that is not loaded, of a conversation with a torn tail."""
+    loaded(directory).close()
+    with open(directory / "transcript.jsonl", "ab") as file:
+        file.write(b'{"seq":4,"at":"20')
+    return ConversationStore(directory)
+
+
+@steps
+def test_load_with_a_torn_tail_interrupted_at_every_line(scratch, step):
+    """P21, P9: a load whose recovery is interrupted anywhere leaves a conversation that loads, with the cut bytes kept."""
+    runs = 0
+    for store, directory, where, _ in every_line(scratch, torn, ConversationStore.load, step):
+        if runs % 2:
+            store.close()
+        store.load()
+        go_on(store, directory, [OLD], where)
+        kept = [Path(path).read_bytes() for path in verify(directory).quarantined]
+        assert kept == [b'{"seq":4,"at":"20'], f"interrupted at {where}: {kept}"
+        runs += 1
+    assert runs > 300 // step
+
+
+@steps
+@durabilities
+def test_loading_a_loaded_store_again_interrupted_at_every_line(scratch, durability, step):
+    """P21: load() closes what was loaded; interrupted anywhere in that or after, it can be called again."""
+    runs = 0
+    prepare = lambda d: loaded(d, durability=durability)  # noqa: E731
+    for store, directory, where, _ in every_line(scratch, prepare, ConversationStore.load, step):
+        store.load()
+        go_on(store, directory, [OLD], where)
+        runs += 1
+    assert runs > 300 // step
+
+
+@durabilities
+def test_close_interrupted_at_every_line(scratch, durability):
+    """P21: an interrupted close() can be called again, and then the lock is free: a fresh store of this process loads."""
+    runs = 0
+    for store, directory, where, _ in every_line(
+        scratch, lambda d: loaded(d, durability=durability), ConversationStore.close
+    ):
+        store.close()
+        fresh = ConversationStore(directory)
+        try:
+            fresh.load()
+        except transcript_store.ConversationLockedError as error:
+            pytest.fail(f"interrupted at {where}: the lock is held for ever: {error}")
+        go_on(fresh, directory, [OLD], where)
+        runs += 1
+    assert runs > 60
+
+
+def test_get_messages_interrupted_at_every_line(scratch):
+    """P21: an interrupted read changes nothing."""
+    runs = 0
+    for store, directory, where, _ in every_line(scratch, loaded, ConversationStore.get_records):
+        go_on(store, directory, [OLD], where)
+        runs += 1
+    assert runs > 10
+
+
+# ---- readers ---------------------------------------------------------------------------------------------------------
+
+
+def follow(directory: Path) -> tuple[ConversationStore, ConversationStore]:
+    """A writer, and a reader that has seen its three messages."""
+    writer = loaded(directory)
+    reader = ConversationStore(directory, read_only=True)
+    reader.load()
+    return writer, reader
+
+
+def appended(directory: Path) -> tuple[ConversationStore, ConversationStore]:
+    writer, reader = follow(directory)
+    writer.append_message({"n": 4})
+    writer.append_messages([{"n": 5}, {"n": 6}])
+    return writer, reader
+
+
+def replaced(directory: Path) -> tuple[ConversationStore, ConversationStore]:
+    writer, reader = follow(directory)
+    writer.replace_transcript([{"summary": True}])
+    writer.append_message({"n": 7})
+    return writer, reader
+
+
+@pytest.mark.parametrize(
+    ("prepare", "after"),
+    [
+        pytest.param(appended, [*OLD, {"n": 4}, {"n": 5}, {"n": 6}], id="appended"),
+        pytest.param(replaced, [{"summary": True}, {"n": 7}], id="replaced"),
+    ],
+)
+@steps
+def test_refresh_interrupted_at_every_line(scratch, prepare, after, step):
+    """P21, P12: after an interrupted refresh a reader shows what it showed or what is there now, and can refresh again."""
+    runs = 0
+    for (writer, reader), _, where, returned in every_line(scratch, prepare, lambda pair: pair[1].refresh(), step):
+        try:
+            messages = reader.get_messages()
+        except ValueError as error:
+            pytest.fail(f"interrupted at {where}: {type(error).__name__}: {error}")
+        assert messages in ([after] if returned else [OLD, after]), f"interrupted at {where}: {messages}"
+        assert len(reader.get_records()) == len(messages), f"interrupted at {where}"
+        reader.refresh()
+        assert reader.get_messages() == after, f"interrupted at {where}"
+        reader.close()
+        writer.close()
+        runs += 1
+    assert runs > 70 // step
+
+
+# ---- real signals ----------------------------------------------------------------------------------------------------
+
+
+def test_real_signals_at_random_moments(scratch):
+    """P21: with a signal handler that raises, set off by a timer, nothing acknowledged is lost and nothing stored twice."""
+    seed = 12
+    print(f"seed {seed}")
+    randomly = random.Random(seed)
+    store = ConversationStore(scratch / "c", durability="process-crash")
+    store.initialize()
+    acknowledged: list[int] = []
+    interrupted = 0
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    measuring = sys.gettrace()
+    sys.settrace(None)  # a coverage measurement has a lock of its own, which an interruption would leave locked
+    usual_seconds = 50e-6
+    try:
+        for n in range(2000):
+            # A timer has a delay of its own, and machines differ: aim so that half of the appends are struck.
+            usual_seconds *= 0.98 if n > 2 * interrupted else 1.02
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, max(1e-6, randomly.uniform(0.2, 1.8) * usual_seconds))
+                    store.append_message({"n": n})
+                    acknowledged.append(n)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        sys.settrace(measuring)
+    store.close()
+    assert interrupted > 5, "the timer did not strike"
+    assert len(acknowledged) > 5, "the timer always struck"
+    with ConversationStore(scratch / "c") as fresh:
+        fresh.load()
+        stored = [message["n"] for message in fresh.get_messages()]
+    assert stored == sorted(set(stored)), "in order, and none twice"
+    assert set(acknowledged) <= set(stored)
+    assert verify(scratch / "c").is_whole
+
+
+# ---- would it notice? ------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_believes_its_memory_would_be_found_out(scratch, monkeypatch):
+    """The harness itself: with the look at the file taken out of the store, an interrupted append must fail the test."""
+    from transcript_store._log import Log
+
+    monkeypatch.setattr(Log, "is_as_remembered", lambda self: True)
+    with pytest.raises(AssertionError):
+        test_append_interrupted_at_every_line(scratch, "append_message", "power-loss")
+
+
+def test_lines_where_a_with_statement_is_left_are_not_interrupted():
+    """The harness itself: of a ``with`` statement the entry is interrupted, the exit is not."""
+    interruption = Interruption(0)
+    lines = Path(transcript_store.conversation.__file__).read_text(encoding="utf-8").splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.strip() == "with self._exclusively():")
+
+    class Frame:
+        class f_code:  # noqa: N801
+            co_filename = transcript_store.conversation.__file__
+            co_firstlineno = 1
+
+        f_lineno = 0
+
+    seen = []
+    for line in (number, number + 1, number, number, number + 1, number):
+        Frame.f_lineno = line
+        seen.append(interruption._leaves_with(Frame))
+    assert seen == [False, False, True, False, False, True]
+    with pytest.raises(ConversationNotFoundError), interruption:
+        ConversationStore("/nonexistent/of-course").load()
+    assert interruption.lines > 20

@@ -1,0 +1,750 @@
+"""Several processes and one conversation: one writes at a time, and a SIGKILL at any moment costs nothing acknowledged.
+
+The incidents: a lock that was a file with a process id in it, so that a killed writer locked everybody out until somebody
+deleted it; a lock that lived in a library's object, so that a fork took it along and its exit released it; and a writer
+that went on appending to a file that somebody had moved away. Here the lock is the kernel's, and each of these is tried.
+
+Children are forked and talk over pipes. What is random is seeded, and the seed is printed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from transcript_store import (
+    ConversationExistsError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    ConversationNotLoadedError,
+    ConversationStore,
+    CorruptTranscriptError,
+    TranscriptStoreError,
+    verify,
+)
+from transcript_store._files import PosixFileSystem
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
+        yield Path(directory)
+
+
+class Child:
+    """A forked process that does some work and may say things, a line each."""
+
+    running: ClassVar[dict[int, Child]] = {}
+
+    def __init__(self, work: Callable[[Callable[[object], None]], object]) -> None:
+        self.said = bytearray()
+        self._pipe, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: the children are prepared
+            self.pid = os.fork()
+        if self.pid == 0:
+
+            def say(thing: object) -> None:
+                os.write(write, f"{thing}\n".encode())
+
+            code = 1
+            try:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's timeout is the parent's
+                work(say)
+                code = 0
+            except BaseException:
+                os.write(2, traceback.format_exc().encode())
+            finally:
+                os._exit(code)
+        os.close(write)
+        self.running[self.pid] = self
+
+    def wait_for(self, count: int = 1, seconds: float = 30) -> list[str]:
+        """The first ``count`` lines, waited for."""
+        until = time.monotonic() + seconds
+        while self.said.count(b"\n") < count:
+            ready, _, _ = select.select([self._pipe], [], [], max(0, until - time.monotonic()))
+            data = os.read(self._pipe, 65536) if ready else b""
+            if not data:
+                raise AssertionError(f"the child said only {bytes(self.said)!r}")
+            self.said += data
+        return self.said.decode().split("\n")[:count]
+
+    def end(self, with_signal: int | None = None, *, to_the_last_word: bool = True) -> list[str]:
+        """Kill it, or let it end well; returns every line that it said (its own children may have more to say)."""
+        if with_signal is not None:
+            os.kill(self.pid, with_signal)
+        while to_the_last_word and (data := os.read(self._pipe, 65536)):
+            self.said += data
+        os.close(self._pipe)
+        _, status = os.waitpid(self.pid, 0)
+        del self.running[self.pid]
+        assert with_signal is not None or status == 0, f"the child failed: {status}"
+        *lines, rest = self.said.decode().split("\n")
+        assert not rest
+        return lines
+
+
+@pytest.fixture(autouse=True)
+def _no_child_is_left() -> Iterator[None]:
+    """A test that fails may leave children behind; the next one should not meet them."""
+    yield
+    for child in list(Child.running.values()):
+        child.end(signal.SIGKILL)
+
+
+class Gate:
+    """Children that wait() at it go on when the parent opens it."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self._parent = os.getpid()
+
+    def wait(self) -> None:
+        os.close(self._write)
+        os.read(self._read, 1)
+
+    def open(self) -> None:
+        os.close(self._write)
+        os.close(self._read)
+
+
+# ---- SIGKILL ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
+def test_what_was_acknowledged_survives_sigkill(scratch, durability, rounds):
+    """P1, P2: killed at a random moment, again and again, a writer leaves every acknowledged message, none torn, in order;
+    at most the one call that was under way is there besides, whole; and the next append is not glued to anything.
+    """
+    seed = 7
+    print(f"seed {seed}")
+    randomly = random.Random(seed)
+    directory = scratch / "c"
+    with ConversationStore(directory) as store:
+        store.initialize()
+    expected, torn = 0, 0
+    for _ in range(rounds):
+
+        def write(say: Callable[[object], None], first: int = expected, kind: int = randomly.randrange(3)) -> None:
+            store = ConversationStore(directory, durability=durability)
+            store.load()
+            n = first
+            while True:
+                pad = "x" * (1_000_000 if n % 7 == 3 else 50)  # a kill can tear a long write
+                if kind == 0 or n % 5:
+                    store.append_message({"n": n, "pad": pad})
+                    n += 1
+                else:
+                    store.append_messages([{"n": n}, {"n": n + 1, "pad": pad}, {"n": n + 2}])
+                    n += 3
+                say(n)
+
+        child = Child(write)
+        child.wait_for(1)
+        time.sleep(randomly.uniform(0, 0.02))
+        acknowledged = int(child.end(signal.SIGKILL)[-1])
+        with ConversationStore(directory) as store:
+            store.load()
+            messages = [message["n"] for message in store.get_messages()]
+            torn += store.recovery is not None
+            assert messages == list(range(len(messages))), "a message is lost, or not in its place"
+            assert len(messages) - acknowledged in (0, 1, 3), f"{acknowledged} acknowledged, {len(messages)} there"
+            store.append_message({"n": len(messages)})
+            expected = len(messages) + 1
+        assert verify(directory).is_whole
+        if directory.joinpath("transcript.jsonl").stat().st_size > 5_000_000:  # begin small again
+            with ConversationStore(directory) as store:
+                store.load()
+                store.replace_transcript({"n": n} for n in range(expected))
+            shutil.rmtree(directory / "archive")
+    print(f"{torn} torn tails")
+
+
+@pytest.mark.parametrize("kills", [60, pytest.param(600, marks=pytest.mark.long)])
+def test_a_storm_of_eight_writers(scratch, kills):
+    """P11: eight processes load, append, replace and close as fast as they can and are killed at random: each message
+    that was acknowledged is there once, each writer's own in order, and the conversation is whole at the end.
+    """
+    seed = 99
+    print(f"seed {seed}")
+    randomly = random.Random(seed)
+    directory = scratch / "c"
+    with ConversationStore(directory) as store:
+        store.initialize()
+
+    def writer(number: int) -> Callable[[Callable[[object], None]], None]:
+        def work(say: Callable[[object], None]) -> None:
+            own = random.Random(seed * 1000 + number)
+            n = 0
+            while True:
+                store = ConversationStore(directory, durability="process-crash", lock_timeout_seconds=60)
+                store.load()
+                for _ in range(own.randrange(1, 6)):
+                    if own.random() < 0.03:
+                        store.replace_transcript(store.get_messages())
+                    elif own.random() < 0.4:
+                        store.append_messages([{"w": number, "n": n}, {"w": number, "n": n + 1}])
+                        n += 2
+                        say(n)
+                    else:
+                        store.append_message({"w": number, "n": n})
+                        n += 1
+                        say(n)
+                if own.random() < 0.9:
+                    store.close()
+                else:
+                    store._storage.let_go()  # type: ignore[union-attr]  # as if killed, but faster
+
+        return work
+
+    children = {number: Child(writer(number)) for number in range(8)}
+    acknowledged: dict[int, int] = {}
+    started = 8
+    for _ in range(kills):
+        time.sleep(randomly.uniform(0.002, 0.02))
+        number = randomly.choice(sorted(children))
+        lines = children.pop(number).end(signal.SIGKILL)
+        acknowledged[number] = int(lines[-1]) if lines else 0
+        children[started] = Child(writer(started))
+        started += 1
+    for number, child in children.items():
+        lines = child.end(signal.SIGKILL)
+        acknowledged[number] = int(lines[-1]) if lines else 0
+    with ConversationStore(directory) as store:
+        store.load()
+        found: dict[int, list[int]] = {}
+        for message in store.get_messages():
+            found.setdefault(message["w"], []).append(message["n"])
+    for number, count in acknowledged.items():
+        own = found.pop(number, [])
+        assert own == list(range(len(own))), f"writer {number}: lost, twice or out of order: {own}"
+        assert len(own) - count in (0, 1, 2), f"writer {number}: {count} acknowledged, {len(own)} there"
+    assert not found
+    assert sum(acknowledged.values()) > kills, "they hardly got to write: this proved nothing"
+    print(f"{sum(acknowledged.values())} messages, {verify(directory).generation} replaces")
+    assert verify(directory).is_whole
+
+
+# ---- one writer at a time --------------------------------------------------------------------------------------------
+
+
+def test_of_eight_processes_exactly_one_holds(scratch):
+    """P11: of eight that open at once one gets the conversation, and the others are told its process id; when it is killed
+    the lock is free at once.
+    """
+    directory = scratch / "c"
+    with ConversationStore(directory) as store:
+        store.initialize()
+    for _ in range(8):
+        gate = Gate()
+
+        def contend(say: Callable[[object], None], gate: Gate = gate) -> None:
+            store = ConversationStore(directory)
+            gate.wait()
+            try:
+                store.load()
+            except ConversationLockedError as error:
+                # The holder may be about to sign; what stood there before may be another's.
+                say(f"locked {error.holder_pid}")
+                return
+            say("held")
+            time.sleep(60)
+
+        children = [Child(contend) for _ in range(8)]
+        gate.open()
+        answers = {child.pid: child.wait_for(1)[0] for child in children}
+        holders = [pid for pid, answer in answers.items() if answer == "held"]
+        assert len(holders) == 1, answers
+        with pytest.raises(ConversationLockedError) as caught:
+            ConversationStore(directory).load()
+        assert caught.value.holder_pid == holders[0]
+        for child in children:
+            child.end(signal.SIGKILL if child.pid == holders[0] else None)
+        with ConversationStore(directory) as store:
+            store.load()
+
+
+def test_a_writer_may_wait_for_the_lock(scratch):
+    """P11: lock_timeout_seconds waits as long as it says, and no longer than until the holder closes."""
+    directory = scratch / "c"
+    holder = ConversationStore(directory)
+    holder.initialize()
+    began = time.monotonic()
+    with pytest.raises(ConversationLockedError):
+        ConversationStore(directory, lock_timeout_seconds=0.2).load()
+    assert time.monotonic() - began >= 0.2
+    timer = threading.Timer(0.2, holder.close)
+    timer.start()
+    with ConversationStore(directory, lock_timeout_seconds=30) as waiting:
+        began = time.monotonic()
+        waiting.load()
+        assert time.monotonic() - began < 10
+        assert waiting.append_message({"n": 1}).seq == 1
+    timer.join()
+
+
+def test_a_lock_file_that_was_left_behind_locks_nobody_out(scratch):
+    """P11: what stands in a lock file is of no consequence: after a kill it names a dead process, or a stranger."""
+    directory = scratch / "c"
+
+    def hold(say: Callable[[object], None]) -> None:
+        ConversationStore(directory).initialize()
+        say("held")
+        time.sleep(60)
+
+    child = Child(hold)
+    child.wait_for(1)
+    child.end(signal.SIGKILL)
+    (directory / "lock").write_text(f'{{"pid":{os.getpid()},"host":"{os.uname().nodename}"}}')
+    with ConversationStore(directory) as store:
+        store.load()
+        assert b'"pid"' in (directory / "lock").read_bytes()
+
+
+# ---- fork ------------------------------------------------------------------------------------------------------------
+
+CALLS: dict[str, Callable[[ConversationStore], object]] = {
+    "append_message": lambda s: s.append_message({"n": "child"}),
+    "append_messages": lambda s: s.append_messages([{"n": "child"}]),
+    "append_event": lambda s: s.append_event({}),
+    "replace_transcript": lambda s: s.replace_transcript([]),
+    "update_metadata": lambda s: s.update_metadata(model="child"),
+    "get_messages": lambda s: s.get_messages(),
+    "get_metadata": lambda s: s.get_metadata(),
+    "refresh": lambda s: s.refresh(),
+    "head": lambda s: s.head,
+}
+
+
+@pytest.mark.parametrize("leaves", ["exit", "close", "load"])
+def test_a_forked_child_cannot_write_through_its_parents_store(scratch, leaves):
+    """P11: every call in a forked child says that the store is its parent's; its close, load and exit disturb nothing."""
+    directory = scratch / "c"
+    parent = ConversationStore(directory)
+    parent.initialize(messages=[{"n": 1}])
+
+    def use(say: Callable[[object], None]) -> None:
+        for call in CALLS.values():
+            try:
+                call(parent)
+            except ConversationNotLoadedError as error:
+                say(f"refused {f'process {os.getppid()}' in str(error)}")
+        if leaves == "close":
+            parent.close()
+        elif leaves == "load":
+            try:
+                parent.load()
+            except ConversationLockedError as error:
+                say(f"locked {error.holder_pid == os.getppid()}")
+            parent.close()
+        reader = ConversationStore(directory, read_only=True)
+        reader.load()
+        say(len(reader.get_messages()))
+
+    before = (directory / "transcript.jsonl").read_bytes()
+    said = Child(use).end()
+    assert said == ["refused True"] * len(CALLS) + ["locked True"] * (leaves == "load") + ["1"]
+    assert (directory / "transcript.jsonl").read_bytes() == before
+    second = Child(lambda say: say(_try_to_load(directory)))
+    assert second.end() == [f"ConversationLockedError {os.getpid()}"], "the child's end released its parent's lock"
+    parent.append_message({"n": 2})
+    assert parent.get_messages() == [{"n": 1}, {"n": 2}]
+    parent.close()
+    assert verify(directory).is_whole
+
+
+def _try_to_load(directory: Path) -> str:
+    store = ConversationStore(directory)
+    try:
+        store.load()
+    except ConversationLockedError as error:
+        return f"{type(error).__name__} {error.holder_pid}"
+    store.close()
+    return "loaded"
+
+
+@pytest.mark.parametrize("how", ["fork", "exec"])
+def test_the_lock_does_not_outlive_the_parent_in_a_child(scratch, how):
+    """P11: a writer is killed while a child that it forked, or a program that it started, lives on: the lock is free."""
+    directory = scratch / "c"
+
+    def parent(say: Callable[[object], None]) -> None:
+        store = ConversationStore(directory)
+        store.initialize(messages=[{"n": 1}])
+        if how == "fork":
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+        else:
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], close_fds=False).pid
+        store.append_message({"n": 2})
+        say(child)
+        time.sleep(60)
+
+    process = Child(parent)
+    grandchild = int(process.wait_for(1)[0])
+    try:
+        process.end(signal.SIGKILL, to_the_last_word=False)
+        os.kill(grandchild, 0)  # it lives
+        with ConversationStore(directory) as store:
+            store.load()
+            assert store.get_messages() == [{"n": 1}, {"n": 2}]
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+
+
+def test_a_fork_while_another_thread_is_in_a_call(scratch):
+    """P11: a child forked while a thread of its parent held the store's mutex is told so; it does not wait for ever."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Slow(PosixFileSystem):
+        armed = False
+
+        def sync_data(self, handle: int) -> None:  # type: ignore[override]
+            if self.armed:
+                inside.set()
+                go_on.wait(30)
+            os.fsync(handle)
+
+    files = Slow()
+    store = ConversationStore(scratch / "c", file_system=files)
+    store.initialize()
+    files.armed = True
+    thread = threading.Thread(target=lambda: store.append_message({"n": 1}))
+    thread.start()
+    assert inside.wait(30)
+
+    def use(say: Callable[[object], None]) -> None:
+        try:
+            store.append_message({"n": "child"})
+        except ConversationNotLoadedError:
+            say("refused")
+
+    child = Child(use)
+    try:
+        assert child.wait_for(1, seconds=10) == ["refused"]
+    finally:
+        go_on.set()
+        thread.join()
+    child.end()
+    files.armed = False
+    assert store.get_messages() == [{"n": 1}]
+    store.close()
+    assert verify(scratch / "c").is_whole
+
+
+def _load_in_a_worker(directory: str) -> int:
+    store = ConversationStore(directory)
+    store.load()
+    store.append_message({"from": "a worker"})
+    store.close()
+    return os.getpid()
+
+
+def test_multiprocessing(scratch):
+    """P11: a worker of a pool meets its parent's lock as an error that survives the way back; once free, it writes."""
+    directory = str(scratch / "c")
+    store = ConversationStore(directory)
+    store.initialize()
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with pytest.raises(ConversationLockedError) as caught:
+            pool.submit(_load_in_a_worker, directory).result()
+        assert caught.value.holder_pid == os.getpid()
+        store.close()
+        assert pool.submit(_load_in_a_worker, directory).result() != os.getpid()
+    store.load()
+    assert store.get_messages() == [{"from": "a worker"}]
+    store.close()
+
+
+# ---- a file that is swapped, a lock that is removed ------------------------------------------------------------------
+
+
+def _swap_for_a_copy(path: Path) -> None:
+    shutil.copyfile(path, f"{path}.copy")
+    os.replace(f"{path}.copy", path)
+
+
+def _swap_for_other_content(path: Path) -> None:
+    Path(f"{path}.other").write_bytes(b"mine\n")
+    os.replace(f"{path}.other", path)
+
+
+def _swap_for_a_link(path: Path) -> None:
+    path.rename(f"{path}.moved")
+    path.symlink_to(f"{path}.moved")
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _swap_for_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "swap", [_swap_for_a_copy, _swap_for_other_content, _swap_for_a_link, _remove, _swap_for_a_folder]
+)
+@pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
+def test_a_writer_never_writes_into_another_file(scratch, swap, durability):
+    """P11: with another file in the transcript's place every write raises kind ``replaced``; not a byte goes anywhere."""
+    directory = scratch / "c"
+    store = ConversationStore(directory, durability=durability)
+    store.initialize(messages=[{"n": 1}])
+    store.append_message({"n": 2})
+    swap(directory / "transcript.jsonl")
+
+    def content() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+    before = content()
+    for call in (
+        lambda: store.append_message({"n": 3}),
+        lambda: store.append_messages([{"n": 3}, {"n": 4}]),
+        lambda: store.append_event({}),
+        lambda: store.update_metadata(model="m"),
+        lambda: store.replace_transcript([]),
+    ):
+        with pytest.raises(CorruptTranscriptError, match=r"load\(\) anew") as caught:
+            call()
+        assert caught.value.kind == "replaced"
+    assert content() == before
+    if swap is _swap_for_a_copy:
+        store.load()
+        store.append_message({"n": 3})
+        assert store.get_messages() == [{"n": 1}, {"n": 2}, {"n": 3}]
+    store.close()
+
+
+def test_the_folder_is_moved_under_a_writer(scratch):
+    """P11: a writer follows its folder, not its path: moved away, its appends stay with the conversation that they are of."""
+    with ConversationStore(scratch / "c") as store:
+        store.initialize(messages=[{"n": 1}])
+        (scratch / "c").rename(scratch / "moved")
+        with ConversationStore(scratch / "c") as other:
+            other.initialize(messages=[{"other": 1}])
+        store.append_message({"n": 2})
+        store.update_metadata(model="m")
+        store.replace_transcript([{"n": 3}])
+    assert verify(scratch / "moved").is_whole
+    assert verify(scratch / "c").is_whole
+    for name, messages in (("moved", [{"n": 3}]), ("c", [{"other": 1}])):
+        with ConversationStore(scratch / name, read_only=True) as reader:
+            reader.load()
+            assert reader.get_messages() == messages
+
+
+@pytest.mark.parametrize("first_appends", [False, True])
+def test_a_lock_file_that_is_removed_under_a_writer(scratch, first_appends):
+    """P11: with the lock file gone a second writer gets in; then either adopts what the other wrote or is refused, and no
+    message of either is lost, glued or repeated.
+    """
+    directory = scratch / "c"
+    first = ConversationStore(directory)
+    first.initialize(messages=[{"n": 1}])
+    (directory / "lock").unlink()
+    second = ConversationStore(directory)
+    second.load()
+    expected = [{"n": 1}]
+    if first_appends:  # the file is still what it remembers
+        first.append_message({"first": 1})
+        expected.append({"first": 1})
+    second.append_message({"second": 1})
+    expected.append({"second": 1})
+    for _ in range(2):
+        with pytest.raises(ConversationLockedError, match=r"load\(\) anew"):
+            first.append_message({"first": 2})
+        second.append_message({"second": 2})
+        expected.append({"second": 2})
+    assert second.get_messages() == expected
+    first.close()
+    second.append_message({"second": 3})
+    second.close()
+    with ConversationStore(directory) as fresh:
+        fresh.load()
+        assert fresh.get_messages() == [*expected, {"second": 3}]
+        assert fresh.recovery is None
+    assert verify(directory).is_whole
+
+
+@pytest.mark.parametrize("last_call", ["close", "update_metadata", "replace_transcript"])
+def test_a_writer_whose_lock_file_is_gone_does_not_overwrite_the_next_ones_metadata(scratch, last_call):
+    """P11: a second writer's acknowledged update is not undone by a first that lost its lock, whatever that does next."""
+    directory = scratch / "c"
+    first = ConversationStore(directory)
+    first.initialize(model="first")
+    first.append_message({"n": 1})  # so that close() has a mark to renew
+    (directory / "lock").unlink()
+    second = ConversationStore(directory)
+    second.load()
+    second.update_metadata(model="second")
+    try:
+        if last_call == "update_metadata":
+            first.update_metadata(labels={"a": "b"})
+        elif last_call == "replace_transcript":
+            first.replace_transcript([{"first": 1}])
+        first.close()
+    except TranscriptStoreError:
+        pass
+    second.close()
+    with ConversationStore(directory) as fresh:
+        fresh.load()
+        assert fresh.get_metadata().model == "second"
+        assert fresh.get_messages() == [{"n": 1}]
+
+
+# ---- two that begin at once ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", [40, pytest.param(1000, marks=pytest.mark.long)])
+def test_load_or_initialize_in_two_processes_at_once(scratch, rounds):
+    """P11, P13: of two that race one creates; the other loads what is there or meets the lock; never anything else."""
+    outcomes: dict[str, int] = {}
+    for number in range(rounds):
+        directory = scratch / "new" / str(number)
+        gate = Gate()
+
+        def race(say: Callable[[object], None], directory: Path = directory, gate: Gate = gate) -> None:
+            store = ConversationStore(directory)
+            gate.wait()
+            try:
+                created = store.load_or_initialize(messages=[{"by": os.getpid()}])
+            except ConversationLockedError:
+                say("locked")
+                return
+            messages = store.get_messages()
+            store.close()
+            say(f"created {messages[0]['by']}" if created else f"loaded {messages[0]['by']}")
+
+        children = [Child(race) for _ in range(2)]
+        gate.open()
+        answers = [child.end()[0] for child in children]
+        creators = [answer.split()[1] for answer in answers if answer.startswith("created")]
+        assert len(creators) == 1, answers
+        assert all(answer.split()[1:] in ([], creators) for answer in answers), answers
+        with ConversationStore(directory, read_only=True) as reader:
+            reader.load()
+            assert reader.get_messages() == [{"by": int(creators[0])}]
+        for answer in answers:
+            outcomes[answer.split()[0]] = outcomes.get(answer.split()[0], 0) + 1
+    print(outcomes)
+
+
+class Between:
+    """The real file system, with something that happens just before the nth call on it."""
+
+    def __init__(self, nth: int, happen: Callable[[], object]) -> None:
+        self._files = PosixFileSystem()
+        self._nth = nth
+        self._happen = happen
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._files, name)
+
+        def call(*arguments: Any) -> Any:
+            if name not in ("process_id", "host_name", "now_us", "random_bytes", "wait"):
+                self.calls += 1
+                if self.calls == self._nth:
+                    self._happen()
+            return None if name == "wait" else method(*arguments)
+
+        return call
+
+
+def _void_leftover(directory: Path) -> None:
+    """What an initialize() leaves that was killed before its commit."""
+    from transcript_store._metadata import encode_document, new_members
+
+    directory.mkdir()
+    members = new_members(id="01234567-89ab-4def-8123-456789abcdef", at="2026-01-01T00:00:00.000000Z")
+    (directory / "metadata.json").write_bytes(encode_document(members, None))
+
+
+@pytest.mark.parametrize("operation", ["load", "load to read", "load_or_initialize", "exists", "verify"])
+@pytest.mark.parametrize("leftover", [False, True])
+@pytest.mark.parametrize("stays", [False, True])
+def test_somebody_creates_the_conversation_between_any_two_calls(scratch, operation, leftover, stays):
+    """P13: whenever another process creates the conversation, one that opens it meanwhile finds nothing, the lock, or all
+    of it; a conversation in the making is never called damaged.
+    """
+    seen = set()
+    for nth in range(1, 200):
+        directory = scratch / str(nth)
+        if leftover:
+            _void_leftover(directory)
+        creator = ConversationStore(directory)
+
+        def create(creator: ConversationStore = creator) -> None:
+            with suppress(ConversationExistsError, ConversationLockedError):  # the other one was faster
+                creator.initialize(messages=[{"n": 1}])
+            if not stays:
+                creator.close()
+
+        files: Any = Between(nth, create)
+        store = ConversationStore(directory, read_only=operation == "load to read", file_system=files)
+        try:
+            if operation == "exists":
+                answer = f"exists {store.exists()}"
+            elif operation == "verify":
+                found = verify(directory, file_system=files)
+                answer = f"verified, {len(found.findings)} findings" if found.records else "nothing there"
+            elif operation == "load_or_initialize":
+                answer = f"created {store.load_or_initialize(messages=[{'n': 2}])}"
+            else:
+                store.load()
+                answer = f"loaded {store.get_messages()}"
+        except (ConversationNotFoundError, ConversationLockedError) as error:
+            answer = type(error).__name__
+        except TranscriptStoreError as error:
+            pytest.fail(f"with the conversation created before call {nth}: {type(error).__name__}: {error}")
+        store.close()
+        if files.calls < nth:
+            break
+        seen.add(answer)
+        assert answer in {
+            "loaded [{'n': 1}]",
+            "created False",
+            "created True",
+            "exists True",
+            "exists False",
+            "verified, 0 findings",
+            "nothing there",
+            "ConversationNotFoundError",
+            "ConversationLockedError",
+        }
+        creator.close()
+        with ConversationStore(directory, read_only=True) as reader:
+            reader.load()
+            assert reader.get_messages() == ([{"n": 2}] if answer == "created True" else [{"n": 1}])
+    assert seen
+
+
+def test_the_storm_would_notice_a_lock_that_locks_nobody(scratch, monkeypatch):
+    """The harness itself: with a lock that everybody gets, eight contenders must fail the contention test."""
+    monkeypatch.setattr(PosixFileSystem, "try_lock", lambda self, handle: True)
+    with pytest.raises(AssertionError):
+        test_of_eight_processes_exactly_one_holds(scratch)

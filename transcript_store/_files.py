@@ -1,0 +1,257 @@
+"""The only module that calls the operating system.
+
+:class:`FileSystem` is everything the store asks of a machine: a few calls on handles and names, each of which maps to one
+system call. :class:`PosixFileSystem` is the real one; ``transcript_store.testing.SimulatedFileSystem`` is a disk that can
+lose power. Names are always single components below a directory handle, so a name cannot leave its directory, and
+links are never followed there: only the user's own path, opened without a parent, may go through symlinks.
+
+Every method raises the ``OSError`` of the call; nothing here decides what an error means.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import Protocol
+
+if sys.platform == "win32":
+    raise ImportError("transcript_store runs on Linux and macOS; it has no locks and no directory sync on Windows")
+
+import fcntl
+
+AnyPath = str | os.PathLike[str]
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+
+class Status(Protocol):
+    """What ``status`` returns: the members of ``os.stat_result`` that the store looks at."""
+
+    @property
+    def st_mode(self) -> int: ...
+    @property
+    def st_dev(self) -> int: ...
+    @property
+    def st_ino(self) -> int: ...
+    @property
+    def st_nlink(self) -> int: ...
+    @property
+    def st_size(self) -> int: ...
+
+
+class FileSystem(Protocol):
+    """The machine below the store. A handle is an int, as a file descriptor is."""
+
+    def open_directory(self, path: str, parent: int | None = None) -> int:
+        """Open a directory. With a ``parent``, ``path`` is a name in it and must not be a link."""
+        ...
+
+    def open_read(self, parent: int, name: str) -> int:
+        """Open an existing file to read. Never waits, not even for a FIFO."""
+        ...
+
+    def open_append(self, parent: int, name: str) -> int:
+        """Open an existing file to read it and to write at its end."""
+        ...
+
+    def create(self, parent: int, name: str) -> int:
+        """Create a file that must not exist, mode 0600 whatever the umask; opened as by ``open_append``."""
+        ...
+
+    def close(self, handle: int) -> None: ...
+
+    def make_directory(self, parent: int, name: str) -> None:
+        """Create a directory that must not exist, mode 0700 whatever the umask."""
+        ...
+
+    def list_directory(self, handle: int) -> list[str]: ...
+
+    def status(self, parent: int, name: str) -> Status:
+        """What stands at a name; a link is not followed."""
+        ...
+
+    def handle_status(self, handle: int) -> Status: ...
+
+    def read(self, handle: int, offset: int, length: int) -> bytearray:
+        """Read up to ``length`` bytes; fewer only at the end of the file."""
+        ...
+
+    def write(self, handle: int, data: bytes | bytearray | memoryview) -> int:
+        """Write at the end of the file; returns how many bytes were written, which may be fewer."""
+        ...
+
+    def truncate(self, handle: int, size: int) -> None: ...
+
+    def sync(self, handle: int) -> None:
+        """Put a file's data and size, or a directory's names, on the medium."""
+        ...
+
+    def sync_data(self, handle: int) -> None:
+        """Put a file's data, and the size needed to read it, on the medium."""
+        ...
+
+    def drop_cache(self, handle: int) -> None:
+        """Forget the file's cached clean bytes, so that the next read asks the medium."""
+        ...
+
+    def rename(self, parent: int, old: str, new: str) -> None:
+        """Give a file of this directory another name, atomically replacing what had it."""
+        ...
+
+    def link(self, parent: int, name: str, to_parent: int, to_name: str) -> None:
+        """Give a file a second name, which must not exist."""
+        ...
+
+    def unlink(self, parent: int, name: str) -> None: ...
+
+    def try_lock(self, handle: int) -> bool:
+        """Take the kernel's exclusive lock on an open file; False if another process, or another open, has it."""
+        ...
+
+    def unlock(self, handle: int) -> None: ...
+
+    def wait(self, seconds: float) -> None: ...
+
+    def now_us(self) -> int:
+        """The clock: microseconds since 1970 in UTC. It may jump."""
+        ...
+
+    def random_bytes(self, count: int) -> bytes: ...
+
+    def process_id(self) -> int: ...
+
+    def host_name(self) -> str: ...
+
+
+class PosixFileSystem:
+    """Linux and macOS."""
+
+    def __init__(self) -> None:
+        self._handles: set[int] = set()
+        os.register_at_fork(after_in_child=self._close_in_child)
+
+    def _close_in_child(self) -> None:
+        # A child of fork() shares its parent's descriptors, and with them the parent's lock: closing them here lets
+        # the lock end with the parent, and keeps the child from writing. It must not unlock: that would be the
+        # parent's lock too.
+        for handle in self._handles:
+            with suppress(OSError):
+                os.close(handle)
+        self._handles.clear()
+
+    def _keep(self, handle: int) -> int:
+        self._handles.add(handle)
+        return handle
+
+    def open_directory(self, path: str, parent: int | None = None) -> int:
+        follow = 0 if parent is None else os.O_NOFOLLOW
+        return self._keep(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent))
+
+    def open_read(self, parent: int, name: str) -> int:
+        return self._keep(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent))
+
+    def open_append(self, parent: int, name: str) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return self._keep(os.open(name, flags, dir_fd=parent))
+
+    def create(self, parent: int, name: str) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = self._keep(os.open(name, flags, FILE_MODE, dir_fd=parent))
+        try:
+            os.fchmod(handle, FILE_MODE)
+        except BaseException:
+            self.close(handle)
+            raise
+        return handle
+
+    def close(self, handle: int) -> None:
+        self._handles.discard(handle)
+        os.close(handle)
+
+    def make_directory(self, parent: int, name: str) -> None:
+        os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
+        os.chmod(name, DIRECTORY_MODE, dir_fd=parent)
+
+    def list_directory(self, handle: int) -> list[str]:
+        return os.listdir(handle)
+
+    def status(self, parent: int, name: str) -> os.stat_result:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False)
+
+    handle_status = staticmethod(os.fstat)
+
+    def read(self, handle: int, offset: int, length: int) -> bytearray:
+        buffer = bytearray(length)
+        done = 0
+        with memoryview(buffer) as view:
+            while done < length and (count := os.preadv(handle, [view[done:]], offset + done)):
+                done += count
+        del buffer[done:]
+        return buffer
+
+    write = staticmethod(os.write)
+    truncate = staticmethod(os.ftruncate)
+
+    if sys.platform == "darwin":
+
+        def sync(self, handle: int) -> None:
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)  # fsync(2) on macOS leaves the drive's cache alone
+
+        sync_data = sync
+
+        def drop_cache(self, handle: int) -> None:
+            pass
+    else:
+        sync = staticmethod(os.fsync)
+        sync_data = staticmethod(os.fdatasync)
+
+        def drop_cache(self, handle: int) -> None:
+            # The whole file: the kernel keeps whatever unit of its cache, which may be 2 MB, begins before a range.
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def rename(self, parent: int, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def link(self, parent: int, name: str, to_parent: int, to_name: str) -> None:
+        os.link(name, to_name, src_dir_fd=parent, dst_dir_fd=to_parent, follow_symlinks=False)
+
+    def unlink(self, parent: int, name: str) -> None:
+        os.unlink(name, dir_fd=parent)
+
+    def try_lock(self, handle: int) -> bool:
+        from filelock import lock_descriptor  # 40 ms that readers need not pay
+
+        return lock_descriptor(handle, blocking=False)
+
+    def unlock(self, handle: int) -> None:
+        from filelock import unlock_descriptor
+
+        unlock_descriptor(handle)
+
+    wait = staticmethod(time.sleep)
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    random_bytes = staticmethod(os.urandom)
+    process_id = staticmethod(os.getpid)
+
+    def host_name(self) -> str:
+        return os.uname().nodename
+
+
+def absolute_path(path: AnyPath) -> str:
+    """A user's path with ``~`` expanded, made absolute; raises ``ValueError`` for one that cannot name a file."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"a path must be a str or an os.PathLike of one, not {type(text).__name__}")
+    if not text or "\0" in text:
+        raise ValueError("a path must not be empty or hold a NUL character")
+    return os.path.abspath(os.path.expanduser(text))
+
+
+REAL = PosixFileSystem()
+"""The file system that is used where none is given."""

@@ -1,0 +1,346 @@
+"""One directory, held open: files in it are read, replaced atomically, quarantined and locked here.
+
+Errors of the operating system become ours at this border and in ``_log.py``, through :func:`refused`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+import orjson
+
+from transcript_store._files import FileSystem, Status
+from transcript_store._records import format_time
+from transcript_store.errors import ConversationLockedError, StorageError
+
+LOCK = "lock"
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
+_POLL_SECONDS = 0.02
+
+_WAYS_OUT = {
+    errno.ENOSPC: "free some space and try again",
+    errno.EDQUOT: "free some of the quota and try again",
+    errno.EFBIG: "the file would exceed the largest size allowed here",
+    errno.EROFS: "the file system is read-only; read_only=True still reads",
+    errno.EACCES: "check the owner and the permissions; read_only=True needs only to read",
+    errno.EPERM: "check the owner, the permissions and the file's attributes (lsattr)",
+    errno.EMFILE: "the process has too many files open",
+    errno.ENFILE: "the machine has too many files open",
+    errno.ENOLCK: "the file system has no locks (a network file system?)",
+    errno.EIO: "the disk may be failing",
+    errno.ELOOP: "a symbolic link stands where a file of ours should be",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+}
+
+
+def refused(error: OSError, path: str, doing: str, consequence: str = "") -> StorageError:
+    """Translate an error of the operating system: what was refused, what holds all the same, and the way out."""
+    number = error.errno or errno.EIO
+    way_out = _WAYS_OUT.get(number)
+    what = error.reason if isinstance(error, NotOursError) else os.strerror(number)
+    message = f"{path}: cannot {doing}: {what}" + (f"; {way_out}" if way_out else "")
+    return StorageError(number, message + (f". {consequence}" if consequence else ""), path)
+
+
+@contextmanager
+def refusals(path: str, doing: str, consequence: str = "") -> Iterator[None]:
+    """Translate errors of the operating system in a block."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise refused(error, path, doing, consequence) from error
+
+
+class SyncFailedError(OSError):
+    """A sync was refused: what the medium holds is not known any more."""
+
+
+class NotOursError(OSError):
+    """A name holds something other than what we would have put there; ``reason`` says what."""
+
+    def __init__(self, status: Status) -> None:
+        self.reason = f"{kind_of(status)} stands where something of ours should be"
+        super().__init__(errno.EEXIST, self.reason)
+
+
+class Folder:
+    """A directory that is held open, with the path it was opened by for messages."""
+
+    def __init__(self, files: FileSystem, path: str, handle: int) -> None:
+        self.files = files
+        self.path = path
+        self.handle = handle
+
+    @classmethod
+    def open(cls, files: FileSystem, path: str) -> Folder:
+        """Open an existing directory; raises the plain ``OSError``, which callers tell apart."""
+        return cls(files, path, files.open_directory(path))
+
+    @classmethod
+    def make(cls, files: FileSystem, path: str) -> Folder:
+        """Open a directory, creating it and its missing parents; on return its whole path survives a power cut.
+
+        Parents that exist are synced too: an earlier attempt may have made them and ended before it synced them.
+        """
+        missing: list[str] = []
+        existing = path
+        while True:
+            try:
+                folder = cls.open(files, existing)
+                break
+            except FileNotFoundError:
+                existing, name = os.path.split(existing)
+                if not name:
+                    raise
+                missing.append(name)
+        try:
+            while missing:
+                name = missing.pop()
+                with folder:
+                    folder = folder.subfolder(name, create=True)
+            device = files.handle_status(folder.handle).st_dev
+            while existing != os.path.dirname(existing):
+                existing = os.path.dirname(existing)
+                with suppress(PermissionError), cls.open(files, existing) as parent:
+                    # A parent that may not be read, or the folder of a mount point: it is not us who made names in it.
+                    if files.handle_status(parent.handle).st_dev != device:
+                        break
+                    parent.sync()
+        except BaseException:
+            with suppress(OSError):
+                folder.close()
+            raise
+        return folder
+
+    def subfolder(self, name: str, *, create: bool = False) -> Folder:
+        """Open a directory in this one; with ``create``, make it first if it is not there and sync its name.
+
+        Raises ``NotOursError`` for anything but a directory at that name.
+        """
+        if create:
+            with suppress(FileExistsError):
+                self.files.make_directory(self.handle, name)
+            self.sync()
+        status = self.files.status(self.handle, name)
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotOursError(status)
+        return Folder(self.files, self.path_of(name), self.files.open_directory(name, self.handle))
+
+    def take_over(self, other: Folder) -> None:
+        """Become the directory that another object holds open."""
+        self.close()
+        self.path, self.handle = other.path, other.handle
+        other.handle = -1
+
+    def close(self) -> None:
+        handle, self.handle = self.handle, -1
+        if handle >= 0:
+            self.files.close(handle)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def path_of(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def names(self) -> list[str]:
+        return sorted(self.files.list_directory(self.handle))
+
+    def status(self, name: str) -> Status | None:
+        """What stands at a name, None if nothing does."""
+        try:
+            return self.files.status(self.handle, name)
+        except FileNotFoundError:
+            return None
+
+    def open_file(self, name: str, *, to_append: bool = False) -> int:
+        """Open a regular file; raises ``NotOursError`` for anything else at that name, ``FileNotFoundError`` for nothing."""
+        status = self.files.status(self.handle, name)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotOursError(status)
+        handle = self.files.open_append(self.handle, name) if to_append else self.files.open_read(self.handle, name)
+        try:
+            opened = self.files.handle_status(handle)
+            if not stat.S_ISREG(opened.st_mode):  # swapped between the two calls
+                raise NotOursError(opened)
+        except BaseException:
+            with suppress(OSError):
+                self.files.close(handle)
+            raise
+        return handle
+
+    def read_file(self, name: str) -> bytes | None:
+        """A whole small file, None if it is not there; raises ``NotOursError`` as :meth:`open_file` does."""
+        try:
+            handle = self.open_file(name)
+        except FileNotFoundError:
+            return None
+        try:
+            return bytes(self.files.read(handle, 0, self.files.handle_status(handle).st_size))
+        finally:
+            self.files.close(handle)
+
+    def write_all(self, handle: int, data: bytes | bytearray) -> None:
+        """Write everything; a short write is tried on, which gives the error that made it short."""
+        done = self.files.write(handle, data)
+        while done < len(data):
+            done += self.files.write(handle, bytes(data[done : done + (1 << 24)]))
+
+    def write_temporary(self, chunks: Iterable[bytes | bytearray]) -> tuple[str, int]:
+        """Write and sync a file under a temporary name; returns the name and the open handle."""
+        name = f".tmp-{self.files.random_bytes(16).hex()}"
+        handle = self.files.create(self.handle, name)
+        try:
+            for chunk in chunks:
+                self.write_all(handle, chunk)
+            self.sync(handle)
+        except BaseException:
+            with suppress(OSError):
+                self.files.close(handle)
+            self.discard(name)
+            raise
+        return name, handle
+
+    def replace_file(self, name: str, chunks: Iterable[bytes | bytearray]) -> None:
+        """Put a file at a name atomically: temporary file, write, sync, rename, sync the directory.
+
+        When it returns the new content survives a power cut; when it raises, or the power is cut before, the name has
+        its old content or its new one.
+        """
+        temporary, handle = self.write_temporary(chunks)
+        try:
+            self.files.close(handle)
+            self.files.rename(self.handle, temporary, name)
+        except BaseException:
+            self.discard(temporary)
+            raise
+        self.sync()
+
+    def sync(self, handle: int | None = None) -> None:
+        """Sync a file of this directory, or without a handle the directory's names; raises ``SyncFailedError``."""
+        try:
+            self.files.sync(self.handle if handle is None else handle)
+        except OSError as error:
+            raise SyncFailedError(error.errno, error.strerror) from error
+
+    def discard(self, name: str) -> None:
+        """Remove a file that nobody needs, if that is possible."""
+        with suppress(OSError):
+            self.files.unlink(self.handle, name)
+
+    def sweep(self) -> None:
+        """Remove what an earlier process left under temporary names, if that is possible; with the lock held."""
+        with suppress(OSError):
+            for name in self.names():
+                if is_temporary(name):
+                    self.discard(name)
+
+
+class Lock:
+    """The kernel's lock on the file ``lock`` in a folder: held by one writer, free the moment its process dies."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._files = folder.files
+        self._handle = -1
+
+    def take(self, timeout_seconds: float) -> None:
+        """Take the lock, waiting for it at most so long; raises ``ConversationLockedError`` with what the holder wrote."""
+        waited_seconds = 0.0  # counted, not read off a clock that may jump
+        while True:
+            try:
+                self._handle = self._files.create(self._folder.handle, LOCK)
+            except FileExistsError:
+                try:
+                    self._handle = self._folder.open_file(LOCK, to_append=True)
+                except FileNotFoundError:
+                    continue  # somebody removed it in between
+            try:
+                if self._files.try_lock(self._handle):
+                    if self.is_held():
+                        self._sign()
+                        return
+                elif waited_seconds >= timeout_seconds:
+                    raise self._held_by_another()
+                else:
+                    self._files.wait(_POLL_SECONDS)
+                    waited_seconds += _POLL_SECONDS
+            except BaseException:
+                self.release()
+                raise
+            self.release()
+
+    def is_held(self) -> bool:
+        """Whether the file that is locked is still the one at its name; if not, another writer may hold the new one."""
+        try:
+            there = self._files.status(self._folder.handle, LOCK)
+        except FileNotFoundError:
+            return False
+        ours = self._files.handle_status(self._handle)
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def release(self) -> None:
+        """Let go of the lock, if it is held. May be interrupted and called again."""
+        if self._handle >= 0:
+            try:
+                self._files.unlock(self._handle)
+            finally:
+                handle, self._handle = self._handle, -1
+                self._files.close(handle)
+
+    def _sign(self) -> None:
+        holder = {
+            "pid": self._files.process_id(),
+            "host": self._files.host_name(),
+            "at": format_time(self._files.now_us()),
+        }
+        with suppress(OSError):  # best effort: it only helps the message that the next one gets
+            self._files.truncate(self._handle, 0)
+            self._files.write(self._handle, orjson.dumps(holder) + b"\n")
+
+    def _held_by_another(self) -> ConversationLockedError:
+        pid = host = None
+        with suppress(OSError, orjson.JSONDecodeError):
+            holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4096)))
+            if type(holder) is dict:
+                pid = holder.get("pid") if type(holder.get("pid")) is int else None
+                host = holder.get("host") if type(holder.get("host")) is str else None
+        by = f"process {pid}" + (f" on {host}" if host else "") if pid else "another process"
+        if (pid, host) == (self._files.process_id(), self._files.host_name()):
+            by += " (this one: a store that was not closed)"
+        return ConversationLockedError(
+            f"{self._folder.path}: {by} is writing to it; wait with lock_timeout_seconds, close that writer, or open with read_only=True",
+            path=self._folder.path,
+            holder_pid=pid,
+            holder_host=host,
+        )
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is one of our temporaries."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def kind_of(status: Status) -> str:
+    """What a directory entry is, in words."""
+    mode = status.st_mode
+    for test, word in (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISLNK, "a symbolic link"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISREG, "a file"),
+    ):
+        if test(mode):
+            return word
+    return "a device"

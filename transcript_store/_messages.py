@@ -1,0 +1,223 @@
+"""JSON values in and out: what a message may be, and how it becomes bytes.
+
+A message is a JSON object made of exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``. Exactly,
+because everything else is somebody's guess: a tuple comes back as a list, an enum as its value, a UUID as text. What
+comes back here is equal to what went in, or was refused.
+
+``orjson`` does the encoding, and is stricter than ``json`` but not strict enough: it turns NaN and infinities into null,
+accepts tuples, enums, UUIDs, datetimes and dataclasses, and lets ``orjson.Fragment`` inject bytes. On reading it turns
+integers beyond 64 bits into floats and keeps the last of duplicate keys (all observed with orjson 3.13).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import orjson
+
+from transcript_store.errors import InvalidMessageError
+
+MAX_DEPTH = 200
+"""Levels of nesting a message may have; the message itself is the first. orjson stops at 254, other readers earlier."""
+
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
+"""The integers a message may hold: those that 64 bits carry, signed or unsigned (orjson's own range)."""
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+_ALLOWED = _PLAIN | {float, dict, list}
+
+
+def encode(value: Any, name: str, max_bytes: int) -> bytes:
+    """Encode a JSON object strictly, on one line, keeping the order of its keys.
+
+    ``name`` is what error messages call the value (``message``, ``extra``). Raises ``InvalidMessageError`` for anything
+    that would not come back equal, that nests deeper than ``MAX_DEPTH``, or that takes more than ``max_bytes``.
+    """
+    if type(value) is not dict:
+        raise InvalidMessageError(
+            member=name, reason=f"must be a JSON object (a dict), not {_type_name(value)}{_remedy(value)}"
+        )
+    level: list[Any] = list(value.values())
+    depth, nodes = 1, len(level)
+    while True:
+        types = set(map(type, level))
+        if types <= _PLAIN:
+            break
+        if not types <= _ALLOWED or (depth == MAX_DEPTH and (dict in types or list in types)):
+            _explain(value, name)
+        if float in types and not all(math.isfinite(v) for v in level if type(v) is float):
+            _explain(value, name)
+        children: list[Any] = []
+        for node in level:
+            kind = type(node)
+            if kind is dict:
+                children += node.values()
+            elif kind is list:
+                children += node
+            # A value that is shared many times over (or a cycle) would be written out each time. Each node takes
+            # at least two bytes, so this bounds the walk by what could be stored at all.
+            if 2 * (nodes + len(children)) > max_bytes:
+                _too_long(name, max_bytes)
+        nodes += len(children)
+        level = children
+        depth += 1
+    try:
+        encoded = orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        _explain(value, name)
+    if len(encoded) > max_bytes:
+        _too_long(name, max_bytes)
+    return encoded
+
+
+JSONDecodeError = orjson.JSONDecodeError
+
+
+def decode(encoded: bytes | bytearray | memoryview) -> Any:
+    """Decode bytes that :func:`encode` made, or that a transcript vouches for."""
+    return orjson.loads(encoded)
+
+
+def parse(text: bytes, name: str = "message") -> dict[str, Any]:
+    """Parse one JSON object that somebody else wrote, and refuse what reading would change in silence.
+
+    Raises ``InvalidMessageError`` for text that is not UTF-8 or not JSON, and for the two things a JSON parser normally
+    swallows: a key that appears twice in one object, and an integer that 64 bits cannot carry. (Numbers with a fraction
+    or an exponent become floats, as RFC 8259 section 6 expects.)
+    """
+    try:
+        decoded = text.decode("utf-8")
+        if decoded.startswith("\ufeff"):
+            raise InvalidMessageError(member=name, reason="begins with a byte order mark: write the file without one")
+    except UnicodeDecodeError as error:
+        raise InvalidMessageError(member=name, reason=f"is not UTF-8 at byte {error.start}") from None
+
+    def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        for key, member in pairs:
+            if key in members:
+                raise InvalidMessageError(member=name, reason=f"has the key {_shorten(key)} twice in one object")
+            members[key] = member
+        return members
+
+    def refuse_constant(constant: str) -> NoReturn:
+        raise InvalidMessageError(member=name, reason=f"holds {constant}, which JSON cannot carry")
+
+    def refuse_big_integers(digits: str) -> int:
+        if len(digits) > 20 or not MIN_INTEGER <= int(digits) <= MAX_INTEGER:
+            raise InvalidMessageError(
+                member=name, reason=f"holds the integer {_shorten(digits)}, which 64 bits cannot carry"
+            )
+        return int(digits)
+
+    try:
+        value = json.loads(
+            decoded, object_pairs_hook=refuse_duplicates, parse_constant=refuse_constant, parse_int=refuse_big_integers
+        )
+    except json.JSONDecodeError as error:
+        raise InvalidMessageError(member=name, reason=f"is not JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise InvalidMessageError(member=name, reason=f"nests more than {MAX_DEPTH} levels deep") from None
+    if type(value) is not dict:
+        raise InvalidMessageError(member=name, reason=f"must be a JSON object, not {_json_name(value)}")
+    return value
+
+
+def _explain(value: Any, name: str) -> NoReturn:
+    """Find the first value that cannot be stored and raise the error that names it."""
+    too_deep = InvalidMessageError(member=name, reason=f"nests more than {MAX_DEPTH} levels deep")
+    seen: set[int] = set()  # containers may be shared many times over
+    path: list[int] = []
+    stack: list[Iterator[tuple[str, Any]]] = [iter([(name, value)])]
+    while stack:
+        for member, node in stack[-1]:
+            _check(node, member)
+            if type(node) in (dict, list):
+                if id(node) in path:
+                    raise InvalidMessageError(member=member, reason="contains itself")
+                if len(stack) > MAX_DEPTH:
+                    raise too_deep
+                if id(node) not in seen:
+                    seen.add(id(node))
+                    path.append(id(node))
+                    stack.append(_children(node, member))
+                    break
+        else:
+            stack.pop()
+            del path[-1:]
+    # A shared container that is too deep only in its second place; or another thread mended the value between the walks.
+    raise too_deep
+
+
+def _check(node: Any, member: str) -> None:
+    kind = type(node)
+    if kind not in _ALLOWED:
+        raise InvalidMessageError(member=member, reason=f"is {_type_name(node)}, not a plain JSON value{_remedy(node)}")
+    if kind is str and not _is_unicode(node):
+        raise InvalidMessageError(member=member, reason="holds a lone surrogate, which UTF-8 cannot carry")
+    if kind is float and not math.isfinite(node):
+        raise InvalidMessageError(member=member, reason=f"is {node}, which JSON cannot carry")
+    if kind is int and not MIN_INTEGER <= node <= MAX_INTEGER:
+        raise InvalidMessageError(member=member, reason="is an integer that 64 bits cannot carry (-2^63 to 2^64-1)")
+    if kind is dict:
+        for key in node:
+            if type(key) is not str:
+                raise InvalidMessageError(member=member, reason=f"has a key that is {_type_name(key)}, not a str")
+            if not _is_unicode(key):
+                raise InvalidMessageError(
+                    member=member, reason="has a key with a lone surrogate, which UTF-8 cannot carry"
+                )
+
+
+def _children(node: Any, member: str) -> Iterator[tuple[str, Any]]:
+    if type(node) is dict:
+        for key, child in node.items():
+            yield f"{member}[{_shorten(key)}]", child
+    else:
+        for index, child in enumerate(node):
+            yield f"{member}[{index}]", child
+
+
+def _too_long(name: str, max_bytes: int) -> NoReturn:
+    raise InvalidMessageError(
+        member=name, reason=f"takes more than {max_bytes:,} bytes, the limit for one line (max_line_bytes)"
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shorten(text: str) -> str:
+    quoted = json.dumps(text)
+    return quoted if len(quoted) <= 40 else f'{quoted[:36]}…"'
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _remedy(value: Any) -> str:
+    """How to make JSON of what people most often try to store."""
+    if isinstance(value, list):
+        return "; append_messages() takes several"
+    if isinstance(value, tuple | set | frozenset):
+        return "; make a list of it"
+    if isinstance(value, bytes | bytearray):
+        return "; decode it, or store base64 text"
+    for method, call in (("model_dump", '.model_dump(mode="json")'), ("isoformat", ".isoformat()")):
+        if hasattr(value, method):
+            return f"; convert it first, with {call}"
+    return ""
+
+
+def _json_name(value: Any) -> str:
+    return {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")

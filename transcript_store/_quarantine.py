@@ -1,0 +1,41 @@
+"""Where bytes go that were taken out of a transcript: kept under a name that says where they stood, with a note why.
+
+``quarantine/g<generation>-o<offset>-<first 16 hex of SHA-256>`` holds the bytes, the same name with ``.json`` the note.
+Nothing in the store ever deletes them by itself.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import orjson
+
+from transcript_store._folder import Folder
+from transcript_store._records import format_time
+
+QUARANTINE = "quarantine"
+
+
+def keep(folder: Folder, removed: bytes, *, generation: int, offset_bytes: int, kind: str, reason: str) -> str:
+    """Keep bytes that are about to be taken out of a conversation's transcript; returns the path of the file.
+
+    They are on the medium when it returns. The same bytes kept twice are one file, so a recovery that was cut off can
+    be done again.
+    """
+    digest = sha256(removed).hexdigest()
+    name = f"g{generation}-o{offset_bytes}-{digest[:16]}"
+    note = {
+        "at": format_time(folder.files.now_us()),
+        "generation": generation,
+        "offset": offset_bytes,
+        "bytes": len(removed),
+        "sha256": digest,
+        "kind": kind,
+        "reason": reason,
+    }
+    with folder.subfolder(QUARANTINE, create=True) as quarantine:
+        if quarantine.read_file(name) != removed:
+            quarantine.replace_file(name, [removed])
+        if quarantine.read_file(f"{name}.json") is None:
+            quarantine.replace_file(f"{name}.json", [orjson.dumps(note, option=orjson.OPT_INDENT_2) + b"\n"])
+        return quarantine.path_of(name)

@@ -1,0 +1,208 @@
+"""One line of a transcript: its grammar, its sequence number, its hash chain.
+
+::
+
+    file    := header LF (record LF)*
+    header  := {"format":"transcript-store","version":1,"conversation":UUID,"generation":N,"at":TIME,"metadata":OBJECT[,…],"hash":HASH}
+    record  := {"seq":N,"at":TIME[,"clock":TIME][,"message":OBJECT][,"extra":OBJECT][,…][,"batch":[k,n]],"hash":HASH}
+
+Every line ends in the 43 bytes ``,"hash":"<32 hex>"}``. The hash is the first 128 bits, in lower-case hex, of SHA-256
+over the previous line's hash (32 ASCII characters, 32 zeros before the header) followed by the line's bytes before
+those 43, its *body*. So a line vouches for its own bytes, for its place, and for every line before it; and checking it
+needs no JSON parser. docs/format.md has a worked example.
+
+Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import orjson
+
+FORMAT = b'{"format":"transcript-store",'
+VERSION = 1
+GENESIS = b"0" * 32
+"""What the header's hash is chained to: there is no line before it."""
+
+HASH_MEMBER = b',"hash":"'
+SUFFIX_BYTES = 43
+"""The length of ``,"hash":"<32 hex>"}``, the end of every line before its LF."""
+
+DAY_US = 86_400_000_000
+
+_TIME = rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)"'
+_RECORD_START = re.compile(rb'\{"seq":([1-9]\d{0,18}),"at":' + _TIME + rb'(?:,"clock":' + _TIME + rb")?")
+_BATCH_END = re.compile(rb',"batch":\[([1-9]\d{0,8}),([1-9]\d{0,8})\]\Z')
+_LONGEST_BATCH = len(',"batch":[999999999,999999999]')
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Position(NamedTuple):
+    """A place between two lines: ``seq`` records before it, ``offset_bytes`` into the file, after the line with hash ``head``."""
+
+    seq: int
+    offset_bytes: int
+    head: bytes
+
+
+class Batch(NamedTuple):
+    """Record ``k`` of the ``n`` that one call appended."""
+
+    k: int
+    n: int
+
+
+SINGLE = Batch(1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record of a transcript, as :meth:`ConversationStore.get_records` gives it: a fresh copy.
+
+    ``seq`` counts from 1 within a generation. ``at`` is when the record was written, RFC 3339 in UTC with microseconds.
+    ``message`` is None for a record that carries only an ``extra``, and the reverse.
+    """
+
+    seq: int
+    at: str
+    message: dict[str, Any] | None
+    extra: dict[str, Any] | None
+
+    @property
+    def at_datetime(self) -> datetime:
+        """``at`` as an aware ``datetime`` in UTC."""
+        return datetime.fromisoformat(self.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The first line of a transcript."""
+
+    conversation: str
+    generation: int
+    at: str
+    metadata: dict[str, Any]
+    members: dict[str, Any]
+    """The whole line, with members that this version does not know."""
+
+
+def chain_hash(previous: bytes, body: bytes | bytearray | memoryview) -> bytes:
+    """The hash of a line with this body, after the line whose hash is ``previous``: 32 ASCII characters."""
+    digest = sha256(previous)
+    digest.update(body)
+    return digest.hexdigest()[:32].encode()
+
+
+def seal_line(previous: bytes, *body: bytes) -> tuple[bytes, bytes]:
+    """Close a body, given in parts, into a whole line with its LF; returns the line and its hash."""
+    digest = sha256(previous)
+    for part in body:
+        digest.update(part)
+    head = digest.hexdigest()[:32].encode()
+    return b"".join((*body, HASH_MEMBER, head, b'"}\n')), head
+
+
+def header_body(*, conversation: str, generation: int, at: str, metadata: dict[str, Any], **more: Any) -> bytes:
+    """The body of a header line. ``more`` holds optional members (``replaces``, ``forked_from``)."""
+    members = {
+        "format": "transcript-store",
+        "version": VERSION,
+        "conversation": conversation,
+        "generation": generation,
+        "at": at,
+        "metadata": metadata,
+        **more,
+    }
+    return orjson.dumps(members)[:-1]
+
+
+def record_body(
+    seq: int,
+    at: bytes,
+    message: bytes | None,
+    extra: bytes | None,
+    clock: bytes | None = None,
+    batch: Batch = SINGLE,
+) -> list[bytes]:
+    """The body of a record line in parts, from members that are encoded already: a long message is not copied here."""
+    if message is not None and clock is None:
+        parts = [b'{"seq":%d,"at":"%b","message":' % (seq, at), message]
+    else:
+        parts = [b'{"seq":%d,"at":"%b"' % (seq, at)]
+        if clock is not None:
+            parts.append(b',"clock":"%b"' % clock)
+        if message is not None:
+            parts += (b',"message":', message)
+    if extra is not None:
+        parts += (b',"extra":', extra)
+    if batch is not SINGLE:
+        parts.append(b',"batch":[%d,%d]' % batch)
+    return parts
+
+
+def as_record(members: dict[str, Any]) -> Record | None:
+    """The value users see, from a decoded line; None if the line is no record of ours."""
+    seq, at, message, extra = members.get("seq"), members.get("at"), members.get("message"), members.get("extra")
+    if (
+        type(seq) is not int
+        or type(at) is not str
+        or not isinstance(message, dict | None)
+        or not isinstance(extra, dict | None)
+    ):
+        return None
+    return Record(seq=seq, at=at, message=message, extra=extra)
+
+
+def record_seq(line: bytes | bytearray | memoryview) -> int | None:
+    """The sequence number a line claims, None if it does not begin like a record."""
+    match = _RECORD_START.match(line)
+    return int(match[1]) if match else None
+
+
+def record_time_us(line: bytes | bytearray) -> int | None:
+    """When a record was written, in microseconds since the epoch, None if its time cannot be read."""
+    match = _RECORD_START.match(line)
+    try:
+        return parse_time(match[2].decode()) if match else None
+    except ValueError:
+        return None
+
+
+def has_message(line: bytes | bytearray) -> bool:
+    """Whether a record carries a message."""
+    match = _RECORD_START.match(line)
+    return match is not None and line.startswith(b',"message":', match.end())
+
+
+def body_batch(buffer: bytes | bytearray, start: int, end: int) -> Batch:
+    """Which part of which batch a body is, read from its last bytes without a parser.
+
+    ``buffer[start:end]`` is the body. A batch mark can stand nowhere else at a body's end: ``"batch":`` is a member, so
+    what closes right after it is the line's own object, not an array or a string within it.
+    """
+    if buffer[end - 1] != 0x5D:  # the closing bracket: no other member that we write ends in one
+        return SINGLE
+    match = _BATCH_END.search(buffer, max(start, end - _LONGEST_BATCH), end)
+    return Batch(int(match[1]), int(match[2])) if match else SINGLE
+
+
+def format_time(microseconds: int) -> str:
+    """RFC 3339 in UTC with microseconds and ``Z``, always 27 characters."""
+    seconds, microseconds = divmod(microseconds, 1_000_000)
+    return f"{_format_second(seconds)}.{str(microseconds).zfill(6)}Z"
+
+
+@lru_cache(maxsize=2)
+def _format_second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def parse_time(text: str) -> int:
+    """The inverse of :func:`format_time`; raises ``ValueError``."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)

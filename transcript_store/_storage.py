@@ -1,0 +1,450 @@
+"""A conversation's folder: the log of the live generation, the metadata beside it, the archive, the writer's lock.
+
+This is all that ``ConversationStore`` needs of what is below it: read the lines of the current generation, append lines
+durably, replace the generation atomically, read and write one metadata document, hold the writer's lock. Another engine
+would have the same door.
+
+Order of writes (docs/durability.md says why each sync is there):
+
+* create: lock; metadata with a void mark; transcript under a temporary name, sync, **rename**, sync the folder; metadata.
+* replace: sync the old transcript; link it into ``archive/``, sync that; new transcript as above, **rename**; metadata.
+* metadata: sync the transcript, so that the mark is true; temporary file, sync, **rename**, sync the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from transcript_store import _quarantine
+from transcript_store._files import FileSystem
+from transcript_store._folder import LOCK, Folder, Lock, NotOursError, SyncFailedError, refusals, refused
+from transcript_store._layout import (
+    ARCHIVE,
+    FILE_IN_PLACE,
+    METADATA,
+    archive_name,
+    generation_of,
+    insist_on_a_conversation,
+    occupant,
+    occupant_of,
+    read_metadata,
+)
+from transcript_store._log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log
+from transcript_store._metadata import Mark, encode_document
+from transcript_store._quarantine import QUARANTINE
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    PoisonedError,
+    StorageError,
+)
+
+logger = logging.getLogger("transcript_store.storage")
+
+_READ_ATTEMPTS = 20
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS})
+_UNKNOWN = (
+    "Whether it is on the disk is unknown, and this store writes nothing more: load() anew to see what the disk holds"
+)
+
+
+class Refreshed(NamedTuple):
+    """What ``refresh()`` saw: how many records are new, and whether the transcript was read from its start again."""
+
+    records_added: int
+    started_over: bool
+
+
+class Storage:
+    """One conversation in one folder, as one writer or one reader sees it."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        *,
+        sync_appends: bool,
+        read_only: bool,
+        lock_timeout_seconds: float,
+        max_line_bytes: int,
+    ) -> None:
+        self.path = path
+        self.members: dict[str, Any] = {}
+        self._files = files
+        self._sync_appends = sync_appends
+        self._read_only = read_only
+        self._lock_timeout_seconds = lock_timeout_seconds
+        self._max_line_bytes = max_line_bytes
+        self._folder = Folder(files, path, -1)
+        self._lock = Lock(self._folder)
+        self._log = self._new_log()
+        self._mark: Mark | None = None
+        self._must_reload = False
+        self._poisoned: str | None = None
+        self.is_open = True
+        """Whether it was not let go of."""
+
+    @property
+    def log(self) -> Log:
+        """The log of the live generation, to read."""
+        return self._log
+
+    @property
+    def updated_at(self) -> str:
+        """The later of the metadata's ``updated_at`` and the last record's time."""
+        return max(str(self.members["updated_at"]), self._log.updated_at)
+
+    # ---- begin ---------------------------------------------------------------------------------------------------
+
+    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Sequence[Entry]) -> None:
+        """Create the conversation with its first records; ``members_at`` gives its metadata for a time.
+
+        The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
+        leftovers of an unfinished create is there; then nothing was touched.
+        """
+        self._refuse_occupied(occupant(self._files, self.path))
+        members = members_at(self._log.stamp()[1])
+        image = self._log.image(members, entries)
+        doing = "create the conversation"
+        with refusals(self.path, doing, "There is none yet"):
+            try:
+                self._folder.take_over(Folder.make(self._files, self.path))
+            except (FileExistsError, NotADirectoryError):
+                self._refuse_occupied("a file stands where a folder should be")
+            self._take_lock()
+            self._refuse_occupied(occupant_of(self._folder))  # another process may have been faster
+            self._folder.sweep()
+            self._folder.replace_file(METADATA, [encode_document(members, None)])
+        with refusals(self.path, doing, "Whether there is one now is unknown: exists() and load() tell"):
+            self._put_in_place(image, members)
+        self._renew_mark()
+
+    def _refuse_occupied(self, what: str | None) -> None:
+        if what is not None:
+            raise ConversationExistsError(f"{self.path}: {what}; nothing was changed", path=self.path)
+
+    def load(self) -> None:
+        """Open the conversation that is there, verify it, recover it if we may write, and hold the writer's lock."""
+        with refusals(self.path, "open the conversation"):
+            try:
+                self._folder.take_over(Folder.open(self._files, self.path))
+            except FileNotFoundError:
+                raise ConversationNotFoundError(
+                    f"{self.path}: there is nothing; initialize() creates a conversation", path=self.path
+                ) from None
+            except NotADirectoryError:
+                raise self._corrupt("foreign", FILE_IN_PLACE) from None
+            insist_on_a_conversation(self._folder)
+            if self._read_only:
+                self._load_to_read()
+            else:
+                self._take_lock()
+                self._load_to_write()
+
+    def _take_lock(self) -> None:
+        self._lock = Lock(self._folder)
+        with refusals(self._folder.path_of(LOCK), "take the writer's lock"):
+            try:
+                self._lock.take(self._lock_timeout_seconds)
+            except NotOursError as error:
+                raise self._corrupt("foreign", f"{LOCK}: {error.reason}") from None
+
+    def _load_to_read(self) -> None:
+        """Load without a lock. A writer at work can make one moment look damaged: only what is seen twice is damage."""
+        seen: bytes | None = None
+        for attempt in range(_READ_ATTEMPTS):
+            log = self._new_log()
+            try:
+                self._open_log(log)
+                return
+            except (CorruptTranscriptError, CorruptMetadataError):
+                now = sha256(log.buffer).digest()
+                if now == seen or attempt + 1 == _READ_ATTEMPTS:
+                    raise
+                seen = now
+                self._files.wait(0.005)
+
+    def _load_to_write(self) -> None:
+        """Load with the lock held; renew the mark if the transcript grew past it.
+
+        The folder is synced first: a process that was killed between a rename and its sync left a name that a power cut
+        would take back, and with it whatever is appended under it.
+        """
+        self._must_reload = True
+        self._folder.sync()
+        self._sweep()
+        self._open_log(self._new_log())
+        self._tidy_archive()
+        self._must_reload = False
+        self._renew_mark()
+
+    def _sweep(self) -> None:
+        """Remove the temporaries that earlier writers left."""
+        self._folder.sweep()
+        for name in (ARCHIVE, QUARANTINE):
+            with suppress(OSError), self._folder.subfolder(name) as subfolder:
+                subfolder.sweep()
+
+    def _open_log(self, log: Log) -> None:
+        """Read metadata.json, then the transcript: in this order, so that a reader never meets an older generation.
+
+        What was known before stays until all of it is verified.
+        """
+        try:
+            members, mark = read_metadata(self._folder)
+            log.open(mark)
+            header = log.header
+            if header.conversation != members["id"]:
+                what = f"the transcript is of {header.conversation}, {METADATA} of {members['id']}"
+                raise self._corrupt("wrong-conversation", what)
+            if header.generation > members["generation"]:
+                # A replace was cut off after its commit, before it wrote the metadata: the header has it.
+                members, mark = header.metadata, None
+            elif header.generation < members["generation"] or (mark and mark.generation != header.generation):
+                what = f"the transcript is of generation {header.generation}, {METADATA} of another"
+                raise self._corrupt("wrong-generation", what)
+            log.verify(mark)
+        except BaseException:
+            with suppress(OSError):
+                log.close()
+            raise
+        log, self._log, self.members, self._mark = self._log, log, members, mark
+        with suppress(OSError):
+            log.close()
+
+    def _tidy_archive(self) -> None:
+        """Take out of the archive what is not older than the live generation.
+
+        What is a copy of the live transcript's beginning is of a replace that never committed. Anything else is of
+        another line of history (a backup was restored), and goes to quarantine: nothing else may have its messages.
+        """
+        live = self._log.header.generation
+        if self._folder.status(ARCHIVE) is not None:
+            with self._folder.subfolder(ARCHIVE) as archive:
+                for name in archive.names():
+                    generation = generation_of(name)
+                    if generation is None or generation < live:
+                        continue
+                    content = archive.read_file(name) or b""
+                    if generation > live or not self._log.buffer.startswith(content):
+                        reason = "an archived generation that is not older than the live one: a backup was restored"
+                        kept = _quarantine.keep(
+                            self._folder,
+                            content,
+                            generation=generation,
+                            offset_bytes=0,
+                            kind="wrong-generation",
+                            reason=reason,
+                        )
+                        logger.warning("%s: %s; it is kept as %s", archive.path_of(name), reason, kept)
+                    self._files.unlink(archive.handle, name)
+        if self._log.hard_links() > 1:
+            what = "the transcript has a second name (a hard link): what is written there is written here"
+            logger.warning("%s: %s", self.path, what)
+
+    # ---- write ---------------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry]) -> list[Appended]:
+        """Append records as one, as durable on return as this storage was opened for."""
+        self._make_sure()
+        try:
+            return self._log.append(entries, sync=self._sync_appends)
+        except CannotCutBackError as error:
+            raise self._poison(error, "append") from error
+        except SyncFailedError as error:
+            raise self._poison(error, "sync what was appended") from error
+        except OSError as error:
+            path = self._folder.path_of(TRANSCRIPT)
+            raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
+
+    def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
+        """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
+        self._make_sure()
+        live = self._log.header.generation
+        end = self._log.end
+        members = {**members, "generation": live + 1, "updated_at": max(self.updated_at, self._log.stamp()[1])}
+        image = self._log.image(
+            members, entries, replaces={"generation": live, "records": end.seq, "head": end.head.decode()}
+        )
+        with self._changing("replace the transcript"):
+            self._log.sync()
+            self._must_reload = True
+            self._archive(live)
+            self._put_in_place(image, members)
+        self._must_reload = False
+        self._renew_mark()
+
+    def write_metadata(self, members: dict[str, Any]) -> None:
+        """Replace the metadata document, with a mark of everything that is stored."""
+        self._make_sure()
+        at = self._log.stamp()[1]
+        with self._changing("write the metadata"):
+            self._log.sync()
+            self._must_reload = True
+            self._write_document({**members, "updated_at": max(self.updated_at, at)})
+            self._must_reload = False
+
+    @contextmanager
+    def _changing(self, doing: str) -> Iterator[None]:
+        """A change that ends in a commit. What is refused before that left everything as it was; a failed sync poisons;
+        after anything else (an interruption) the folder is read anew.
+        """
+        try:
+            self._insist_on_the_lock()
+            yield
+        except SyncFailedError as error:
+            raise self._poison(error, doing) from error
+        except OSError as error:
+            self._must_reload = False
+            raise refused(error, self.path, doing, "What was there before is in place and intact") from error
+
+    def _poison(self, error: OSError, doing: str) -> Exception:
+        self._poisoned = str(error.strerror)
+        return refused(error, self._folder.path_of(TRANSCRIPT), doing, _UNKNOWN)
+
+    def _archive(self, generation: int) -> None:
+        """Keep the live transcript under its archive name: a hard link, or a copy where links are refused."""
+        name = archive_name(generation)
+        with self._folder.subfolder(ARCHIVE, create=True) as archive:
+            archive.discard(name)  # of a replace that was refused after this
+            try:
+                self._files.link(self._folder.handle, TRANSCRIPT, archive.handle, name)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                archive.replace_file(name, [self._log.buffer])
+            else:
+                archive.sync()
+
+    def _put_in_place(self, image: Image, members: dict[str, Any]) -> None:
+        """Write a new transcript and give it its name: the commit of a create and of a replace.
+
+        Raises ``SyncFailedError`` if it may or may not have its name, any other ``OSError`` if it has not.
+        """
+        temporary, handle = self._folder.write_temporary([image.buffer])
+        try:
+            status = self._files.handle_status(handle)
+            self._files.rename(self._folder.handle, temporary, TRANSCRIPT)
+        except BaseException:
+            with suppress(OSError):
+                self._files.close(handle)
+            self._folder.discard(temporary)
+            raise
+        self._log.adopt(image, handle, (status.st_dev, status.st_ino))
+        self.members, self._mark = members, None
+        self._folder.sync()
+
+    def _write_document(self, members: dict[str, Any]) -> None:
+        mark = Mark(self._log.header.generation, self._log.synced)
+        self._folder.replace_file(METADATA, [encode_document(members, mark)])
+        self.members, self._mark = members, mark
+
+    def _renew_mark(self) -> None:
+        """Remember in metadata.json what is synced, if that is news. Best effort: what matters is stored already."""
+        if self._mark == Mark(self._log.header.generation, self._log.synced):
+            return
+        try:
+            self._insist_on_the_lock()
+            if not self._log.is_as_remembered():
+                return  # the next call looks at it again
+            self._write_document({**self.members, "updated_at": self.updated_at})
+        except (OSError, ConversationLockedError, CorruptTranscriptError) as error:
+            if isinstance(error, SyncFailedError):
+                self._poisoned = str(error.strerror)
+            logger.warning(
+                "%s: every message is stored, but metadata.json could not note how far (%s); the next load tries again",
+                self.path,
+                error,
+            )
+
+    def _make_sure(self) -> None:
+        """Before a write: the file is what memory says, the lock is ours, no sync failed and no call was interrupted."""
+        if self._poisoned:
+            raise PoisonedError(
+                f"{self.path}: a sync failed before ({self._poisoned}), so nothing more is written; load() anew to see what the disk holds"
+            )
+        try:
+            if not self._must_reload and self._log.is_as_remembered():
+                return
+            self._insist_on_the_lock()
+            if self._must_reload:
+                self._load_to_write()
+            else:
+                self._log.look_again()
+        except SyncFailedError as error:
+            raise self._poison(error, "sync what was written") from error
+        except StorageError:
+            raise
+        except OSError as error:
+            raise refused(error, self.path, "look at the transcript") from error
+
+    def _insist_on_the_lock(self) -> None:
+        """Before anything but a plain append: that compares the transcript's size, and would notice another writer."""
+        if not self._lock.is_held():
+            what = "the lock file was removed while we held it, so others may write"
+            raise ConversationLockedError(f"{self.path}: {what}; load() anew", path=self.path)
+
+    def settle(self) -> None:
+        """Before a read: look at what an interrupted call left."""
+        if (self._must_reload or not self._log.settled) and not self._read_only and not self._poisoned:
+            self._make_sure()
+
+    # ---- read along, and end -------------------------------------------------------------------------------------
+
+    def refresh(self) -> Refreshed:
+        """For a reader: read what was added since; start over if the transcript is not the one it was."""
+        with refusals(self.path, "read the conversation again"):
+            try:
+                self._folder.take_over(Folder.open(self._files, self.path))
+            except FileNotFoundError:
+                raise ConversationNotFoundError(f"{self.path}: the conversation is gone", path=self.path) from None
+            before = self._log.end.seq
+            status = self._folder.status(TRANSCRIPT)
+            if status is not None and self._log.is_at((status.st_dev, status.st_ino)) and self._log.read_on():
+                members = read_metadata(self._folder).members
+                if members["generation"] == self._log.header.generation:
+                    self.members = members
+                return Refreshed(self._log.end.seq - before, False)
+            self._load_to_read()
+            return Refreshed(self._log.end.seq, True)
+
+    def close(self) -> None:
+        """Sync, renew the mark, let go. A poisoned storage is only let go of: neither synced nor marked."""
+        try:
+            if self.members and not self._read_only and not self._poisoned:
+                self._settle_to_close()
+        finally:
+            self.let_go()
+
+    def _settle_to_close(self) -> None:
+        consequence = "Every message was written; whether the last ones are on the disk is unknown"
+        with refusals(self.path, "sync the transcript while closing", consequence):
+            try:
+                self._make_sure()
+                self._log.sync()
+            except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError) as error:
+                logger.warning("%s: closed as it is: %s", self.path, error)
+                return
+            self._renew_mark()
+
+    def let_go(self) -> None:
+        """Close every handle and release the lock, whatever happens. May be interrupted and called again."""
+        self.is_open = False
+        self._log.settled = False
+        for release in (self._lock.release, self._log.close, self._folder.close):
+            with suppress(OSError):
+                release()
+
+    def _new_log(self) -> Log:
+        return Log(self._folder, writable=not self._read_only, max_line_bytes=self._max_line_bytes)
+
+    def _corrupt(self, kind: str, reason: str) -> CorruptTranscriptError:
+        return CorruptTranscriptError(path=self.path, kind=kind, reason=reason)

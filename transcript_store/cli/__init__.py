@@ -1,0 +1,101 @@
+"""The command ``transcript-store``: each command is a call on the library and a print.
+
+Exit codes: 0 well; 1 damage was found or something failed; 2 misuse; 130 Ctrl-C; 141 nobody reads the output any more.
+Errors are one line on standard error, without a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from transcript_store import (
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    TranscriptStoreError,
+    __version__,
+)
+from transcript_store.cli import _terminal, demo, head, record, show, verify
+
+INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 and the number of the signal, as a shell shows it
+
+_DESCRIPTION = "Durable conversations for AI agents: record, read and check transcripts that do not lose a message."
+_EPILOG = """\
+A conversation is a directory; DIR is its path.
+
+examples:
+  agent | transcript-store record chats/today      log what an agent prints, one JSON message a line
+  transcript-store show chats/today --last 5       read the end of it
+  transcript-store verify chats/today              is every line whole?
+  transcript-store demo                            kill a writer again and again, and see what is left
+
+exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the output was closed
+`transcript-store COMMAND --help` says more.
+"""
+_COMMANDS = (("record", record), ("show", show), ("verify", verify), ("head", head), ("demo", demo))
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but for an argument that it repeats in an error: that may hold anything."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(_terminal.one_line(message))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (argparse raises ``SystemExit`` for ``--help`` and for misuse)."""
+    try:
+        with _terminal.warnings_shown():
+            try:
+                return _run(argv)
+            finally:
+                _terminal.flush()
+    except BrokenPipeError:
+        _terminal.give_up_output()
+        return OUTPUT_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:
+        _terminal.give_up_output()
+        _terminal.complain(f"cannot go on: {error}")
+        return 1
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        return status
+    except (CorruptTranscriptError, CorruptMetadataError) as error:
+        _terminal.complain(str(error).replace("verify() says", "transcript-store verify says"))
+        return 1
+    except ConversationNotFoundError as error:
+        _terminal.complain(f"{error.path}: there is no conversation (transcript-store record creates one)")
+        return 1
+    except ConversationLockedError as error:
+        by = f"process {error.holder_pid} on {error.holder_host}" if error.holder_pid else "another process"
+        _terminal.complain(f"{error.path}: {by} is writing to it; record --wait SECONDS waits for its end")
+        return 1
+    except TranscriptStoreError as error:
+        _terminal.complain(str(error))
+        return 1
+    except RecursionError:
+        _terminal.complain("a message nests too deeply to be shown")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog=_terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=plain)
+    parser.add_argument("--version", action="version", version=f"{_terminal.PROGRAM} {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
+    for name, module in _COMMANDS:
+        command = commands.add_parser(
+            name, help=module.HELP, description=module.DESCRIPTION, epilog=module.EPILOG, formatter_class=plain
+        )
+        module.configure(command)
+        command.set_defaults(run=module.run)
+    return parser

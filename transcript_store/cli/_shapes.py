@@ -1,0 +1,151 @@
+"""What a message holds, whichever provider's form it is in: its parts, to be shown to a person.
+
+The forms: Claude (``content`` blocks with ``tool_use`` and ``tool_result``), OpenAI chat completions (``tool_calls``, role
+``tool``) and responses (``function_call``, ``function_call_output``), Gemini (``parts`` with ``functionCall`` and
+``functionResponse``), and agents that vary them. Whatever is in no known form is shown as JSON, and nothing that is stored
+can fail here; signatures and the like, beside what a person reads, are left to ``--json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["text", "thinking", "call", "result", "media", "other", "besides"]
+
+
+class Part(NamedTuple):
+    """A piece of a message: what it is, a title for everything but plain text, and its text."""
+
+    kind: Kind
+    title: str
+    text: str
+
+
+_CALL_TYPES = frozenset({"tool_use", "toolCall", "tool_call", "function_call", "server_tool_use", "mcp_tool_use"})
+_ARGUMENTS = ("input", "arguments", "args")
+_RESULT_IDS = ("tool_use_id", "tool_call_id", "toolCallId")
+_RESULT_TEXTS = ("content", "output", "response", "result")
+_THINKING = ("thinking", "reasoning_content", "reasoning", "summary", "text")
+_MEDIA = ("source", "inlineData", "inline_data", "fileData", "file_data", "image_url", "input_audio", "file")
+_MEDIA_TYPES = ("media_type", "mimeType", "mime_type", "format", "filename", "type")
+_ENVELOPE = frozenset({"role", "content", "parts", "tool_calls", "function_call", "refusal", "reasoning_content"})
+
+
+def role_of(message: object) -> str:
+    """Who speaks; of a message without a role, its type."""
+    if not isinstance(message, dict):
+        return "not an object"
+    return _first_text(message, ("role", "type")) or "message"
+
+
+def parts_of(message: object) -> list[Part]:
+    """The parts of a message, in the order of the conversation."""
+    if not isinstance(message, dict):
+        return [Part("other", "", as_text(message))]
+    if not _ENVELOPE & message.keys() - {"role"} or (_is_result(message) and "parts" not in message):
+        return [_part(message)]
+    parts = [Part("thinking", "thinking", as_text(text)) for text in _present(message, "reasoning_content")]
+    for content in (*_present(message, "content"), *_present(message, "parts")):
+        parts += _blocks(content)
+    parts += [Part("text", "", f"(refusal) {as_text(text)}") for text in _present(message, "refusal")]
+    for calls in _present(message, "tool_calls"):
+        parts += [_part(call) for call in (calls if isinstance(calls, list) else [calls])]
+    parts += [_call(call) for call in _present(message, "function_call")]
+    rest = {name: member for name, member in message.items() if name not in _ENVELOPE and member is not None}
+    if rest.get("type") == "message":
+        del rest["type"]
+    if rest:
+        parts.append(Part("besides", f"besides: {', '.join(rest)}", as_text(rest)))
+    return parts
+
+
+def as_text(value: object) -> str:
+    """A string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _present(message: Mapping[str, Any], name: str) -> Iterator[Any]:
+    if message.get(name) not in (None, "", []):
+        yield message[name]
+
+
+def _blocks(content: object) -> list[Part]:
+    return [_part(block) for block in (content if isinstance(content, list) else [content])]
+
+
+def _part(block: object) -> Part:
+    if isinstance(block, str):
+        return Part("text", "", block)
+    if not isinstance(block, dict):
+        return Part("other", "", as_text(block))
+    kind = _first_text(block, ("type",))
+    for name in ("functionCall", "function_call", "function"):
+        if isinstance(block.get(name), dict):
+            return _call({"id": block.get("id"), **block[name]})
+    for name in ("functionResponse", "function_response"):
+        if isinstance(block.get(name), dict):
+            return _result(block[name])
+    if _is_result(block):
+        return _result(block)
+    if kind in _CALL_TYPES:
+        return _call(block)
+    if kind in ("thinking", "reasoning") or block.get("thought") is True:
+        text = next((block[name] for name in _THINKING if block.get(name)), "(not shown by the provider)")
+        return Part("thinking", "thinking", _flat(text))
+    if isinstance(block.get("text"), str):
+        return Part("text", "", block["text"])
+    for name in _MEDIA:
+        if isinstance(block.get(name), (dict, str)):
+            return _media(kind or name, block[name])
+    return Part("other", kind, as_text(block))
+
+
+def _call(call: object) -> Part:
+    if not isinstance(call, dict):
+        return Part("call", "call", as_text(call))
+    arguments: object = next((call[name] for name in _ARGUMENTS if call.get(name) is not None), {})
+    return Part("call", _title("call", call), as_text(arguments))
+
+
+def _is_result(block: Mapping[str, Any]) -> bool:
+    return any(name in block for name in _RESULT_IDS) or ("call_id" in block and "output" in block)
+
+
+def _result(result: Mapping[str, Any]) -> Part:
+    failed = result.get("is_error") is True or result.get("isError") is True
+    content = next((result[name] for name in _RESULT_TEXTS if result.get(name) is not None), "")
+    return Part("result", _title("error" if failed else "result", result), _flat(content))
+
+
+def _media(kind: str, source: object) -> Part:
+    if not isinstance(source, dict):
+        return Part("media", kind, as_text(source))
+    about = _first_text(source, _MEDIA_TYPES)
+    data = _first_text(source, ("data", "file_data"))
+    where = _first_text(source, ("url", "fileUri", "file_uri", "file_id"))
+    text = f"{len(data):,} characters of data" if data else where or as_text(source)
+    return Part("media", f"{kind} {about}".strip(), text)
+
+
+def _title(what: str, named: Mapping[str, Any]) -> str:
+    name = _first_text(named, ("name", "toolName", "tool_name"))
+    number = _first_text(named, (*_RESULT_IDS, "call_id", "id"))
+    return " ".join(word for word in (what, name, f"({number})" if number else "") if word)
+
+
+def _flat(content: object) -> str:
+    """The content of a tool's result: text where it is text, blocks one below the other."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [
+            _part(block) if isinstance(block, (dict, str)) else Part("other", "", as_text(block)) for block in content
+        ]
+        return "\n".join(part.text if part.kind == "text" else f"[{part.title}] {part.text}" for part in parts)
+    return as_text(content)
+
+
+def _first_text(members: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((members[name] for name in names if isinstance(members.get(name), str)), "")

@@ -1,0 +1,119 @@
+r"""What the commands print, made safe: nothing stored reaches a terminal as a control sequence (P18).
+
+Everything a command says goes through :func:`say`, :func:`say_json` or :func:`complain`, stored text and our own alike:
+messages, metadata, paths, errors and warnings. Characters that a terminal obeys instead of showing, or that make text
+look like other text, are shown as escapes such as ``\x1b``. We send no colours either, so an escape character on
+the terminal can only be the progress bar of ``demo``, which shows nothing stored.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+PROGRAM = "transcript-store"
+
+# C0 but for LF and tab, DEL, C1, the marks and overrides of bidirectional text, the line and paragraph separators, other
+# format characters that show nothing, lone surrogates (what Python makes of file names that are not UTF-8), tags.
+_UNSAFE = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u206f\\ufff9-\\ufffb"
+    "\\ud800-\\udfff\\U000e0000-\\U000e007f]"
+)
+
+
+def safe(text: str) -> str:
+    """Text that may go to a terminal: line feeds and tabs stay, what a terminal would obey becomes an escape."""
+    return _UNSAFE.sub(_escape, text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line: for names, paths and errors, which must not be able to begin a line of their own."""
+    return safe(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def as_json(value: Any, *, ascii_only: bool = False) -> str:
+    r"""JSON on one line, in which those characters are ``\u`` escapes: the value is the same, the text is harmless."""
+    return _UNSAFE.sub(_escape_json, json.dumps(value, ensure_ascii=ascii_only))
+
+
+def say(text: str = "", *, now: bool = False) -> None:
+    """Print a line, or several, on standard output; ``now`` flushes it."""
+    encoding = _encoding()
+    print(safe(text).encode(encoding, "backslashreplace").decode(encoding), flush=now)
+
+
+def say_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    print(as_json(value, ascii_only=_encoding() != "utf-8"))
+
+
+def _encoding() -> str:
+    return codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
+
+
+def complain(text: str) -> None:
+    """Print one line on standard error, after the program's name."""
+    if sys.stderr is not None:  # print() takes None for standard output
+        with suppress(OSError):  # nobody is there to complain to
+            print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def flush() -> None:
+    """Hand on what was said: an error of standard output belongs in front of the end, not after it."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def give_up_output() -> None:
+    """Point standard output to nowhere, so that Python does not try once more at exit what just failed."""
+    with suppress(OSError, AttributeError, ValueError):
+        output = sys.stdout.fileno()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, output)
+        os.close(null)
+
+
+@contextmanager
+def warnings_shown() -> Iterator[None]:
+    """Print the library's warnings (a torn tail was cut) as :func:`complain` does; they name paths, which are anybody's."""
+    logger = logging.getLogger("transcript_store")
+    handler = _Complainer(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def warnings_hidden() -> Iterator[None]:
+    """Hide the library's warnings where they are expected, and told of in another way."""
+    logger = logging.getLogger("transcript_store")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class _Complainer(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(record.getMessage())
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _escape_json(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\u{code:04x}" if code < 0x10000 else json.dumps(match[0])[1:-1]

@@ -1,0 +1,46 @@
+"""``transcript-store head``: the fingerprint of a transcript."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from transcript_store import ConversationStore
+from transcript_store.cli._arguments import add_directory, add_json
+from transcript_store.cli._terminal import say, say_json
+
+HELP = "print the head: a fingerprint of the whole transcript"
+DESCRIPTION = """\
+Print the head of the conversation in DIR: the hash of its last record, which is chained to every record before it.
+Kept elsewhere (in another system, on paper), it shows any later change of what it covers. It is not keyed: who can
+write the files can compute a new one.
+"""
+EPILOG = """\
+examples:
+  transcript-store head chats/today
+  transcript-store head chats/today --json | jq -r .seq
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_directory(parser)
+    add_json(parser, "one JSON object with head, seq (the number of records), generation and id")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the head."""
+    with ConversationStore(arguments.directory, read_only=True) as conversation:
+        conversation.load()
+        if arguments.json:
+            metadata = conversation.get_metadata()
+            say_json(
+                {
+                    "head": conversation.head,
+                    "seq": conversation.record_count,
+                    "generation": metadata.generation,
+                    "id": metadata.id,
+                }
+            )
+        else:
+            say(conversation.head)
+    return 0

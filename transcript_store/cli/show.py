@@ -1,0 +1,123 @@
+"""``transcript-store show``: a conversation, readable for a person or for a program."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+
+from transcript_store import ConversationMetadata, ConversationStore, Record
+from transcript_store.cli._arguments import add_directory, add_json, count
+from transcript_store.cli._shapes import as_text, parts_of, role_of
+from transcript_store.cli._terminal import one_line, safe, say, say_json
+
+HELP = "print a conversation: messages, tool calls and results, times and sizes"
+DESCRIPTION = """\
+Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so
+this works beside a writer. What a terminal would obey (escape sequences, characters that turn the direction of text)
+is shown as an escape such as \\x1b. Times are UTC; sizes are those of the message as JSON.
+"""
+EPILOG = """\
+examples:
+  transcript-store show chats/today --last 5
+  transcript-store show chats/today --json | jq -r 'select(.message.role == "user") | .at'
+"""
+
+_LINES, _CHARACTERS = 12, 1200
+"""How much of a tool's arguments and results, of thinking and of unknown parts is shown without ``--full``."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_directory(parser)
+    parser.add_argument("--last", metavar="N", type=count, help="only the last N records")
+    parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
+    add_json(parser, "one JSON object a record, with seq, at, message and extra")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the conversation."""
+    with ConversationStore(arguments.directory, read_only=True) as conversation:
+        conversation.load()
+        metadata, records = conversation.get_metadata(), conversation.get_records()
+    shown = records if arguments.last is None else records[max(0, len(records) - arguments.last) :]
+    if arguments.json:
+        for record in shown:
+            say_json({"seq": record.seq, "at": record.at, "message": record.message, "extra": record.extra})
+        return 0
+    for line in _description(conversation.directory, metadata, records):
+        say(line)
+    for record in shown:
+        say()
+        for line in _record(record, full=arguments.full):
+            say(line)
+    return 0
+
+
+def _description(directory: str, metadata: ConversationMetadata, records: Sequence[Record]) -> Iterator[str]:
+    messages = sum(record.message is not None for record in records)
+    others = f" (and {len(records) - messages:,} records of events)" if len(records) > messages else ""
+    tools = ", ".join(tool["name"] for tool in metadata.tools or ())
+    labels = ", ".join(f"{name}={value}" for name, value in metadata.labels.items())
+    facts = {
+        "conversation": metadata.id,
+        "directory": directory,
+        "provider": metadata.provider,
+        "model": metadata.model,
+        "system prompt": metadata.system_prompt and _shortened(metadata.system_prompt, 100),
+        "tools": tools,
+        "labels": labels,
+        "created": _time(metadata.created_at),
+        "updated": _time(metadata.updated_at),
+        "messages": f"{messages:,}{others}",
+        "generation": str(metadata.generation),
+    }
+    for name, fact in facts.items():
+        if fact:
+            yield f"{name:<14} {one_line(fact)}"
+
+
+def _record(record: Record, *, full: bool) -> Iterator[str]:
+    """The lines for a record. Only its heading begins in the first column, so that no message can pretend to be one."""
+    if record.message is None:
+        yield f"#{record.seq}  event  {_time(record.at)}"
+    else:
+        size = _size(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
+        yield f"#{record.seq}  {one_line(role_of(record.message))}  {_time(record.at)}  {size}"
+        for part in parts_of(record.message):
+            if part.kind == "text":
+                yield from _indented(part.text, 4)
+            else:
+                yield f"    {one_line(part.title or part.kind)}"
+                if full or part.kind != "besides":
+                    yield from _indented(part.text if full else _cut(part.text), 6)
+    if record.extra is not None:
+        yield "    extra"
+        extra = as_text(record.extra)
+        yield from _indented(extra if full else _cut(extra), 6)
+
+
+def _indented(text: str, columns: int) -> Iterator[str]:
+    return (" " * columns + line for line in safe(text).split("\n")) if text else iter(())
+
+
+def _cut(text: str) -> str:
+    kept = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]
+    return text if kept == text else f"{kept}\n… {len(text) - len(kept):,} more characters (--full shows them)"
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
+
+
+def _time(at: str) -> str:
+    at = str(at)  # only a file that somebody forged has something else here
+    return one_line(f"{at[:10]} {at[11:19]} UTC")
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"

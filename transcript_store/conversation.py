@@ -1,0 +1,446 @@
+"""One conversation: a metadata document and an append-only transcript, written by one process, read by many.
+
+.. code-block:: python
+
+    from transcript_store import ConversationStore
+
+    with ConversationStore("agent/main") as conversation:
+        conversation.load_or_initialize(provider="claude", model="claude-opus-4-8")
+        conversation.append_message({"role": "user", "content": "Where were we?"})   # on disk when this returns
+        messages = conversation.get_messages()                                       # fresh copies, ready to send
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Self
+
+from transcript_store import _files, _metadata
+from transcript_store._files import FileSystem
+from transcript_store._layout import occupant
+from transcript_store._log import Appended, Entry, Recovery
+from transcript_store._messages import encode
+from transcript_store._metadata import ConversationMetadata
+from transcript_store._records import Record
+from transcript_store._storage import Refreshed, Storage
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationNotFoundError,
+    ConversationNotLoadedError,
+    ReadOnlyError,
+)
+
+Durability = Literal["power-loss", "process-crash"]
+DEFAULT_MAX_LINE_BYTES = 64 * 2**20
+
+
+class ConversationStore:
+    """A conversation in a directory of its own.
+
+    ``durability`` says what an append survives once it has returned:
+
+    * ``"power-loss"`` (the default): the end of the process and of the machine. Each append is one write and one sync.
+    * ``"process-crash"``: the end of the process. Appends are written, not synced; after a power cut ``load()`` gives a
+      prefix of what was appended, or refuses.
+
+    ``read_only=True`` takes no lock, changes nothing, and works beside a writer and on a read-only mount.
+    ``lock_timeout_seconds`` is how long to wait for another writer. ``max_line_bytes`` bounds what can be appended, never
+    what can be read. ``file_system`` is for tests (``transcript_store.testing``).
+
+    May be used from several threads: every call is atomic, ``seq`` is the order. Belongs to the process that loaded it:
+    after a fork the child must open it anew. Making one touches nothing; call ``load()``, ``initialize()`` or
+    ``load_or_initialize()`` first.
+    """
+
+    def __init__(
+        self,
+        directory: _files.AnyPath,
+        *,
+        durability: Durability = "power-loss",
+        read_only: bool = False,
+        lock_timeout_seconds: float = 0.0,
+        max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        file_system: FileSystem | None = None,
+    ) -> None:
+        if durability not in ("power-loss", "process-crash"):
+            raise ValueError(f"durability must be 'power-loss' or 'process-crash', not {durability!r}")
+        if not lock_timeout_seconds >= 0:
+            raise ValueError(f"lock_timeout_seconds must be 0 or more, not {lock_timeout_seconds!r}")
+        if type(max_line_bytes) is not int or max_line_bytes < 1024:
+            raise ValueError(f"max_line_bytes must be an int of at least 1024, not {max_line_bytes!r}")
+        self._path = _files.absolute_path(directory)
+        self._files = _files.REAL if file_system is None else file_system
+        self._durability = durability
+        self._read_only = read_only
+        self._lock_timeout_seconds = lock_timeout_seconds
+        self._max_line_bytes = max_line_bytes
+        self._storage: Storage | None = None
+        self._loaded_by: int | None = None
+        self._process_id = self._files.process_id()
+        self._mutex = threading.RLock()
+
+    @property
+    def directory(self) -> str:
+        """The absolute path of the conversation's folder."""
+        return self._path
+
+    # ---- begin and end -------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether ``initialize()`` would refuse: a conversation is there, or a damaged one, or something else.
+
+        Raises ``StorageError`` if the folder cannot be looked at.
+        """
+        return occupant(self._files, self._path) is not None
+
+    def initialize(
+        self,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        system_prompt: str | None = None,
+        tools: Sequence[dict[str, Any]] | None = None,
+        labels: dict[str, str] | None = None,
+        messages: Iterable[dict[str, Any]] = (),
+        extras: Iterable[dict[str, Any] | None] | None = None,
+    ) -> None:
+        """Create the conversation, with its first messages if there are any, and leave it loaded.
+
+        On return all of it survives a power cut, whatever the ``durability``; before, all of it or nothing does. Missing
+        parent folders are made. ``tools`` are JSON objects with name, description and parameters; ``labels`` maps str
+        to str; ``extras``, if given, has one entry for each message.
+
+        Raises ``ConversationExistsError`` if anything is there already (then nothing was touched),
+        ``ConversationLockedError`` if another process is creating it right now, ``InvalidMessageError``,
+        ``InvalidMetadataError``, ``ReadOnlyError``, and ``StorageError`` if the disk refuses.
+        """
+        fields = _metadata.checked_fields(
+            {"provider": provider, "model": model, "system_prompt": system_prompt, "tools": tools, "labels": labels},
+            self._max_line_bytes,
+        )
+        entries = self._entries(messages, extras)
+        with self._exclusively():
+            self._refuse_read_only()
+            self._initialize(fields, entries)
+
+    def load(self) -> None:
+        """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
+
+        On return ``recovery`` says what recovery did, and everything that ``get_messages()`` shows is on the medium (not
+        with ``read_only=True``: a reader takes no lock, changes nothing, and passes over an unfinished tail). A store that
+        is loaded already is closed and opened anew; after a ``PoisonedError`` that is the way on.
+
+        Raises ``ConversationNotFoundError`` (nothing is there), ``ConversationLockedError`` (another writer; it says
+        which), ``CorruptTranscriptError`` and ``CorruptMetadataError`` (nothing was touched; see ``verify``),
+        ``UnsupportedVersionError``, and ``StorageError`` if the disk refuses.
+        """
+        with self._exclusively():
+            self._load()
+
+    def load_or_initialize(
+        self,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        system_prompt: str | None = None,
+        tools: Sequence[dict[str, Any]] | None = None,
+        labels: dict[str, str] | None = None,
+        messages: Iterable[dict[str, Any]] = (),
+        extras: Iterable[dict[str, Any] | None] | None = None,
+    ) -> bool:
+        """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
+
+        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here. Of
+        two processes that race one creates, and the other loads or meets the lock. Raises what those two raise.
+        """
+        fields = _metadata.checked_fields(
+            {"provider": provider, "model": model, "system_prompt": system_prompt, "tools": tools, "labels": labels},
+            self._max_line_bytes,
+        )
+        entries = self._entries(messages, extras)
+        with self._exclusively():
+            while True:
+                try:
+                    self._load()
+                    return False
+                except ConversationNotFoundError:
+                    if self._read_only:
+                        raise
+                try:
+                    self._initialize(fields, entries)
+                    return True
+                except ConversationExistsError:
+                    # Another process was faster, so there is something to load; it may be gone again when we do.
+                    if occupant(self._files, self._path) is None:
+                        continue
+                    self._load()
+                    return False
+
+    def close(self) -> None:
+        """Sync, note how far, release the lock. Closing twice, or before a load, does nothing.
+
+        A store with a failed sync behind it is only let go of: nothing more is written. Raises ``StorageError`` if
+        unsynced messages (``durability="process-crash"``) cannot be synced; the lock is released all the same.
+        """
+        with self._exclusively():
+            self._close()
+
+    def __del__(self) -> None:
+        """Let go of the lock if this was forgotten; nothing is written, and everything acknowledged is stored already."""
+        storage = getattr(self, "_storage", None)
+        if storage is not None and storage.is_open and self._files.process_id() == self._process_id:
+            with suppress(BaseException):
+                storage.let_go()
+            warnings.warn(
+                f"a ConversationStore on {self._path} was not closed; use `with`",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    def __repr__(self) -> str:
+        return f"ConversationStore({self._path!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- write ---------------------------------------------------------------------------------------------------
+
+    def append_message(self, message: dict[str, Any], *, extra: dict[str, Any] | None = None) -> Appended:
+        """Append one message; on return it is as durable as the store was opened for.
+
+        ``message`` is a JSON object in the provider's own form; ``extra`` is a JSON object of the caller's that belongs to
+        it but is not sent (usage, response id). Both are copied. Cost: one write and one sync, at any length of the
+        conversation. Returns the record's seq, time, offset and length in bytes.
+
+        Raises ``InvalidMessageError`` (nothing was written), ``StorageError`` (the disk refused: its message says what
+        holds), ``PoisonedError`` (a sync failed before: ``load()`` anew), ``ReadOnlyError``, and
+        ``CorruptTranscriptError`` of kind ``replaced`` if another file took the transcript's place. If anything else is
+        raised (Ctrl-C), the message is stored whole or not at all, and the next call finds out which.
+        """
+        limit = self._max_line_bytes
+        entry = (encode(message, "message", limit), None if extra is None else encode(extra, "extra", limit))
+        with self._exclusively():
+            return self._writable().append((entry,))[0]
+
+    def append_messages(
+        self, messages: Iterable[dict[str, Any]], *, extras: Iterable[dict[str, Any] | None] | None = None
+    ) -> tuple[Appended, ...]:
+        """Append several messages as one: after a crash all of them are there or none is. One write, one sync.
+
+        ``extras``, if given, has one entry for each message (``ValueError`` otherwise). An empty batch writes nothing.
+        Raises what :meth:`append_message` does.
+        """
+        entries = self._entries(messages, extras)
+        with self._exclusively():
+            storage = self._writable()
+            return tuple(storage.append(entries)) if entries else ()
+
+    def append_event(self, extra: dict[str, Any]) -> Appended:
+        """Append a record without a message: ``get_messages()`` skips it, ``get_records()`` shows it.
+
+        For what happened between messages (a marker, a tool's result before its turn is complete). Raises what
+        :meth:`append_message` does.
+        """
+        encoded = encode(extra, "extra", self._max_line_bytes)
+        with self._exclusively():
+            return self._writable().append([(None, encoded)])[0]
+
+    def replace_transcript(
+        self,
+        messages: Iterable[dict[str, Any]],
+        *,
+        extras: Iterable[dict[str, Any] | None] | None = None,
+        **metadata_changes: Any,
+    ) -> None:
+        """Replace all messages, and change metadata, in one commit: after a crash the old ones are there or the new ones.
+
+        Compaction: ``replace_transcript(shorter, compaction_count=n)``. Rewind (undo):
+        ``replace_transcript(conversation.get_messages()[:n])``. What was there stays readable in
+        ``archive/`` (``transcript-000000.jsonl`` is the first generation). The new records get the time of the replace, and
+        no extras but those given. On return the change survives a power cut, whatever the ``durability``. ``metadata_changes`` as in
+        :meth:`update_metadata`. Raises what :meth:`append_message` does; until then the old messages are in place.
+        """
+        entries = self._entries(messages, extras)
+        changes = self._changes(metadata_changes)
+        with self._exclusively():
+            storage = self._writable()
+            storage.replace(entries, self._changed(storage, changes))
+
+    def update_metadata(self, **changes: Any) -> None:
+        """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider`` while it is None.
+
+        All or nothing, and durable on return; without changes nothing is written. ``labels`` and ``tools`` are replaced
+        whole. Raises ``TypeError`` for any other name (and for a provider that is set), ``InvalidMetadataError`` for a
+        value of another type, and what :meth:`append_message` does.
+        """
+        checked = self._changes(changes)
+        with self._exclusively():
+            storage = self._writable()
+            if checked:
+                storage.write_metadata(self._changed(storage, checked))
+
+    # ---- read ----------------------------------------------------------------------------------------------------
+
+    def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
+        """The messages in order, or only the ``last`` so many: fresh copies, the caller's to change.
+
+        Costs a decode of what is returned, not of the rest.
+        """
+        with self._exclusively():
+            return self._readable(last).log.messages(last)
+
+    def get_records(self, *, last: int | None = None) -> list[Record]:
+        """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies."""
+        with self._exclusively():
+            return self._readable(last).log.records(last)
+
+    def get_metadata(self) -> ConversationMetadata:
+        """What the conversation is: a frozen value and a fresh copy."""
+        with self._exclusively():
+            storage = self._readable()
+            return _metadata.public(storage.members, storage.updated_at)
+
+    @property
+    def record_count(self) -> int:
+        """How many records the live generation has, events included; costs nothing."""
+        with self._exclusively():
+            return self._readable().log.end.seq
+
+    @property
+    def head(self) -> str:
+        """The hash of the last record, 32 hex digits: a fingerprint of the whole transcript.
+
+        Kept elsewhere it shows any later change of the history. It is not keyed: who can write the file can compute it.
+        """
+        with self._exclusively():
+            return self._readable().log.end.head.decode()
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """What recovery did to the transcript's end, at ``load()`` or after an interrupted call; None if nothing."""
+        with self._exclusively():
+            return self._readable().log.recovery
+
+    def refresh(self) -> Refreshed:
+        """For a reader: read what a writer added since, the metadata too.
+
+        Returns how many records were added, and whether the transcript was read from its start again (after a replace,
+        or when what was read before is not there any more): then ``records_added`` counts all of it. A writer is always
+        up to date. Raises what ``load()`` does.
+        """
+        with self._exclusively():
+            storage = self._readable()
+            return storage.refresh() if self._read_only else Refreshed(0, False)
+
+    # ---- within --------------------------------------------------------------------------------------------------
+
+    def _exclusively(self) -> threading.RLock:
+        """The mutex that makes a call atomic, for a ``with`` statement."""
+        if self._files.process_id() != self._process_id:
+            # A forked child. The handles are its parent's, and closed here already; the mutex may be held for ever.
+            self._storage = None
+            self._loaded_by, self._process_id = self._process_id, self._files.process_id()
+            self._mutex = threading.RLock()
+        if self._mutex._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks it
+            raise RuntimeError("a call on this ConversationStore is under way in this thread (a signal handler?)")
+        return self._mutex
+
+    def _load(self) -> None:
+        self._begin(Storage.load)
+
+    def _initialize(self, fields: dict[str, Any], entries: list[Entry]) -> None:
+        if self._storage is not None and self._storage.is_open:
+            raise ConversationExistsError(f"{self._path}: there is a conversation, and it is loaded", path=self._path)
+        new_id = str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
+        self._begin(
+            lambda storage: storage.create(lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries)
+        )
+
+    def _begin(self, begin: Callable[[Storage], None]) -> None:
+        self._close()
+        self._storage = Storage(
+            self._files,
+            self._path,
+            sync_appends=self._durability == "power-loss",
+            read_only=self._read_only,
+            lock_timeout_seconds=self._lock_timeout_seconds,
+            max_line_bytes=self._max_line_bytes,
+        )
+        try:
+            begin(self._storage)
+        except BaseException:
+            self._storage.let_go()
+            raise
+
+    def _close(self) -> None:
+        if self._storage is not None:
+            if self._storage.is_open:
+                self._storage.close()
+            else:
+                self._storage.let_go()  # what an interrupted close left
+
+    def _loaded(self) -> Storage:
+        if self._storage is not None and not self._storage.is_open:
+            raise ConversationNotLoadedError(f"{self._path}: was closed, or its last load failed; load() it again")
+        if self._storage is None:
+            if self._loaded_by is not None:
+                raise ConversationNotLoadedError(
+                    f"{self._path}: was loaded by process {self._loaded_by}, not by its fork; load() it here"
+                )
+            raise ConversationNotLoadedError(f"{self._path}: call load(), initialize() or load_or_initialize() first")
+        return self._storage
+
+    def _writable(self) -> Storage:
+        storage = self._loaded()
+        if self._read_only:
+            self._refuse_read_only()
+        return storage
+
+    def _refuse_read_only(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError(f"{self._path}: was opened with read_only=True")
+
+    def _readable(self, last: int | None = None) -> Storage:
+        if last is not None and (type(last) is not int or last < 0):
+            raise ValueError(f"last must be an int from 0, not {last!r}")
+        storage = self._loaded()
+        storage.settle()
+        return storage
+
+    def _entries(
+        self, messages: Iterable[dict[str, Any]], extras: Iterable[dict[str, Any] | None] | None
+    ) -> list[Entry]:
+        if isinstance(messages, (dict, str, bytes)):
+            raise TypeError(f"messages must be a list of JSON objects, not {type(messages).__name__}")
+        limit = self._max_line_bytes
+        messages = list(messages)
+        extras = [None] * len(messages) if extras is None else list(extras)
+        if len(extras) != len(messages):
+            raise ValueError(f"there are {len(messages)} messages and {len(extras)} extras")
+        return [
+            (encode(message, f"messages[{k}]", limit), None if extra is None else encode(extra, f"extras[{k}]", limit))
+            for k, (message, extra) in enumerate(zip(messages, extras, strict=True))
+        ]
+
+    def _changes(self, changes: dict[str, Any]) -> dict[str, Any]:
+        for name in changes:
+            if name not in _metadata.CHANGEABLE:
+                raise TypeError(f"cannot change {name!r}; what can change: {', '.join(_metadata.CHANGEABLE)}")
+        return _metadata.checked_fields(changes, self._max_line_bytes)
+
+    def _changed(self, storage: Storage, changes: dict[str, Any]) -> dict[str, Any]:
+        storage.settle()  # members are what an interrupted call left on the disk, not what memory had before it
+        if "provider" in changes and storage.members.get("provider") is not None:
+            others = ", ".join(name for name in _metadata.CHANGEABLE if name != "provider")
+            raise TypeError(
+                f"cannot change 'provider', which is {storage.members['provider']!r}; what can change: {others}"
+            )
+        return {**storage.members, **changes}

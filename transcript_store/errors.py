@@ -1,0 +1,161 @@
+"""Every error this package raises on purpose.
+
+::
+
+    TranscriptStoreError
+    ├── ConversationNotLoadedError      RuntimeError   call load() or initialize() first
+    ├── ConversationNotFoundError       LookupError    there is nothing at this path
+    ├── ConversationExistsError                        something is there; it was not touched
+    ├── ConversationLockedError                        another writer holds it (holder_pid)
+    ├── ReadOnlyError                                  this store was opened with read_only=True
+    ├── CorruptTranscriptError          ValueError     where, what kind, why; it was not touched
+    ├── CorruptMetadataError            ValueError     the same for metadata.json
+    ├── UnsupportedVersionError         ValueError     written by a later version; it was not touched
+    ├── InvalidMessageError             ValueError     which member, and why; nothing was written
+    ├── InvalidMetadataError            ValueError     which field, and why; nothing was written
+    ├── InvalidIdError                  ValueError     not a canonical lower-case UUID
+    ├── StorageError                    OSError        the disk or the operating system refused
+    └── PoisonedError                                  a sync failed before; load() anew
+
+Each carries its facts as attributes and survives pickling. Errors of the operating system are translated once, where
+files are touched, with the original as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+from typing import Any
+
+
+class TranscriptStoreError(Exception):
+    """The root of the tree: catch this to catch everything the package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuild(cls: type[TranscriptStoreError], args: tuple[Any, ...], state: dict[str, Any]) -> TranscriptStoreError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
+    """The store is not loaded, was closed, or was loaded by another process (a fork). Call ``load()`` first."""
+
+
+class ConversationNotFoundError(TranscriptStoreError, LookupError):
+    """There is no conversation at ``path``. Call ``initialize()`` to create one."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class ConversationExistsError(TranscriptStoreError):
+    """Something is already at ``path``: a conversation, a damaged one, or files that are not ours. Nothing was touched."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class ConversationLockedError(TranscriptStoreError):
+    """Another writer holds the conversation at ``path``.
+
+    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file, None where that could not be read.
+    Wait (``lock_timeout_seconds``), close the other writer, or open with ``read_only=True``.
+    """
+
+    def __init__(
+        self, message: str, *, path: str, holder_pid: int | None = None, holder_host: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.holder_pid = holder_pid
+        self.holder_host = holder_host
+
+
+class ReadOnlyError(TranscriptStoreError):
+    """The store was opened with ``read_only=True`` and this call would write."""
+
+
+class CorruptTranscriptError(TranscriptStoreError, ValueError):
+    """The transcript at ``path`` is damaged, or is not a transcript. It was not touched.
+
+    ``line_number`` (from 1, the header) and ``offset_bytes`` name the first line that is not whole; both are None where
+    no line is at fault. ``kind`` is one of the kinds listed in docs/format.md, ``reason`` a sentence.
+    """
+
+    def __init__(
+        self, *, path: str, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
+    ) -> None:
+        where = path if line_number is None else f"{path}, line {line_number}, byte {offset_bytes}"
+        super().__init__(f"{where}: {reason} [{kind}]; nothing was touched, and verify() says what is whole")
+        self.path = path
+        self.kind = kind
+        self.reason = reason
+        self.line_number = line_number
+        self.offset_bytes = offset_bytes
+
+
+class CorruptMetadataError(TranscriptStoreError, ValueError):
+    """The metadata file at ``path`` is missing or damaged. Nothing was touched; the transcript beside it may be whole."""
+
+    def __init__(self, *, path: str, kind: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason} [{kind}]; nothing was touched, and verify() says what is whole")
+        self.path = path
+        self.kind = kind
+        self.reason = reason
+
+
+class UnsupportedVersionError(TranscriptStoreError, ValueError):
+    """The file at ``path`` was written by a later version of the format. It was not touched; upgrade to read it."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InvalidMessageError(TranscriptStoreError, ValueError):
+    """A message or extra that JSON, or this store's limits, cannot carry. Nothing was written.
+
+    ``member`` is the path of the offending value, such as ``message["content"][0]``; ``reason`` says what is wrong.
+    """
+
+    def __init__(self, *, member: str, reason: str) -> None:
+        super().__init__(f"{member}: {reason} (nothing was stored)")
+        self.member = member
+        self.reason = reason
+
+
+class InvalidMetadataError(TranscriptStoreError, ValueError):
+    """A metadata field was given a value it cannot hold. Nothing was written."""
+
+    def __init__(self, *, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+class InvalidIdError(TranscriptStoreError, ValueError):
+    """An identifier is not a canonical lower-case UUID."""
+
+
+class StorageError(TranscriptStoreError, OSError):
+    """The operating system refused a call on ``filename``; ``errno`` and ``strerror`` say why, the message says what holds."""
+
+    def __init__(self, errno: int, message: str, path: str) -> None:
+        super().__init__(errno, message, path)
+
+    def __str__(self) -> str:
+        name = _errno.errorcode.get(self.errno or 0, str(self.errno))
+        return f"{self.strerror} [{name}]"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.errno, self.strerror, self.filename), self.__dict__ or None
+
+
+class PoisonedError(TranscriptStoreError):
+    """An earlier sync failed, so the store no longer knows what the disk holds and refuses to write. ``load()`` anew."""

@@ -1,0 +1,269 @@
+"""What is whole, and what is not: :func:`verify` looks at everything in a conversation's folder and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transcript_store import _files, _recovery
+from transcript_store._files import FileSystem
+from transcript_store._folder import Folder, NotOursError, refusals
+from transcript_store._layout import (
+    ARCHIVE,
+    FILE_IN_PLACE,
+    absence,
+    archive_name,
+    generation_of,
+    names_in,
+    read_metadata,
+)
+from transcript_store._log import TRANSCRIPT
+from transcript_store._metadata import Mark, MetadataDocument
+from transcript_store._quarantine import QUARANTINE
+from transcript_store._records import Header, Position
+from transcript_store.errors import ConversationNotFoundError, CorruptMetadataError, UnsupportedVersionError
+
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not whole."""
+
+    path: str
+    kind: str
+    """One of the kinds that docs/format.md lists."""
+    reason: str
+    line_number: int | None = None
+    """From 1; None where no line is at fault."""
+    offset_bytes: int | None = None
+    """Where the bad bytes begin."""
+    length_bytes: int | None = None
+    """How many there are, up to the next whole record or the end of the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What :func:`verify` saw."""
+
+    directory: str
+    records: int
+    """Whole records in transcript.jsonl, those behind damage included."""
+    generation: int | None
+    """The live generation; None where the header cannot be read."""
+    head: str | None
+    """The hash of the last record before any damage; None where there is no header."""
+    archived_generations: tuple[int, ...]
+    quarantined: tuple[str, ...]
+    """Files that hold bytes taken out earlier. They are not damage."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong. A torn tail counts as wrong here, though the next ``load()`` cuts it by itself."""
+        return not self.findings
+
+
+def verify(directory: _files.AnyPath, *, file_system: FileSystem | None = None) -> Verification:
+    """Check every line of a conversation, its archive and its metadata; changes nothing and takes no lock.
+
+    Costs a read and a SHA-256 of all files; no message is decoded. Beside a live writer the line that is being written
+    may show as a torn tail. Raises ``ConversationNotFoundError`` if nothing is there and ``StorageError`` if it cannot be
+    read.
+    """
+    path = _files.absolute_path(directory)
+    files = _files.REAL if file_system is None else file_system
+    with refusals(path, "look at the conversation"):
+        try:
+            folder = Folder.open(files, path)
+        except FileNotFoundError:
+            raise ConversationNotFoundError(f"{path}: there is nothing", path=path) from None
+        except NotADirectoryError:
+            finding = Finding(path=path, kind="foreign", reason=FILE_IN_PLACE)
+            return _verification(path, findings=[finding])
+        with folder:
+            seen = None
+            for _ in range(_ATTEMPTS):  # a writer at work can make one moment look damaged
+                found = _look(folder)
+                if found.is_whole or found == seen:
+                    break
+                seen = found
+                files.wait(0.005)
+            return found
+
+
+def _look(folder: Folder) -> Verification:
+    findings: list[Finding] = []
+    names = names_in(folder)
+    absent = absence(names, folder.path)
+    if isinstance(absent, ConversationNotFoundError):
+        raise absent
+    if absent is not None:
+        return _verification(folder.path, findings=[Finding(path=folder.path, kind=absent.kind, reason=absent.reason)])
+    document = _metadata(folder, findings)
+    header: Header | None = None
+    records, head, live = 0, None, b""
+    if TRANSCRIPT not in names:
+        findings.append(Finding(path=folder.path_of(TRANSCRIPT), kind="missing", reason="there is no transcript"))
+    elif (buffer := _read(folder, TRANSCRIPT, findings)) is not None:
+        live = buffer
+        mark = document.mark if document else None
+        header, records, end = _transcript(folder.path_of(TRANSCRIPT), buffer, mark, findings)
+        head = end.head.decode() if header else None
+        if header is not None and document is not None:
+            _agreement(folder, header, document, findings)
+    archived: list[int] = []
+    if ARCHIVE in names:
+        try:
+            with folder.subfolder(ARCHIVE) as archive:
+                archived = _archive(archive, header, live, findings)
+        except NotOursError as error:
+            findings.append(Finding(path=folder.path_of(ARCHIVE), kind="foreign", reason=error.reason))
+    quarantined: list[str] = []
+    if QUARANTINE in names:
+        try:
+            with folder.subfolder(QUARANTINE) as quarantine:
+                quarantined = [quarantine.path_of(name) for name in quarantine.names() if not name.endswith(".json")]
+        except NotOursError as error:
+            findings.append(Finding(path=folder.path_of(QUARANTINE), kind="foreign", reason=error.reason))
+    return _verification(
+        folder.path, records, header.generation if header else None, head, archived, quarantined, findings
+    )
+
+
+def _verification(
+    path: str,
+    records: int = 0,
+    generation: int | None = None,
+    head: str | None = None,
+    archived: list[int] | None = None,
+    quarantined: list[str] | None = None,
+    findings: list[Finding] | None = None,
+) -> Verification:
+    return Verification(
+        directory=path,
+        records=records,
+        generation=generation,
+        head=head,
+        archived_generations=tuple(archived or ()),
+        quarantined=tuple(quarantined or ()),
+        findings=tuple(findings or ()),
+    )
+
+
+def _metadata(folder: Folder, findings: list[Finding]) -> MetadataDocument | None:
+    try:
+        return read_metadata(folder)
+    except CorruptMetadataError as error:
+        findings.append(Finding(path=error.path, kind=error.kind, reason=error.reason))
+    except UnsupportedVersionError as error:
+        findings.append(Finding(path=error.path, kind="version", reason="it was written by a later version"))
+    return None
+
+
+def _read(folder: Folder, name: str, findings: list[Finding]) -> bytes | None:
+    try:
+        return folder.read_file(name)
+    except NotOursError as error:
+        findings.append(Finding(path=folder.path_of(name), kind="foreign", reason=error.reason))
+        return None
+
+
+def _transcript(
+    path: str, buffer: bytes, mark: Mark | None, findings: list[Finding]
+) -> tuple[Header | None, int, Position]:
+    """Check one transcript file; returns its header, how many records are whole, and the end of the undamaged part."""
+    found = _recovery.read_header(buffer)
+    if isinstance(found, _recovery.NotAHeader):
+        kind = "version" if found.version is not None else found.kind
+        findings.append(Finding(path=path, kind=kind, reason=found.reason, line_number=1, offset_bytes=0))
+        return None, 0, Position(0, 0, b"")
+    header, begin = found
+    if mark is not None and mark.generation != header.generation:
+        mark = None
+    scan = _recovery.scan(buffer, begin, mark.position if mark else begin)
+    records = len(scan.starts)
+    damage = scan.damage or (_recovery.check_mark(mark, scan.starts, scan.end, buffer) if mark else None)
+    if damage is None:
+        return header, records, scan.end
+    gaps: list[tuple[int, int]] = []
+    at = damage.offset_bytes
+    if scan.damage is not None:
+        for whole in _recovery.whole_lines(buffer, at, scan.stopped.head):
+            records += 1
+            gaps.append((at, whole.start))
+            at = whole.end + (buffer[whole.end : whole.end + 1] == b"\n")
+        gaps.append((at, len(buffer)))
+    findings.append(
+        Finding(
+            path=path,
+            kind=damage.kind,
+            reason=damage.reason,
+            line_number=damage.line_number,
+            offset_bytes=damage.offset_bytes,
+            length_bytes=gaps[0][1] - gaps[0][0] if gaps else None,
+        )
+    )
+    line_number, counted = damage.line_number, damage.offset_bytes
+    for start, stop in gaps[1:]:
+        line_number, counted = line_number + buffer.count(b"\n", counted, start), start
+        if start < stop:
+            line_end = buffer.find(b"\n", start, stop)
+            findings.append(
+                Finding(
+                    path=path,
+                    kind="damaged-line",
+                    reason=_recovery.describe(buffer[start : line_end if line_end >= 0 else stop]),
+                    line_number=line_number,
+                    offset_bytes=start,
+                    length_bytes=stop - start,
+                )
+            )
+    return header, records, scan.end
+
+
+def _agreement(folder: Folder, header: Header, document: MetadataDocument, findings: list[Finding]) -> None:
+    """Whether transcript and metadata belong together. The transcript may be ahead: a replace that was cut off."""
+    path = folder.path_of(TRANSCRIPT)
+    if header.conversation != document.members["id"]:
+        reason = f"it is of conversation {header.conversation}, metadata.json of {document.members['id']}"
+        findings.append(Finding(path=path, kind="wrong-conversation", reason=reason))
+    elif header.generation < document.members["generation"]:
+        reason = f"it is of generation {header.generation}, metadata.json of {document.members['generation']}"
+        findings.append(Finding(path=path, kind="wrong-generation", reason=reason))
+    elif (
+        header.generation == document.members["generation"]
+        and document.mark is not None
+        and document.mark.generation != header.generation
+    ):
+        reason = f"metadata.json has a mark of generation {document.mark.generation}"
+        findings.append(Finding(path=path, kind="wrong-generation", reason=reason))
+
+
+def _archive(archive: Folder, header: Header | None, live: bytes, findings: list[Finding]) -> list[int]:
+    """Check the archived generations: each by itself, and against what its successor says it replaced."""
+    ends: dict[int, Position] = {}
+    headers = {header.generation: header} if header else {}
+    for name in archive.names():
+        generation = generation_of(name)
+        buffer = None if generation is None else _read(archive, name, findings)
+        if generation is None or buffer is None:
+            continue
+        if header is not None and generation >= header.generation:
+            if generation > header.generation or not live.startswith(buffer):  # else a replace that never committed
+                reason = f"it is not older than the live generation {header.generation}: a backup was restored over it"
+                findings.append(Finding(path=archive.path_of(name), kind="wrong-generation", reason=reason))
+            continue
+        archived, _, end = _transcript(archive.path_of(name), buffer, None, findings)
+        if archived is None:
+            continue
+        headers[generation], ends[generation] = archived, end
+        if archived.generation != generation:
+            reason = f"its name says generation {generation}, its header {archived.generation}"
+            findings.append(Finding(path=archive.path_of(name), kind="wrong-generation", reason=reason))
+    for generation, end in ends.items():
+        successor = headers.get(generation + 1)
+        replaced = successor.members.get("replaces") if successor else None
+        if type(replaced) is dict and (replaced.get("records"), replaced.get("head")) != (end.seq, end.head.decode()):
+            reason = f"it is not what generation {generation + 1} says it replaced: {replaced.get('records')} records"
+            findings.append(Finding(path=archive.path_of(archive_name(generation)), kind="rewritten", reason=reason))
+    return sorted(ends)

@@ -1,0 +1,264 @@
+"""What a disk holds, and what it may hold after a power cut.
+
+The model is the weak one: what POSIX and fsync(2) promise, and nothing that a particular file system adds (Pillai and
+others, "All File Systems Are Not Created Equal", OSDI 2014). Every change is one or more *steps*, each of which reaches
+the medium by itself, in any order, or not at all, unless it was synced:
+
+* a write is one step for the new size and one for each page of data it touches; a page may also be torn;
+* creating, renaming, linking and removing are each one step of a directory; a rename is atomic, not durable;
+* syncing a file makes its data and size durable, not its name; syncing a directory makes its names durable.
+
+Bytes within the size that no step wrote read as ``fill``: NULs, or what the blocks held before.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from random import Random
+from typing import NamedTuple
+
+ROOT = 1
+ABSENT, WHOLE = 0, -1
+"""How much of a step reached the medium; any other number is how many bytes of a page did."""
+
+
+@dataclass(slots=True)
+class Inode:
+    """A file or a directory as the kernel shows it."""
+
+    number: int
+    is_directory: bool
+    data: bytearray = field(default_factory=bytearray)
+    names: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def mode(self) -> int:
+        return stat.S_IFDIR | 0o700 if self.is_directory else stat.S_IFREG | 0o600
+
+
+class NameStep(NamedTuple):
+    """Entries of directories that change together: directory, name, what it then names (None: nothing)."""
+
+    changes: tuple[tuple[int, str, int | None], ...]
+
+
+class SizeStep(NamedTuple):
+    inode: int
+    size: int
+
+
+class DataStep(NamedTuple):
+    """Bytes within one page of a file."""
+
+    inode: int
+    offset: int
+    data: bytes
+
+
+Step = NameStep | SizeStep | DataStep
+
+
+@dataclass(slots=True)
+class Change:
+    """A step on its way to the medium."""
+
+    step: Step
+    durable: bool = False
+    lost: bool = False
+    """Whether a sync failed over it: the cache shows it, and the medium will never have it."""
+
+
+class Disk:
+    """Inodes as the kernel shows them, and the changes that are not on the medium for certain."""
+
+    def __init__(self, page_bytes: int, sector_bytes: int) -> None:
+        self.page_bytes = page_bytes
+        self.sector_bytes = sector_bytes
+        self.inodes: dict[int, Inode] = {ROOT: Inode(ROOT, is_directory=True)}
+        self.next_inode = ROOT + 1
+        self.changes: list[Change] = []
+        self._medium: dict[int, Inode] = {ROOT: Inode(ROOT, is_directory=True)}
+        self._links: Counter[int] | None = None
+
+    # ---- what the kernel does ------------------------------------------------------------------------------------
+
+    def new_inode(self, *, is_directory: bool) -> int:
+        number = self.next_inode
+        self.next_inode += 1
+        self.inodes[number] = Inode(number, is_directory)
+        return number
+
+    def name(self, *changes: tuple[int, str, int | None]) -> None:
+        self._links = None
+        for directory, name, inode in changes:
+            names = self.inodes[directory].names
+            if inode is None:
+                del names[name]
+            else:
+                names[name] = inode
+        self.changes.append(Change(NameStep(changes)))
+
+    def append(self, inode: int, data: bytes) -> None:
+        content = self.inodes[inode].data
+        offset = len(content)
+        content += data
+        self.changes.append(Change(SizeStep(inode, len(content))))
+        end = offset + len(data)
+        while offset < end:
+            page_end = min(end, offset - offset % self.page_bytes + self.page_bytes)
+            self.changes.append(Change(DataStep(inode, offset, bytes(content[offset:page_end]))))
+            offset = page_end
+
+    def truncate(self, inode: int, size: int) -> None:
+        content = self.inodes[inode].data
+        if size != len(content):
+            del content[size:]
+            content.extend(bytes(size - len(content)))
+            self.changes.append(Change(SizeStep(inode, size)))
+
+    def sync(self, inode: int) -> None:
+        for change in self._pending_of(inode):
+            change.durable = True
+        while self.changes and (self.changes[0].durable or self.changes[0].lost):
+            change = self.changes.pop(0)
+            if change.durable:
+                self._apply(self._medium, change.step, WHOLE, b"\0")
+
+    def lose(self, inode: int) -> None:
+        """What a failed sync does: the dirty pages are marked clean and stay in the cache; the medium never gets them."""
+        for change in self._pending_of(inode):
+            if isinstance(change.step, DataStep):
+                change.lost = True
+
+    def drop_cache(self, inode: int) -> None:
+        """Read clean pages anew: what was lost is not there."""
+        inodes = _copy(self._medium)
+        for change in self.changes:
+            if not change.lost:
+                self._apply(inodes, change.step, WHOLE, b"\0")
+        on_medium = inodes.get(inode, Inode(inode, is_directory=False)).data
+        content = self.inodes[inode].data
+        on_medium.extend(bytes(max(0, len(content) - len(on_medium))))
+        content[:] = on_medium[: len(content)]
+
+    def links(self, inode: int) -> int:
+        """How many names an inode has."""
+        if self._links is None:
+            self._links = Counter(named for holder in self.inodes.values() for named in holder.names.values())
+        return self._links[inode]
+
+    def _pending_of(self, inode: int) -> list[Change]:
+        return [change for change in self.changes if not change.durable and not change.lost and _touches(change, inode)]
+
+    def _apply(self, inodes: dict[int, Inode], step: Step, fate: int, fill: bytes) -> None:
+        """Put a step on a medium. A step of something that has no name there is kept: its name may come later."""
+        numbers = [number for number, _, _ in step.changes] if isinstance(step, NameStep) else [step.inode]
+        if isinstance(step, NameStep):
+            numbers += [number for _, _, number in step.changes if number is not None]
+        for number in numbers:
+            if number not in inodes:
+                inodes[number] = Inode(number, self.inodes[number].is_directory)
+        if isinstance(step, NameStep):
+            for directory, name, named in step.changes:
+                if named is None:
+                    inodes[directory].names.pop(name, None)
+                else:
+                    inodes[directory].names[name] = named
+            return
+        content = inodes[step.inode].data
+        if isinstance(step, SizeStep):
+            del content[step.size :]
+            _fill(content, step.size, fill)
+        else:
+            data = step.data if fate == WHOLE else step.data[:fate]
+            room = max(0, len(content) - step.offset)  # bytes behind the size are not part of the file
+            content[step.offset : step.offset + len(data)] = data[:room]
+
+    # ---- what a power cut may leave ------------------------------------------------------------------------------
+
+    def pending(self) -> list[Change]:
+        """The changes whose fate a power cut decides, in the order in which they were made."""
+        return [change for change in self.changes if not change.durable and not change.lost]
+
+    def fates(self, change: Change) -> list[int]:
+        """What may have become of a pending change: absent, whole, or torn after so many bytes."""
+        fates = [ABSENT, WHOLE]
+        if isinstance(change.step, DataStep):
+            _, offset, data = change.step
+            sectors = range(self.sector_bytes - offset % self.sector_bytes, len(data), self.sector_bytes)
+            torn = {*sectors, 1, len(data) // 2, len(data) - 1}
+            fates += sorted(count for count in torn if 0 < count < len(data))
+        return fates
+
+    def after_power_failure(self, fates: Sequence[int], fill: bytes) -> Disk:
+        """The disk on which the pending changes had these fates."""
+        chosen = dict(zip(map(id, self.pending()), fates, strict=True))
+        medium = _copy(self._medium)
+        for change in self.changes:
+            fate = WHOLE if change.durable else ABSENT if change.lost else chosen[id(change)]
+            if fate != ABSENT:
+                self._apply(medium, change.step, fate, fill)
+        disk = Disk(self.page_bytes, self.sector_bytes)
+        disk.next_inode = self.next_inode
+        disk._medium = medium
+        disk.inodes = _copy(medium)
+        return disk
+
+    def all_fates(self, limit: int, random: Random) -> Iterator[tuple[int, ...]]:
+        """Every combination of fates, or beyond ``limit`` a sample of that size.
+
+        The sample holds what bugs are made of: each prefix of the changes, torn at its last, with any one change more or
+        less; then random ones.
+        """
+        options = [self.fates(change) for change in self.pending()]
+        if prod(map(len, options)) <= limit:
+            yield from product(*options)
+            return
+        seen: set[tuple[int, ...]] = set()
+        for fates in _telling(options):
+            if len(seen) < limit and fates not in seen:
+                seen.add(fates)
+                yield fates
+        while len(seen) < limit:
+            fates = tuple(random.choice(option) for option in options)
+            if fates not in seen:
+                seen.add(fates)
+                yield fates
+
+
+def _telling(options: list[list[int]]) -> Iterator[tuple[int, ...]]:
+    count = len(options)
+    for length in range(count, -1, -1):
+        prefix = [WHOLE] * length + [ABSENT] * (count - length)
+        yield tuple(prefix)
+        for torn in options[length - 1][2:] if length else ():
+            yield (*prefix[: length - 1], torn, *prefix[length:])
+        for other in range(count):
+            flipped = list(prefix)
+            flipped[other] = ABSENT if prefix[other] == WHOLE else WHOLE
+            yield tuple(flipped)
+
+
+def _touches(change: Change, inode: int) -> bool:
+    if isinstance(change.step, NameStep):
+        return any(directory == inode for directory, _, _ in change.step.changes)
+    return change.step.inode == inode
+
+
+def _copy(inodes: dict[int, Inode]) -> dict[int, Inode]:
+    return {
+        number: Inode(number, inode.is_directory, bytearray(inode.data), dict(inode.names))
+        for number, inode in inodes.items()
+    }
+
+
+def _fill(content: bytearray, size: int, fill: bytes) -> None:
+    start = len(content)
+    if size > start:
+        repeated = fill * (size // len(fill) + 1)
+        content += repeated[start:size]

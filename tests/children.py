@@ -1,0 +1,82 @@
+"""Forked processes that say what they did over a pipe, and a gate at which they wait."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import ClassVar
+
+
+class Child:
+    """A forked process that does some work and may say things, a line each."""
+
+    running: ClassVar[dict[int, Child]] = {}
+
+    def __init__(self, work: Callable[[Callable[[object], None]], object]) -> None:
+        self.said = bytearray()
+        self._pipe, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: the children are prepared
+            self.pid = os.fork()
+        if self.pid == 0:
+
+            def say(thing: object) -> None:
+                os.write(write, f"{thing}\n".encode())
+
+            code = 1
+            try:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's timeout is the parent's
+                work(say)
+                code = 0
+            except BaseException:
+                os.write(2, traceback.format_exc().encode())
+            finally:
+                os._exit(code)
+        os.close(write)
+        self.running[self.pid] = self
+
+    def wait_for(self, count: int = 1, seconds: float = 30) -> list[str]:
+        """The first ``count`` lines, waited for."""
+        until = time.monotonic() + seconds
+        while self.said.count(b"\n") < count:
+            ready, _, _ = select.select([self._pipe], [], [], max(0, until - time.monotonic()))
+            data = os.read(self._pipe, 65536) if ready else b""
+            if not data:
+                raise AssertionError(f"the child said only {bytes(self.said)!r}")
+            self.said += data
+        return self.said.decode().split("\n")[:count]
+
+    def end(self, with_signal: int | None = None, *, to_the_last_word: bool = True) -> list[str]:
+        """Kill it, or let it end well; returns every line that it said (its own children may have more to say)."""
+        if with_signal is not None:
+            os.kill(self.pid, with_signal)
+        while to_the_last_word and (data := os.read(self._pipe, 65536)):
+            self.said += data
+        os.close(self._pipe)
+        _, status = os.waitpid(self.pid, 0)
+        del self.running[self.pid]
+        assert with_signal is not None or status == 0, f"the child failed: {status}"
+        *lines, rest = self.said.decode().split("\n")
+        assert not rest
+        return lines
+
+
+class Gate:
+    """Children that wait() at it go on when the parent opens it."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self._parent = os.getpid()
+
+    def wait(self) -> None:
+        os.close(self._write)
+        os.read(self._read, 1)
+
+    def open(self) -> None:
+        os.close(self._write)
+        os.close(self._read)

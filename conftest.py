@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,16 @@ _docstrings = Sybil(
     teardown=back,
 )
 pytest_collect_file = (_printed + _docstrings).pytest()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What cannot run here is skipped, and says why: ``-ra`` lists it at the end."""
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip("needs root")
+    for marker in item.iter_markers("needs"):
+        for tool in marker.args:
+            if not (Path(tool).exists() if tool.startswith("/") else shutil.which(tool)):
+                pytest.skip(f"needs {tool}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,7 +26,7 @@ class Child:
         if self.pid == 0:
 
             def say(thing: object) -> None:
-                os.write(write, f"{thing}\n".encode())
+                os.writev(write, [f"{thing}\n".encode()])  # not a write: those are refused in some tests, this never is
 
             code = 1
             try:
@@ -51,6 +51,24 @@ class Child:
             self.said += data
         return self.said.decode().split("\n")[:count]
 
+    def wait_until_it_said(self, last: str, seconds: float = 60) -> list[str]:
+        """Every line up to ``last``, or all of them if it died before it said that."""
+        until = time.monotonic() + seconds
+        while not self.said.endswith(f"{last}\n".encode()):
+            ready, _, _ = select.select([self._pipe], [], [], max(0, until - time.monotonic()))
+            if not ready:
+                raise AssertionError(f"the child said only {bytes(self.said)!r}")
+            if not (data := os.read(self._pipe, 65536)):
+                break
+            self.said += data
+        return self.said.decode().split("\n")[:-1]
+
+    def has_said(self) -> list[str]:
+        """Every line until now, without waiting."""
+        while select.select([self._pipe], [], [], 0)[0] and (data := os.read(self._pipe, 65536)):
+            self.said += data
+        return self.said.decode().split("\n")[:-1]
+
     def end(self, with_signal: int | None = None, *, to_the_last_word: bool = True) -> list[str]:
         """Kill it, or let it end well; returns every line that it said (its own children may have more to say)."""
         if with_signal is not None:
@@ -71,10 +89,16 @@ class Gate:
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
-        self._parent = os.getpid()
+        self._arrived = False
+
+    def arrive(self) -> None:
+        """In the child: what is left to do is to read."""
+        if not self._arrived:
+            self._arrived = True
+            os.close(self._write)
 
     def wait(self) -> None:
-        os.close(self._write)
+        self.arrive()
         os.read(self._read, 1)
 
     def open(self) -> None:

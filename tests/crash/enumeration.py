@@ -10,12 +10,12 @@ The matrix: before a step returns, the state before it or the one after it; once
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
-from tests.crash.model import ABSENT, PROBE, State, ViolationError, loaded, observe, state_of, store_on
+from tests.crash.model import ABSENT, PROBE, Machine, State, ViolationError, loaded, observe, state_of, store_on
 from tests.crash.operations import LOCK, TRANSCRIPT, Case, initialize
 from transcript_store import ConversationStore, PoisonedError, TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
@@ -48,7 +48,7 @@ FAULTS: dict[str, tuple[int, ...]] = {
 class Run:
     """A case under way: which steps have returned, and the store they work on."""
 
-    def __init__(self, case: Case, disk: SimulatedFileSystem, durability: str = "power-loss") -> None:
+    def __init__(self, case: Case, disk: Machine, durability: str = "power-loss") -> None:
         self.case = case
         self.disk = disk
         self.returned = 0
@@ -57,10 +57,11 @@ class Run:
             self.store.load()
             disk.sync_path(LOCK)
 
-    def go(self) -> None:
+    def go(self, acknowledge: Callable[[], object] = lambda: None) -> None:
         for step in self.case.steps[self.returned :]:
             step(self.store)
             self.returned += 1
+            acknowledge()
 
 
 @cache
@@ -83,14 +84,14 @@ def allowed(seen: Sequence[State], returned: int, *, any_since: int | None = Non
     return may_be
 
 
-def judge(case: Case, disk: SimulatedFileSystem, may_be: set[State], where: str) -> None:
+def judge(case: Case, disk: Machine, may_be: set[State], where: str) -> None:
     """Look at what is on a disk, which this changes, and object to what may not be there."""
     if case.keeps and not any(case.keeps in data for data in disk.tree().values() if data is not None):
         raise ViolationError(f"{case.name}, {where}: the torn bytes are nowhere")
-    _compare(case, observe(disk), may_be, where)
+    compare(case, observe(disk), may_be, where)
 
 
-def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
+def compare(case: Case, found: State, may_be: set[State], where: str) -> None:
     if found not in may_be:
         raise ViolationError(f"{case.name}, {where}: found {found}, allowed {sorted(may_be, key=repr)}")
 
@@ -239,7 +240,7 @@ def errors(case: Case, *, cut_limit: int = 0) -> int:
                 may_be = allowed(seen, run.returned) if failed else {seen[-1]}
                 for image in disk.power_failures(limit=cut_limit) if cut_limit else ():
                     judge(case, image, may_be, f"{where}, then a power cut")
-                _goes_on(case, run, may_be, where)
+                goes_on(case, run, may_be, where)
                 count += 1
     return count
 
@@ -272,7 +273,7 @@ def _refusals(call: Call, code: int) -> Iterator[_Refuse]:
             yield _Refuse(call, code, for_ever, written=30)
 
 
-def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
+def goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
     """The cause is gone: the same store, loaded anew if it must be, takes one more message, and all of it is there."""
     store = run.store
     try:
@@ -288,13 +289,13 @@ def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
     before = State(found.records[:-1], found.metadata)
     if before.records == () and ABSENT in may_be and initialize in case.steps:
         before = ABSENT
-    _compare(case, before, may_be, f"{where}, then one more message")
+    compare(case, before, may_be, f"{where}, then one more message")
     store.close()
     if run.disk.open_handles:
         raise ViolationError(f"{case.name}, {where}: left open: {run.disk.open_handles}")
     survivor = run.disk.worst_power_failure()
     with loaded(survivor) as again:
-        _compare(case, state_of(again), {found}, f"{where}, one more message, then a power cut")
+        compare(case, state_of(again), {found}, f"{where}, one more message, then a power cut")
 
 
 def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
@@ -314,7 +315,7 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     count = 0
     for image, may_be in list(images.values())[::every]:
         expected = observe(image.copy())
-        _compare(case, expected, may_be, "power cut")
+        compare(case, expected, may_be, "power cut")
         if expected == ABSENT:
             continue
         for again in _cut_loads(image, limit):

@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from tests.crash.real_disk import RealDisk
 from transcript_store import ConversationStore, CorruptTranscriptError, verify
 from transcript_store.testing import SimulatedFileSystem
 
 DIRECTORY = "/home/agent/conversation"
+Machine = SimulatedFileSystem | RealDisk
+"""What a conversation stands on: a disk in memory, or a folder of this machine's file system."""
 PROBE = {"role": "user", "content": "are you still there?"}
 
 
@@ -34,7 +37,7 @@ class ViolationError(AssertionError):
     """A state that the crash matrix does not allow, or a conversation that cannot be lived with."""
 
 
-def store_on(disk: SimulatedFileSystem, **options: Any) -> ConversationStore:
+def store_on(disk: Machine, **options: Any) -> ConversationStore:
     return ConversationStore(DIRECTORY, file_system=disk, **options)
 
 
@@ -52,7 +55,7 @@ def state_of(store: ConversationStore) -> State:
     )
 
 
-def observe(disk: SimulatedFileSystem) -> State:
+def observe(disk: Machine) -> State:
     """What the next process finds on this disk, which it may then change: give it a disk of its own."""
     store = store_on(disk)
     if not store.exists():
@@ -89,7 +92,7 @@ def observe(disk: SimulatedFileSystem) -> State:
     return state
 
 
-def loaded(disk: SimulatedFileSystem) -> ConversationStore:
+def loaded(disk: Machine) -> ConversationStore:
     """The conversation as another process on this disk loads it."""
     store = store_on(disk.another_process())
     store.load()

@@ -1,7 +1,8 @@
 """Stores that are broken on purpose, one way at a time: whoever tests crashes must catch every one of them.
 
 Most are bugs that real stores had. Each is applied through pytest's ``monkeypatch`` to the classes of the store or of the
-simulated disk, and names the case on which it shows.
+machines below it, and names the case on which it shows, the technique on the simulated disk that must catch it, and those on
+the real kernel that catch it too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.crash.model import Machine
 from tests.crash.operations import (
     Case,
     append,
@@ -31,6 +33,7 @@ from tests.crash.operations import (
     update_metadata,
     without_line_feed,
 )
+from tests.crash.real_disk import RealDisk
 from transcript_store import _log, _quarantine, _recovery
 from transcript_store._folder import Folder, refused
 from transcript_store._log import Log
@@ -39,6 +42,7 @@ from transcript_store._storage import Storage
 from transcript_store.testing import SimulatedFileSystem
 
 Patch = pytest.MonkeyPatch
+MACHINES: tuple[Any, ...] = (SimulatedFileSystem, RealDisk)
 RECORD = re.compile(rb'\{"seq":.*,"hash":"[0-9a-f]{32}"\}', re.DOTALL)
 
 
@@ -49,6 +53,7 @@ class Bug:
     break_it: Callable[[Patch], None]
     case: Case
     caught_by: str
+    on_the_kernel: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -60,7 +65,8 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def no_sync_of_appends(patch: Patch) -> None:
-    patch.setattr(SimulatedFileSystem, "sync_data", _nothing)
+    for machine in MACHINES:
+        patch.setattr(machine, "sync_data", _nothing)
 
 
 def no_sync_of_directories(patch: Patch) -> None:
@@ -76,30 +82,32 @@ def rename_before_sync(patch: Patch) -> None:
 def rewrite_in_place(patch: Patch) -> None:
     """Instead of a rename, the old file is emptied and written anew."""
 
-    def rename(self: SimulatedFileSystem, parent: int, old: str, new: str) -> None:
+    def rename(self: Machine, parent: int, old: str, new: str) -> None:
         try:
             target = self.open_append(parent, new)
         except FileNotFoundError:
-            return real(self, parent, old, new)
+            real[type(self)](self, parent, old, new)
+            return
         source = self.open_read(parent, old)
         self.truncate(target, 0)
-        self.write(target, self.read(source, 0, 1 << 30))
+        self.write(target, self.read(source, 0, 1 << 20))
         self.sync(target)
         self.unlink(parent, old)
-        return None
 
-    real = SimulatedFileSystem.rename
-    patch.setattr(SimulatedFileSystem, "rename", rename)
+    real = {machine: machine.rename for machine in MACHINES}
+    for machine in MACHINES:
+        patch.setattr(machine, "rename", rename)
 
 
 def unlink_before_rename(patch: Patch) -> None:
-    def rename(self: SimulatedFileSystem, parent: int, old: str, new: str) -> None:
+    def rename(self: Machine, parent: int, old: str, new: str) -> None:
         if new in self.list_directory(parent):
             self.unlink(parent, new)
-        real(self, parent, old, new)
+        real[type(self)](self, parent, old, new)
 
-    real = SimulatedFileSystem.rename
-    patch.setattr(SimulatedFileSystem, "rename", rename)
+    real = {machine: machine.rename for machine in MACHINES}
+    for machine in MACHINES:
+        patch.setattr(machine, "rename", rename)
 
 
 def torn_tail_left(patch: Patch) -> None:
@@ -149,7 +157,8 @@ def failed_sync_hidden(patch: Patch) -> None:
 
 
 def cache_trusted_after_a_failed_sync(patch: Patch) -> None:
-    patch.setattr(SimulatedFileSystem, "drop_cache", _nothing)
+    for machine in MACHINES:
+        patch.setattr(machine, "drop_cache", _nothing)
 
 
 def part_of_a_write_left(patch: Patch) -> None:
@@ -161,17 +170,19 @@ def part_of_a_write_left(patch: Patch) -> None:
 def stale_temporary_reused(patch: Patch) -> None:
     """A temporary with a fixed name is opened as it is, with what a crash left in it."""
 
-    def create(self: SimulatedFileSystem, parent: int, name: str) -> int:
+    def create(self: Machine, parent: int, name: str) -> int:
         if name.startswith(".tmp-"):
             try:
                 return self.open_append(parent, name)
             except FileNotFoundError:
                 pass
-        return real(self, parent, name)
+        handle: int = real[type(self)](self, parent, name)
+        return handle
 
-    real = SimulatedFileSystem.create
-    patch.setattr(SimulatedFileSystem, "create", create)
-    patch.setattr(SimulatedFileSystem, "random_bytes", lambda self, count: bytes(count))
+    real = {machine: machine.create for machine in MACHINES}
+    for machine in MACHINES:
+        patch.setattr(machine, "create", create)
+        patch.setattr(machine, "random_bytes", lambda self, count: bytes(count))
     patch.setattr(Folder, "sweep", _nothing)
 
 

@@ -1,0 +1,242 @@
+"""The crash matrix on the real kernel: ``enumeration`` again, with strace in the place of the simulated disk's calls.
+
+* ``kills``: SIGKILL on entry to every system call that touches the conversation.
+* ``errors``: every error that the call may meet, once and for ever; then the store goes on.
+* ``power_cuts``: the calls that were really made are repeated on the simulated disk, which knows what may be left of them
+  when the power fails; each such state is written out as files and opened on the kernel.
+* ``kills_then_power_cuts``: the same for a load of what a killed process left.
+
+A run that was meant to be injected and was not, and a trace without calls, is an error of the harness, not a success.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import filelock  # noqa: F401 - imported once here, not again in every forked child
+
+from tests.crash.enumeration import Run, allowed, goes_on, judge, states
+from tests.crash.model import ViolationError, state_of, store_on
+from tests.crash.operations import LOCK, Case
+from tests.crash.real_disk import RealDisk
+from tests.crash.replay import SYNCS, Replay, disk_holding
+from tests.crash.strace import Injection, Say, SystemCall, Traced, injections, trace
+from tests.crash.sync_sites import Site, announced
+from transcript_store import ConversationStore, TranscriptStoreError
+from transcript_store.testing import SimulatedFileSystem
+
+Tree = dict[str, bytes | None]
+RETURNED, FINE = "returned", "fine"
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder in memory, where syncs cost nothing: what is tested here is the calls, not the disk."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        yield Path(folder)
+
+
+class Outcome(NamedTuple):
+    """What became of a case in a traced child."""
+
+    disk: RealDisk
+    before: Tree
+    """What stood there when the trace began."""
+    traced: Traced
+    returned: int
+    verdict: str
+    """The last thing that the child said: after a fault, whether it could go on."""
+
+    @property
+    def calls(self) -> list[SystemCall]:
+        """The calls that touched the conversation."""
+        calls = [call for call in self.traced.calls if call.touches(self.disk.root)]
+        if len(calls) < 2:
+            raise ViolationError("hardly a call was traced, so nothing is tested")
+        return calls
+
+
+def run(case: Case, root: Path, injection: Injection | None = None, durability: str = "power-loss") -> Outcome:
+    """Run a case in a traced child, perhaps with a fault; then let it go on, and return what is left."""
+    seen = states(case)  # here, so that the children need not
+    shutil.rmtree(root, ignore_errors=True)
+    disk = RealDisk.holding(root, case.base().tree())
+    under_way: list[Run] = []
+    before: Tree = {}
+
+    def work(say: Say) -> None:
+        try:
+            under_way[0].go(lambda: say(RETURNED))
+        except TranscriptStoreError as error:
+            say(f"{type(error).__name__}: {error}")
+
+    def afterwards(say: Say) -> None:
+        if injection is not None:
+            now = under_way[0]
+            may_be = allowed(seen, now.returned) if now.returned < len(case.steps) else {seen[-1]}
+            try:
+                goes_on(case, now, may_be, str(injection))
+            except BaseException as error:
+                say(f"{type(error).__name__}: {error}".replace("\n", " "))
+            else:
+                say(FINE)
+
+    traced = trace(
+        work,
+        afterwards,
+        prepare=lambda: under_way.append(Run(case, disk, durability)),
+        when_ready=lambda: before.update(disk.tree()),
+        injection=injection,
+    )
+    if injection is not None and not traced.killed and not any(call.tampered for call in traced.calls):
+        raise ViolationError(f"{case.name}: nothing was injected with {injection}")
+    return Outcome(disk, before, traced, traced.lines.count(RETURNED), traced.lines[-1])
+
+
+def kills(case: Case) -> int:
+    """SIGKILL on entry to every call; returns how many were killed."""
+    with scratch() as folder:
+        points = run(case, folder / "all").calls
+        judged: set[str] = set()
+        for number, call in enumerate(points):
+            outcome = run(case, folder / str(number), Injection(call, "signal=SIGKILL"))
+            if not outcome.traced.killed:
+                raise ViolationError(f"{case.name}: not killed at {call}")
+            may_be = allowed(states(case), outcome.returned)
+            key = repr((sorted(outcome.disk.tree().items()), may_be))
+            if key not in judged:
+                judged.add(key)
+                judge(case, RealDisk(outcome.disk.root, seed=2), may_be, f"killed at {call}")
+            shutil.rmtree(outcome.disk.root)
+        return len(points)
+
+
+def errors(case: Case) -> int:
+    """Every error at every call, once and for ever; returns how many were injected."""
+    with scratch() as folder:
+        count = 0
+        for call in run(case, folder / "all").calls:
+            for injection in injections(call):
+                outcome = run(case, folder / "c", injection)
+                if outcome.verdict != FINE:
+                    raise ViolationError(f"{case.name}, {injection}: {outcome.verdict}")
+                if "EINTR" in injection.what and call.name != "close" and outcome.returned < len(case.steps):
+                    raise ViolationError(f"{case.name}, {injection}: an interrupted call was not made again")
+                count += 1
+        return count
+
+
+def power_cuts(
+    case: Case,
+    *,
+    limit: int,
+    durability: str = "power-loss",
+    fills: tuple[bytes, ...] = (b"\0",),
+    injection: Injection | None = None,
+) -> int:
+    """Cut the power before every sync that was traced, and at the end; returns how many states were judged."""
+    seen = states(case)
+    judged: set[str] = set()
+    with scratch() as folder:
+        outcome = run(case, folder / "all", injection, durability)
+        assert len(outcome.calls) > 1
+        # What a base left unsynced is still unsynced, unless a load came before the trace.
+        disk = disk_holding(outcome.before) if case.starts_loaded else case.base()
+        replay = Replay(disk, outcome.disk.root, outcome.traced.handles)
+        returned = _Returned(outcome.traced.calls)
+
+        def cut(where: str, count: int) -> None:
+            unsynced = durability == "process-crash"
+            may_be = allowed(seen, count, any_since=0 if unsynced else None)
+            if count == len(case.steps) and not unsynced:
+                may_be = {seen[-1]}
+            for image in replay.disk.power_failures(limit=limit, fills=fills, seed=count):
+                tree = image.tree()
+                key = repr((sorted((path, data) for path, data in tree.items() if path != LOCK), may_be))
+                if key not in judged:
+                    judged.add(key)
+                    left = folder / "left"
+                    judge(case, RealDisk.holding(left, tree), may_be, f"power cut {where}")
+                    shutil.rmtree(left)
+
+        replay.run(outcome.traced.calls, lambda call: cut(f"before {call}", returned.before(call)))
+        cut("at the end", outcome.returned)
+        if injection is None:
+            _insist_that_the_replay_was_faithful(replay.disk, outcome.disk)
+    return len(judged)
+
+
+class _Returned:
+    """How many steps had returned before a call: the child says so on its pipe, which is traced too."""
+
+    def __init__(self, calls: list[SystemCall]) -> None:
+        self._calls = calls
+
+    def before(self, call: SystemCall) -> int:
+        earlier = self._calls[: self._calls.index(call)]
+        return sum(other.name == "writev" and other.strings == (b"returned\n",) for other in earlier)
+
+
+def _insist_that_the_replay_was_faithful(disk: SimulatedFileSystem, real: RealDisk) -> None:
+    if disk.tree() != real.tree():
+        raise ViolationError(f"the replay ended with {disk.tree()}, the kernel with {real.tree()}")
+
+
+def kills_then_power_cuts(case: Case, *, limit: int, drop: Site | None = None, kills: int = 25) -> int:
+    """SIGKILL at so many calls, evenly spread; the next process loads what is there, traced; then the power fails: what it was shown stays.
+
+    ``drop`` names a sync of that load that is left out.
+    """
+    count = 0
+    with scratch() as folder:
+        points = run(case, folder / "all").calls
+        for call in points[:: -(-len(points) // kills)]:
+            outcome = run(case, folder / "c", Injection(call, "signal=SIGKILL"))
+            replay = Replay(disk_holding(outcome.before), outcome.disk.root, outcome.traced.handles)
+            replay.run(outcome.traced.calls)
+            machine = RealDisk(outcome.disk.root, seed=2)
+            if not store_on(machine).exists():
+                continue
+
+            def load(_: Say, machine: RealDisk = machine) -> ConversationStore:
+                store = store_on(machine)
+                store.load()
+                return store
+
+            traced = trace(load)
+            shown = state_of(load(print))
+            next_one = Replay(replay.disk.kill_process(), outcome.disk.root, traced.handles)
+            sites = sites_of(traced.calls)
+            next_one.run([made for made in traced.calls if drop is None or sites.get(made) != drop])
+            next_one.disk.sync_path(LOCK)
+            for image in next_one.disk.power_failures(limit=limit):
+                left = folder / "left"
+                judge(case, RealDisk.holding(left, image.tree()), {shown}, f"killed at {call}, loaded, power cut")
+                shutil.rmtree(left)
+                count += 1
+    return count
+
+
+def syncs(case: Case, durability: str) -> dict[SystemCall, Site]:
+    """The syncs that a case really makes, each with the place in the source that asked for it."""
+    with scratch() as folder:
+        return sites_of(run(case, folder / "c", durability=durability).traced.calls)
+
+
+def sites_of(calls: list[SystemCall]) -> dict[SystemCall, Site]:
+    """The same of a trace."""
+    found = {}
+    site = None
+    for call in calls:
+        if call.name in ("access", "faccessat", "faccessat2") and call.strings:
+            site = announced(call.strings[0]) or site
+        elif call.name in SYNCS and site is not None:
+            found[call] = site
+            site = None
+    return found

@@ -1,0 +1,85 @@
+"""A folder of the real file system that stands in for a machine's root, so that a case runs on the kernel as it is.
+
+What a crash test asks of ``SimulatedFileSystem`` beside the calls of the store is here too: the judge and the cases take
+either. Clock and random numbers are counted out, so that the same run leaves the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+from tests.crash import sync_sites
+from transcript_store._files import PosixFileSystem
+
+_START_US = 1_790_000_000_000_000
+_TICK_US = 1_000
+
+
+class RealDisk(PosixFileSystem):
+    """One process on the kernel's file system; every absolute path is taken from ``root`` on."""
+
+    def __init__(self, root: Path, *, seed: int = 0) -> None:
+        super().__init__()
+        self.root = root
+        self._random = Random(seed)
+        self._clock_us = _START_US
+
+    @classmethod
+    def holding(cls, root: Path, tree: dict[str, bytes | None]) -> RealDisk:
+        """A new folder with these contents, as ``tree`` gives them."""
+        root.mkdir()
+        for path, data in sorted(tree.items()):
+            there = root / path.lstrip("/")
+            if data is None:
+                there.mkdir(mode=0o700)
+            else:
+                there.write_bytes(data)
+                there.chmod(0o600)
+        return cls(root)
+
+    def tree(self) -> dict[str, bytes | None]:
+        """Path → content, None for a directory."""
+        return {
+            f"/{path.relative_to(self.root)}": None if path.is_dir() else path.read_bytes()
+            for path in sorted(self.root.rglob("*"))
+        }
+
+    def another_process(self) -> RealDisk:
+        return RealDisk(self.root, seed=self._random.getrandbits(32))
+
+    def worst_power_failure(self) -> RealDisk:
+        """No power fails here; what another process finds."""
+        return self.another_process()
+
+    def sync_path(self, path: str) -> None:
+        """Nothing: on a real disk the fate of what is not synced is not enumerated."""
+
+    @property
+    def open_handles(self) -> list[int]:
+        return sorted(self._handles)
+
+    # ---- the FileSystem protocol, where it differs ---------------------------------------------------------------
+
+    def open_directory(self, path: str, parent: int | None = None) -> int:
+        return super().open_directory(f"{self.root}{path}" if parent is None else path, parent)
+
+    def _sync(self, handle: int) -> None:
+        sync_sites.announce()
+        os.fsync(handle)
+
+    def _sync_data(self, handle: int) -> None:
+        sync_sites.announce()
+        os.fdatasync(handle)
+
+    def now_us(self) -> int:
+        self._clock_us += _TICK_US
+        return self._clock_us
+
+    def _random_bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+    sync = _sync  # type: ignore[assignment]  # methods where the real ones are static
+    sync_data = _sync_data  # type: ignore[assignment]
+    random_bytes = _random_bytes

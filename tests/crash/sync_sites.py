@@ -1,0 +1,72 @@
+"""Where in the source a sync is asked for.
+
+A sync is known by the function and line that asked for it, so a new one is found without being listed. On the real kernel
+each is announced by a harmless system call just before it, so that a trace shows it too.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import transcript_store
+
+PACKAGE = Path(transcript_store.__file__).parent
+PASSES_ON = {("_folder", "sync"), ("_log", "_sync"), ("_log", "sync")}
+"""Functions that only sync: what matters is who calls them."""
+_ANNOUNCED = "/sync asked for by/"
+
+
+class Site(NamedTuple):
+    """From where a sync is asked for."""
+
+    module: str
+    function: str
+    line: int
+
+
+def site() -> Site:
+    """Who asks for the sync that is being made."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.parent == PACKAGE and (path.stem, frame.f_code.co_name) not in PASSES_ON:
+            return Site(path.stem, frame.f_code.co_name, frame.f_lineno)
+        assert frame.f_back is not None
+        frame = frame.f_back
+    raise AssertionError("a sync from nowhere")
+
+
+def in_the_source() -> set[tuple[str, int]]:
+    """Every call of a sync in the package, as module and line."""
+    found = set()
+    for path in PACKAGE.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef) and (path.stem, function.name) not in PASSES_ON:
+                for call in ast.walk(function):
+                    if isinstance(call, ast.Call) and _is_sync(call):
+                        found.add((path.stem, call.lineno))
+    return found
+
+
+def _is_sync(call: ast.Call) -> bool:
+    names = ("sync", "_sync", "sync_data")
+    return isinstance(call.func, ast.Attribute) and call.func.attr in names
+
+
+def announce() -> None:
+    """Leave the site of the sync that is being made in the trace: a question for a path that is not there."""
+    os.access(_ANNOUNCED + "/".join(map(str, site())), os.F_OK)
+
+
+def announced(path: bytes) -> Site | None:
+    """The site that such a question names; None for any other path."""
+    text = path.decode(errors="replace")
+    if not text.startswith(_ANNOUNCED):
+        return None
+    module, function, line = text.removeprefix(_ANNOUNCED).split("/")
+    return Site(module, function, int(line))

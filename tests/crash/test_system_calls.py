@@ -1,0 +1,130 @@
+"""The crash matrix on the real kernel, call by call: killed at it, refused at it, and the power cut around it.
+
+The same cases and the same judge as on the simulated disk, under strace. P1 to P5, P7, P8, P9.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash import kernel
+from tests.crash.enumeration import states
+from tests.crash.operations import CASES, Case, append_with_failed_sync, unsynced_parents
+from tests.crash.seeded_bugs import BUGS, Bug
+from tests.crash.strace import CALLS, ERRORS, Injection
+from tests.crash.sync_sites import Site, in_the_source
+from tests.crash.test_matrix import stale
+
+pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
+
+ON_THE_KERNEL = [case for case in CASES if append_with_failed_sync not in case.steps]
+"""A sync that fails by injection loses nothing here; tests/crash/test_failing_disk.py has disks on which it does."""
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+@each(ON_THE_KERNEL)
+def test_killed_at_every_system_call(case: Case) -> None:
+    """P2, P3, P4, P8: SIGKILL on entry to each call that touches the conversation."""
+    assert kernel.kills(case) >= 3
+
+
+@each([case for case in ON_THE_KERNEL if case.base is not unsynced_parents])
+def test_refused_at_every_system_call(case: Case) -> None:
+    """P7: each error that Linux may give, once and for ever: ours, nothing lost, and the store goes on."""
+    assert kernel.errors(case) >= 20
+
+
+@each(ON_THE_KERNEL)
+def test_power_cuts_around_every_system_call(case: Case) -> None:
+    """P1, P3, P4: the calls that were really made, and every state that a weak disk may hold between them."""
+    assert kernel.power_cuts(case, limit=150, fills=(b"\0", stale(case))) >= 5
+
+
+@each(ON_THE_KERNEL)
+def test_power_cuts_without_syncs(case: Case) -> None:
+    """P2: the same with process-crash durability: a prefix, or a refusal."""
+    cuts = kernel.power_cuts(case, limit=60, durability="process-crash", fills=(b"\0", stale(case)))
+    assert cuts >= 5
+
+
+@each(ON_THE_KERNEL)
+def test_killed_then_loaded_then_a_power_cut(case: Case) -> None:
+    """P1, P9: what a load shows after a kill at any call survives a power cut."""
+    assert kernel.kills_then_power_cuts(case, limit=10) >= 1 or case.base is unsynced_parents
+
+
+def test_every_sync_is_needed() -> None:
+    """P5: each sync that is really made is turned into a no-op by strace, and the power cuts must object.
+
+    The list of syncs in the source equals the list of those that were missed.
+    """
+    made: dict[Site, list[tuple[Case, str, Injection]]] = {}
+    for case in ON_THE_KERNEL:
+        for durability in case.durabilities:
+            for call, site in kernel.syncs(case, durability).items():
+                made.setdefault(site, []).append((case, durability, Injection(call, "retval=0")))
+    missed = {(site.module, site.line) for site, mutants in made.items() if _is_missed(site, mutants)}
+    assert missed == in_the_source()
+
+
+def _is_missed(site: Site, mutants: list[tuple[Case, str, Injection]]) -> bool:
+    for case, durability, no_sync in mutants:
+        try:
+            kernel.power_cuts(case, limit=60, durability=durability, injection=no_sync)
+        except Exception:
+            return True
+    for case in ON_THE_KERNEL:  # a load has syncs for what an earlier process left
+        try:
+            kernel.kills_then_power_cuts(case, limit=10, drop=site, kills=1000)
+        except Exception:
+            return True
+    return False
+
+
+# ---- the harness itself ------------------------------------------------------------------------------------------------
+
+TECHNIQUES = {
+    "kills_at_system_calls": kernel.kills,
+    "errors_at_system_calls": kernel.errors,
+    "traced_power_cuts": lambda case: kernel.power_cuts(case, limit=200),
+    "traced_power_cuts_without_syncs": lambda case: kernel.power_cuts(case, limit=200, durability="process-crash"),
+    "traced_kills_then_power_cuts": lambda case: kernel.kills_then_power_cuts(case, limit=20),
+}
+
+
+@pytest.mark.parametrize(
+    ("bug", "technique"), [pytest.param(bug, by, id=f"{bug.name}-{by}") for bug in BUGS for by in bug.on_the_kernel]
+)
+def test_a_seeded_bug_is_caught(bug: Bug, technique: str) -> None:
+    """P1 to P9: each technique objects to the bugs that it is said to catch (all are content with our store above)."""
+    states(bug.case)  # of the store that is not broken
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Exception):  # noqa: B017 - whatever shows it
+        bug.break_it(patch)
+        TECHNIQUES[technique](bug.case)
+
+
+def test_every_call_with_errors_is_traced() -> None:
+    """A call that strace does not show cannot be refused."""
+    assert {name for name in ERRORS if " " not in name} <= set(CALLS)
+
+
+def test_a_call_that_is_never_reached_is_not_passed_over() -> None:
+    """A fault that was not injected is a failure of the harness."""
+    case = ON_THE_KERNEL[0]
+    with kernel.scratch() as folder:
+        call = kernel.run(case, folder / "c").calls[0]
+        with pytest.raises(AssertionError, match="nothing was injected"):
+            kernel.run(case, folder / "c", Injection(call._replace(ordinal=10_000), "error=EIO"))
+
+
+def test_a_conversation_elsewhere_is_not_passed_over() -> None:
+    """A trace in which nothing touched the conversation is a failure of the harness."""
+    case = ON_THE_KERNEL[0]
+    with kernel.scratch() as folder:
+        outcome = kernel.run(case, folder / "c")
+        outcome.disk.root = folder / "elsewhere"
+        with pytest.raises(AssertionError, match="nothing is tested"):
+            assert outcome.calls

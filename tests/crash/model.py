@@ -71,7 +71,7 @@ def observe(disk: Machine) -> State:
     state = state_of(store)
     if store.recovery is not None and store.recovery.torn_bytes:
         quarantine = store.recovery.quarantine
-        _insist(quarantine is not None and disk.tree()[quarantine] is not None, "torn bytes were not kept")
+        _insist(quarantine is not None and disk.tree().get(quarantine) is not None, "torn bytes were not kept")
     store.close()
 
     with loaded(disk) as again:

@@ -197,6 +197,8 @@ def damaged_line_skipped(patch: Patch) -> None:
     """Lines that do not verify are passed over in silence, wherever they stand."""
 
     def lenient(buffer: bytearray, begin: Position, mark: Position) -> _recovery.Scan:
+        if isinstance(buffer, bytes):
+            return real(buffer, begin, mark)  # verify() looks, and changes nothing
         whole = [line for line in bytes(buffer[begin.offset_bytes :]).split(b"\n") if RECORD.fullmatch(line)]
         buffer[begin.offset_bytes :] = b"".join(line + b"\n" for line in whole)
         starts, offset = array("Q"), begin.offset_bytes
@@ -207,6 +209,7 @@ def damaged_line_skipped(patch: Patch) -> None:
         end = Position(begin.seq + len(whole), offset, head)
         return _recovery.Scan(starts, end, None, end)
 
+    real = _recovery.scan
     patch.setattr(_recovery, "scan", lenient)
 
 
@@ -276,28 +279,66 @@ def parents_not_synced(patch: Patch) -> None:
 
 
 BUGS = [
-    Bug(no_sync_of_appends, Case(grown, (append,)), "power_cuts"),
-    Bug(no_sync_of_directories, Case(grown, (replace,)), "power_cuts"),
-    Bug(rename_before_sync, Case(grown, (replace,)), "power_cuts"),
-    Bug(rewrite_in_place, Case(grown, (replace,)), "power_cuts"),
-    Bug(rewrite_in_place, Case(grown, (update_metadata,)), "kills"),
-    Bug(unlink_before_rename, Case(grown, (replace,)), "kills"),
-    Bug(torn_tail_left, Case(torn, (load, append)), "kills"),
-    Bug(torn_tail_cut_before_it_is_kept, Case(torn, (load, append)), "kills"),
-    Bug(whole_record_without_line_feed_cut, Case(without_line_feed, (load, append)), "kills"),
-    Bug(append_after_a_failed_sync, Case(grown, (append, append)), "errors"),
-    Bug(failed_sync_hidden, Case(grown, (append,)), "errors"),
-    Bug(cache_trusted_after_a_failed_sync, Case(grown, (append,)), "errors"),
+    Bug(no_sync_of_appends, Case(grown, (append,)), "power_cuts", ("traced_power_cuts",)),
+    Bug(
+        no_sync_of_directories,
+        Case(grown, (replace,)),
+        "power_cuts",
+        ("traced_power_cuts", "traced_kills_then_power_cuts"),
+    ),
+    Bug(
+        rename_before_sync, Case(grown, (replace,)), "power_cuts", ("traced_power_cuts", "traced_kills_then_power_cuts")
+    ),
+    Bug(rewrite_in_place, Case(grown, (replace,)), "power_cuts", ("traced_power_cuts", "kills_at_system_calls")),
+    Bug(rewrite_in_place, Case(grown, (update_metadata,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(
+        unlink_before_rename,
+        Case(grown, (replace,)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts", "errors_at_system_calls"),
+    ),
+    Bug(torn_tail_left, Case(torn, (load, append)), "kills", ("kills_at_system_calls",)),
+    Bug(
+        torn_tail_cut_before_it_is_kept,
+        Case(torn, (load, append)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        whole_record_without_line_feed_cut,
+        Case(without_line_feed, (load, append)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        append_after_a_failed_sync, Case(grown, (append, append)), "errors", ("errors_at_system_calls", "failing_disk")
+    ),
+    Bug(failed_sync_hidden, Case(grown, (append,)), "errors", ("failing_disk",)),
+    Bug(cache_trusted_after_a_failed_sync, Case(grown, (append,)), "errors", ("failing_disk",)),
     Bug(part_of_a_write_left, Case(grown, (append_long,)), "errors"),
-    Bug(stale_temporary_reused, Case(grown, (update_metadata,)), "kills"),
-    Bug(batch_not_marked, Case(grown, (batch,)), "kills"),
-    Bug(damaged_line_skipped, Case(grown, (append, append)), "power_cuts_without_syncs"),
+    Bug(
+        stale_temporary_reused, Case(grown, (update_metadata,)), "kills", ("kills_at_system_calls", "traced_power_cuts")
+    ),
+    Bug(batch_not_marked, Case(grown, (batch,)), "kills", ("traced_power_cuts",)),
+    Bug(
+        damaged_line_skipped,
+        Case(grown, (append, append)),
+        "power_cuts_without_syncs",
+        ("traced_power_cuts_without_syncs",),
+    ),
     Bug(hole_cut, Case(grown, (append, append, append)), "damage"),
-    Bug(mark_before_sync, Case(grown, (append, close)), "power_cuts_without_syncs"),
-    Bug(recovery_not_synced, Case(unmarked, (append, append)), "kills_then_power_cuts"),
-    Bug(metadata_outside_the_commit, Case(grown, (replace,)), "kills"),
-    Bug(leftovers_not_swept, Case(grown, (update_metadata,)), "kills"),
-    Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors"),
-    Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills"),
-    Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts"),
+    Bug(
+        mark_before_sync, Case(grown, (append, close)), "power_cuts_without_syncs", ("traced_power_cuts_without_syncs",)
+    ),
+    Bug(
+        recovery_not_synced,
+        Case(unmarked, (append, append)),
+        "kills_then_power_cuts",
+        ("traced_kills_then_power_cuts",),
+    ),
+    Bug(metadata_outside_the_commit, Case(grown, (replace,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(leftovers_not_swept, Case(grown, (update_metadata,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors", ("errors_at_system_calls",)),
+    Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts", ("traced_power_cuts",)),
 ]

@@ -17,7 +17,7 @@ _MKFS = {
     "ext4": ("mkfs.ext4", "-q", "-F"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
 }
-_SIZE_BYTES = {"ext4": 96 << 20, "xfs": 300 << 20}  # mkfs.xfs makes none below 300 MB
+SIZE_BYTES = {"ext4": 96 << 20, "xfs": 300 << 20}  # mkfs.xfs makes none below 300 MB
 
 
 def run(*command: str | Path) -> str:
@@ -50,14 +50,18 @@ class Volume:
             os.close(handle)
 
 
+def make_file_system(kind: str, image: Path) -> None:
+    run(*_MKFS[kind], image)
+
+
 @contextmanager
 def volume(kind: str) -> Iterator[Volume]:
     """A new file system of this kind, mounted; unmounted and gone at the end, whatever happens."""
     with tempfile.TemporaryDirectory(prefix="volume-") as folder:
         image, path = Path(folder, "image"), Path(folder, "mounted")
         image.touch()
-        os.truncate(image, _SIZE_BYTES[kind])
-        run(*_MKFS[kind], image)
+        os.truncate(image, SIZE_BYTES[kind])
+        make_file_system(kind, image)
         path.mkdir()
         there = Volume(kind, image, path)
         there.mount()

@@ -138,7 +138,7 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc]  # it has no type
             return self._machine.create(folder, name)
 
     def release(self, path: str, fh: int) -> None:
-        with suppress(KeyError):  # of before a power cut
+        with suppress(OSError):  # of before a power cut
             self._machine.close(fh)
 
     releasedir = release

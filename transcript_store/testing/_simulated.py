@@ -41,6 +41,11 @@ class _Handle:
     path: str
 
 
+class _Handles(dict[int, _Handle]):
+    def __missing__(self, handle: int) -> _Handle:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
 class SimulatedFileSystem:
     """One process on a simulated disk; pass it as ``file_system=`` to whatever opens files.
 
@@ -63,7 +68,7 @@ class SimulatedFileSystem:
         self.clock_us = _START_US
         self._disk = Disk(page_bytes, sector_bytes)
         self._random = Random(seed)
-        self._handles: dict[int, _Handle] = {}
+        self._handles = _Handles()
         self._next_handle = 3
         self._locks: dict[int, tuple[SimulatedFileSystem, int]] = {}
         self._pid = 1000

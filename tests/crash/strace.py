@@ -190,11 +190,13 @@ def trace(
     *,
     prepare: Callable[[], object] = lambda: None,
     when_ready: Callable[[], object] = lambda: None,
+    meanwhile: Callable[[int], object] = lambda pid: None,
     injection: Injection | None = None,
 ) -> Traced:
     """Fork a child, prepare it, trace it at ``work``, and let it do ``afterwards`` untraced, with no fault any more.
 
-    ``when_ready`` is called here when the child is prepared and nothing is traced yet.
+    Here ``when_ready`` is called when the child is prepared and nothing is traced yet, and ``meanwhile`` with its process
+    id while it is at work.
     """
     begin, go_on = Gate(), Gate()
 
@@ -217,6 +219,7 @@ def trace(
             handles = _open_files(child.pid)
             with _attached(child.pid, file.name, injection):
                 begin.open()
+                meanwhile(child.pid)
                 killed = OVER not in child.wait_until_it_said(OVER)
         finally:
             go_on.open()

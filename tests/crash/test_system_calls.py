@@ -98,7 +98,8 @@ TECHNIQUES = {
 
 
 @pytest.mark.parametrize(
-    ("bug", "technique"), [pytest.param(bug, by, id=f"{bug.name}-{by}") for bug in BUGS for by in bug.on_the_kernel if by in TECHNIQUES]
+    ("bug", "technique"),
+    [pytest.param(bug, by, id=f"{bug.name}-{by}") for bug in BUGS for by in bug.on_the_kernel if by in TECHNIQUES],
 )
 def test_a_seeded_bug_is_caught(bug: Bug, technique: str) -> None:
     """P1 to P9: each technique objects to the bugs that it is said to catch (all are content with our store above)."""

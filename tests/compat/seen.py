@@ -1,0 +1,31 @@
+"""What a reader sees of a conversation, as JSON: the other half of a golden one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from transcript_store import ConversationNotFoundError, ConversationStore, verify
+
+
+def seen(path: Path) -> dict[str, Any]:
+    """Everything that a reader and ``verify`` say of it."""
+    with ConversationStore(path, read_only=True) as store:
+        try:
+            store.load()
+        except ConversationNotFoundError:
+            return {"conversation": None}
+        conversation = {
+            "metadata": asdict(store.get_metadata()),
+            "records": [asdict(record) for record in store.get_records()],
+            "messages": store.get_messages(),
+            "head": store.head,
+        }
+    verification = verify(path)
+    return {
+        "conversation": conversation,
+        "findings": [finding.kind for finding in verification.findings],
+        "generation": verification.generation,
+        "archived": list(verification.archived_generations),
+    }

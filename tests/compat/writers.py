@@ -18,7 +18,10 @@ TOOLS = [{"name": "search", "input_schema": {"type": "object", "properties": {"q
 MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": "Hello"},
     {"role": "assistant", "content": [{"type": "text", "text": "Grüße,\u2028 \u0085 \x00\x1b[31m 🤖 \u202e"}]},
-    {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "search", "input": {"q": "", "": None}}]},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t1", "name": "search", "input": {"q": "", "": None}}],
+    },
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [], "is_error": False}]},
     {"n": [0, -1, 9007199254740993, -9223372036854775808, 18446744073709551615, 0.1, -0.0, 1e300, 5e-324]},
     {},
@@ -37,7 +40,11 @@ def plain() -> SimulatedFileSystem:
     disk = SimulatedFileSystem()
     with store_on(disk) as store:
         store.initialize(
-            provider="claude", model="m-1", system_prompt="Be brief.\n", tools=TOOLS, labels={"title": "A test", "": "x"}
+            provider="claude",
+            model="m-1",
+            system_prompt="Be brief.\n",
+            tools=TOOLS,
+            labels={"title": "A test", "": "x"},
         )
         for message in MESSAGES:
             store.append_message(message)

@@ -1,0 +1,247 @@
+"""What is fuzzed: functions of bytes that must come back, whatever the bytes are.
+
+Each raises ``AssertionError`` where a property does not hold, and lets everything through that is not an error of ours.
+To fuzz something else add a function to ``TARGETS``, and a seed to ``corpus/``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import orjson
+
+from tests.crash.model import DIRECTORY, observe, store_on
+from tests.crash.operations import TRANSCRIPT
+from transcript_store import (
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    InvalidMessageError,
+    InvalidMetadataError,
+    UnsupportedVersionError,
+)
+from transcript_store._files import absolute_path
+from transcript_store._messages import MAX_DEPTH, encode, parse
+from transcript_store._metadata import MetadataDocument, checked_fields, decode_document, encode_document
+from transcript_store._records import SUFFIX_BYTES, as_record, seal_line
+from transcript_store._recovery import NotAHeader, read_header, scan
+from transcript_store.testing import SimulatedFileSystem
+
+LIMIT_BYTES = 1 << 20
+MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+
+@cache
+def _base() -> SimulatedFileSystem:
+    disk = SimulatedFileSystem()
+    with store_on(disk) as store:
+        store.initialize(messages=MESSAGES[:1])
+    store = store_on(disk)
+    store.load()
+    store.append_messages(MESSAGES)
+    return disk.kill_process().copy()
+
+
+def _transcript(data: bytes) -> bytes:
+    """A transcript made of an input: the first byte says how."""
+    good = _base().tree()[TRANSCRIPT] or b""
+    mode, data = data[:1], data[1:]
+    if mode == b"t":  # a tail behind what is whole
+        return good + data
+    if mode == b"s":  # lines that verify, whatever they hold
+        return good + b"".join(_sealed(good, data.split(b"\n")))
+    if mode == b"x" and len(data) > 2:  # bytes written over it
+        at = int.from_bytes(data[:2]) % len(good)
+        return good[:at] + data[2:] + good[at + len(data) - 2 :]
+    return mode + data
+
+
+def _sealed(good: bytes, bodies: list[bytes]) -> Iterator[bytes]:
+    head = good[-34:-2]
+    for body in bodies:
+        line, head = seal_line(head, body)
+        yield line
+
+
+def lines(data: bytes) -> None:
+    """The line reader: nothing before the damage is lost (R1), and what recovery leaves is whole (R3)."""
+    content = _transcript(data)
+    found = read_header(content)
+    if isinstance(found, NotAHeader):
+        return
+    begin = found[1]
+    scanned = scan(content, begin, begin)
+    assert begin.offset_bytes <= scanned.end.offset_bytes <= len(content)
+    assert len(scanned.starts) == scanned.end.seq
+    if scanned.damage is None:
+        assert scanned.end.offset_bytes == len(content)
+    elif scanned.damage.kind == "torn-tail":
+        cut = scanned.damage.cut_at_bytes
+        assert begin.offset_bytes <= cut <= len(content)
+        left = content[:cut] + (b"\n" if scanned.damage.line_feed_missing else b"")
+        again = scan(left, begin, begin)
+        assert again.damage is None
+        assert again.end.seq >= scanned.end.seq
+    for start in scanned.starts:
+        line = content[start : content.index(b"\n", start)]
+        with suppress(orjson.JSONDecodeError):
+            members = orjson.loads(line)
+            if type(members) is dict:
+                as_record(members)
+        assert len(line) >= SUFFIX_BYTES
+
+
+def conversation(data: bytes) -> None:
+    """All of it: the judge of the crash tests opens a folder with this transcript, and finds it whole or refuses it."""
+    disk = _base().copy()
+    disk.write_file(TRANSCRIPT, _transcript(data))
+    before = disk.tree()[TRANSCRIPT]
+    try:
+        state = observe(disk)
+    except (UnsupportedVersionError, CorruptMetadataError, CorruptTranscriptError):
+        assert disk.tree()[TRANSCRIPT] == before, "refused, and touched"
+        return
+    assert state.refused is None or disk.tree()[TRANSCRIPT] == before, "refused, and touched"
+    assert state.records is None or state.records[:1] == (orjson.dumps([MESSAGES[0], None]),)
+
+
+def metadata(data: bytes) -> None:
+    """metadata.json: decoded or not ours; and what is decoded is encoded alike."""
+    for document in (data, *_as_document(data)):
+        found = decode_document(document)
+        if isinstance(found, MetadataDocument):
+            again = decode_document(encode_document(found.members, found.mark))
+            assert again == found
+
+
+def _as_document(data: bytes) -> Iterator[bytes]:
+    """The same as members of a document that verifies."""
+    with suppress(InvalidMessageError):
+        members = parse(data)
+        whole = decode_document(_base().tree()[f"{DIRECTORY}/metadata.json"] or b"")
+        assert isinstance(whole, MetadataDocument)
+        with suppress(TypeError, ValueError, KeyError):
+            yield encode_document({**whole.members, **members}, None)
+
+
+def message_text(data: bytes) -> None:
+    """JSON text of somebody else: refused, or it comes back equal from every reader."""
+    try:
+        value = parse(data)
+    except InvalidMessageError:
+        return
+    _insist_on_a_round_trip(value)
+
+
+def message_value(data: bytes) -> None:
+    """A Python value of any kind: refused, or it comes back equal."""
+    _insist_on_a_round_trip({"v": _value(iter(data), 0)})
+
+
+def _insist_on_a_round_trip(value: Any) -> None:
+    try:
+        encoded = encode(value, "message", LIMIT_BYTES)
+    except InvalidMessageError:
+        return
+    assert b"\n" not in encoded
+    assert len(encoded) <= LIMIT_BYTES
+    assert _same(orjson.loads(encoded), value)
+    assert _same(json.loads(encoded), value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, and of the same types all the way down: 1 is not True, and -0.0 not 0."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(map(_same, one.values(), other.values()))
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, float):
+        return one == other and math.copysign(1, one) == math.copysign(1, other)
+    return bool(one == other)
+
+
+def _value(data: Iterator[int], depth: int) -> Any:
+    """A value that the bytes describe: a kind, a size, contents."""
+    kind, size = next(data, 0) % 16, next(data, 0)
+    if depth > MAX_DEPTH + 20:
+        return None
+    match kind:
+        case 0:
+            return [_value(data, depth + 1) for _ in range(size % 4)]
+        case 1:
+            return {_text(data, size % 4): _value(data, depth + 1) for _ in range(size % 3)}
+        case 2:
+            return [[_value(data, depth + 2)]]
+        case 3:
+            return _text(data, size)
+        case 4:
+            return size - 128
+        case 5:
+            return (1 << (size % 70)) * (1 if size < 128 else -1)
+        case 6:
+            return float(f"{'-' if size & 1 else ''}{size}e{next(data, 0) * 3 - 380}")
+        case 7:
+            return [math.nan, math.inf, -math.inf, -0.0][size % 4]
+        case 8:
+            return [True, False, None][size % 3]
+        case 9:
+            return (_value(data, depth + 1),)
+        case 10:
+            return bytes([size])
+        case 11:
+            return {size: 1}
+        case 12:
+            return chr(0xD800 + size * 8)
+        case 13:
+            return orjson.Fragment(b'"a\n"')
+        case 14:
+            return {"a" * size: {}}
+        case _:
+            return _Text("a subclass")
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+def _text(data: Iterator[int], size: int) -> str:
+    return "".join(chr(next(data, 65) * (1 + size % 3) * 17) for _ in range(size % 40))
+
+
+def metadata_fields(data: bytes) -> None:
+    """What a caller gives as metadata: refused, or stored and read back equal."""
+    with suppress(InvalidMessageError):
+        fields = parse(data)
+        try:
+            checked = checked_fields(dict(fields), LIMIT_BYTES)
+        except (InvalidMetadataError, InvalidMessageError, TypeError, KeyError):
+            return
+        assert orjson.loads(orjson.dumps(checked)) == checked
+
+
+def path(data: bytes) -> None:
+    """A path: refused, or absolute, with no step upward left in it."""
+    try:
+        made = absolute_path(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, TypeError):
+        return
+    assert made.startswith("/")
+    assert ".." not in made.split("/")
+    assert "\0" not in made
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "lines": lines,
+    "conversation": conversation,
+    "metadata": metadata,
+    "metadata-fields": metadata_fields,
+    "message-text": message_text,
+    "message-value": message_value,
+    "path": path,
+}

@@ -463,6 +463,19 @@ def test_a_link_planted_where_a_file_will_be_put(tmp_path):
         assert target.read_text() == "mine"
 
 
+def test_a_lock_that_is_a_hard_link_is_locked_and_not_written(conversation, tmp_path):
+    """P16: a foreign file that somebody linked to the lock's name keeps its bytes; the lock holds all the same."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (conversation / "lock").unlink()
+    os.link(mine, conversation / "lock")
+    with ConversationStore(conversation) as store:
+        store.load()
+        with pytest.raises(ConversationLockedError):
+            ConversationStore(conversation).load()
+    assert mine.read_text() == "mine"
+
+
 def test_a_foreign_hard_link_is_warned_of(conversation, tmp_path, caplog):
     """P16: a second name of the transcript is warned of at load; the archive's own links, after a replace, are not."""
     with caplog.at_level(logging.WARNING, logger="transcript_store"):

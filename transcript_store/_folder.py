@@ -305,6 +305,8 @@ class Lock:
             "at": format_time(self._files.now_us()),
         }
         with suppress(OSError):  # best effort: it only helps the message that the next one gets
+            if self._files.handle_status(self._handle).st_nlink > 1:
+                return  # a hard link that somebody planted: it locks as well, and what it holds is not ours
             self._files.truncate(self._handle, 0)
             self._files.write(self._handle, orjson.dumps(holder) + b"\n")
 

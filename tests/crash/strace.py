@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -190,13 +191,13 @@ def trace(
     *,
     prepare: Callable[[], object] = lambda: None,
     when_ready: Callable[[], object] = lambda: None,
-    meanwhile: Callable[[int], object] = lambda pid: None,
+    while_stopped: Callable[[], object] | None = None,
     injection: Injection | None = None,
 ) -> Traced:
     """Fork a child, prepare it, trace it at ``work``, and let it do ``afterwards`` untraced, with no fault any more.
 
-    Here ``when_ready`` is called when the child is prepared and nothing is traced yet, and ``meanwhile`` with its process
-    id while it is at work.
+    Here ``when_ready`` is called when the child is prepared and nothing is traced yet, and ``while_stopped`` when the child
+    has been stopped by an injected SIGSTOP; then it goes on.
     """
     begin, go_on = Gate(), Gate()
 
@@ -219,7 +220,12 @@ def trace(
             handles = _open_files(child.pid)
             with _attached(child.pid, file.name, injection):
                 begin.open()
-                meanwhile(child.pid)
+                if while_stopped is not None:
+                    try:
+                        _wait_until_stopped(Path(file.name))
+                        while_stopped()
+                    finally:
+                        os.kill(child.pid, signal.SIGCONT)
                 killed = OVER not in child.wait_until_it_said(OVER)
         finally:
             go_on.open()
@@ -230,7 +236,7 @@ def trace(
 @contextmanager
 def _attached(pid: int, file: str, injection: Injection | None) -> Iterator[None]:
     names = ",".join(f"?{name}" for name in CALLS)  # of those that this processor has
-    command = ["strace", "-y", "-xx", "-s", "1000000", "-e", "signal=none", "-e", f"trace={names}"]
+    command = ["strace", "-y", "-xx", "-s", "1000000", "-e", "signal=SIGSTOP", "-e", f"trace={names}"]
     if injection:
         command += ["-e", injection.argument]
     with subprocess.Popen([*command, "-o", file, "-p", str(pid)], stderr=subprocess.PIPE, text=True) as process:
@@ -240,6 +246,15 @@ def _attached(pid: int, file: str, injection: Injection | None) -> Iterator[None
         yield
         process.terminate()  # it detaches, and the child goes on without it
         process.stderr.read()
+
+
+def _wait_until_stopped(log: Path) -> None:
+    """Until strace says so: a process that is traced stands still at each of its calls."""
+    for _ in range(10_000):
+        if b"--- stopped by SIGSTOP ---" in log.read_bytes():
+            return
+        time.sleep(0.002)
+    raise AssertionError("it was never stopped")
 
 
 def _open_files(pid: int) -> dict[int, str]:

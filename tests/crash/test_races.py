@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -178,17 +176,13 @@ def interleave(race: Race) -> int:
             race.base(path)
             seconds: list[str] = []
 
-            def meanwhile(pid: int, path: Path = path, seconds: list[str] = seconds) -> None:
-                try:
-                    _wait_until_stopped(pid)
-                    seconds.append(race.second(path, "second"))
-                finally:
-                    os.kill(pid, signal.SIGCONT)
+            def second(path: Path = path, seconds: list[str] = seconds) -> None:
+                seconds.append(race.second(path, "second"))
 
             def work(say: Say, path: Path = path) -> None:
                 say(race.first(path, "first"))
 
-            traced = trace(work, meanwhile=meanwhile, injection=Injection(call, "signal=SIGSTOP"))
+            traced = trace(work, while_stopped=second, injection=Injection(call, "signal=SIGSTOP"))
             outcome = traced.lines[1], seconds[0]
             assert outcome in race.outcomes, f"stopped at {call}: {outcome}"
             _judge(path, outcome, f"stopped at {call}")
@@ -198,22 +192,6 @@ def interleave(race: Race) -> int:
 def _one_after_the_other(race: Race, path: Path):
     race.base(path)
     return trace(lambda say: say(race.first(path, "first")))
-
-
-def _wait_until_stopped(pid: int) -> None:
-    for _ in range(3000):
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        if state in ("T", "t") and _is_stopped_for_good(pid):
-            return
-        time.sleep(0.001)
-    raise AssertionError("the first process was never stopped")
-
-
-def _is_stopped_for_good(pid: int) -> bool:
-    """Whether it stands still: at each of its calls strace stops it too, for microseconds."""
-    before = Path(f"/proc/{pid}/status").read_text()
-    time.sleep(0.003)
-    return before == Path(f"/proc/{pid}/status").read_text()
 
 
 def _judge(path: Path, outcome: tuple[str, str], where: str) -> None:

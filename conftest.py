@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,17 @@ _docstrings = Sybil(
     teardown=back,
 )
 pytest_collect_file = (_printed + _docstrings).pytest()
+
+
+PROOF = Path(__file__).parent / "tests" / "crash"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash."""
+    for item in items:
+        story = getattr(getattr(item, "function", None), "__doc__", None) or ""
+        if PROOF in item.path.parents or re.search(r"\bP\d+\b", story):
+            item.add_marker(pytest.mark.crash)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -20,6 +20,7 @@ from tests.crash.kernel import scratch
 from tests.crash.operations import TORN
 from tests.crash.strace import Injection, Say, trace
 from transcript_store import ConversationStore, TranscriptStoreError, verify
+from transcript_store._folder import Folder
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("strace")]
 
@@ -196,6 +197,17 @@ def test_everything_is_swapped_between_any_two_calls(
         traced = trace(work, prepare=prepare, while_stopped=swap, injection=Injection(call, "signal=SIGSTOP"))
         assert not traced.killed
         assert contents(target) == before, f"stopped at {call}, {traced.lines}"
+
+
+def test_a_store_that_follows_links_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness itself: a store that opens what stands there, whatever it is, writes into what is not ours."""
+
+    def open_file(self: Folder, name: str, *, to_append: bool = False) -> int:
+        return os.open(name, os.O_RDWR | os.O_APPEND if to_append else os.O_RDONLY, dir_fd=self.handle)
+
+    monkeypatch.setattr(Folder, "open_file", open_file)
+    with pytest.raises(AssertionError, match="stopped at"):
+        test_everything_is_swapped_between_any_two_calls(folder, append, links, "root", 0)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o777])

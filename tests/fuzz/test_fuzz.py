@@ -9,12 +9,10 @@ import pytest
 from tests.fuzz.fuzzing import CORPUS, fuzz
 from tests.fuzz.targets import TARGETS, _insist_on_a_round_trip
 
-pytestmark = pytest.mark.crash
-
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_corpus(target: str) -> None:
-    """Every input that was worth keeping, replayed; and each one cut short."""
+    """P15: every input that was worth keeping, replayed; and each one cut short."""
     inputs = sorted((CORPUS / target).iterdir())
     assert inputs, "a target without a seed"
     for file in inputs:
@@ -27,7 +25,7 @@ def test_the_corpus(target: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("target", TARGETS)
 def test_new_inputs(target: str) -> None:
-    """Fifteen seconds each with atheris; ``python -m tests.fuzz`` goes on for longer."""
+    """P15: fifteen seconds each with atheris; ``python -m tests.fuzz`` goes on for longer."""
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("needs atheris: pip install -e '.[fuzz]'")
     assert fuzz(target, seconds=15) > 200

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         for tool in marker.args:
             if not (Path(tool).exists() if tool.startswith("/") else shutil.which(tool)):
                 pytest.skip(f"needs {tool}")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The figures that tests noted with ``record_property``, summed by name."""
+    figures: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed"):
+        figures.update({name: value for name, value in report.user_properties if isinstance(value, int)})
+    if figures:
+        terminalreporter.section("figures of the proof")
+        for name, count in sorted(figures.items()):
+            terminalreporter.write_line(f"{count:>9,}  {name}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -477,7 +477,7 @@ def test_a_batch_is_whole_or_absent(base):
 
 
 @pytest.mark.parametrize("count", [pytest.param(40, id="40"), pytest.param(1000, id="1000", marks=pytest.mark.long)])
-def test_seeded_mutations_of_a_longer_transcript(count):
+def test_seeded_mutations_of_a_longer_transcript(count, record_property):
     """P10: 1,000 mutations of each kind, none undetected: the reader or the torn tail it passes over tells of each."""
     seed = 20260726
     print(f"seed {seed}")
@@ -541,6 +541,7 @@ def test_seeded_mutations_of_a_longer_transcript(count):
                     with pytest.raises(CorruptTranscriptError):
                         reader.load()
                 reader.close()
+            record_property("mutations of a transcript, all detected", count)
 
 
 # ---- the metadata beside it ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +31,8 @@ from tests.crash.sync_sites import Site, announced
 from transcript_store import ConversationStore, TranscriptStoreError
 from transcript_store.testing import SimulatedFileSystem
 
+Note = Callable[[str, object], None]
+"""pytest's ``record_property``: figures are summed at the end of the run."""
 Tree = dict[str, bytes | None]
 RETURNED, FINE = "returned", "fine"
 

@@ -227,6 +227,9 @@ def trace(
                     finally:
                         os.kill(child.pid, signal.SIGCONT)
                 killed = OVER not in child.wait_until_it_said(OVER)
+        except BaseException:
+            child.end(signal.SIGKILL, to_the_last_word=False)
+            raise
         finally:
             go_on.open()
         lines = child.end(signal.SIGKILL if killed else None)
@@ -243,9 +246,11 @@ def _attached(pid: int, file: str, injection: Injection | None) -> Iterator[None
         assert process.stderr is not None
         said = process.stderr.readline()
         assert "attached" in said, f"strace: {said}"
-        yield
-        process.terminate()  # it detaches, and the child goes on without it
-        process.stderr.read()
+        try:
+            yield
+        finally:
+            process.terminate()  # it detaches, and the child goes on without it
+            process.stderr.read()
 
 
 def _wait_until_stopped(log: Path) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.children import Child
-from tests.crash.kernel import scratch
+from tests.crash.kernel import Note, scratch
 from tests.crash.operations import TORN
 from tests.crash.strace import Injection, Say, trace
 from transcript_store import ConversationStore, TranscriptStoreError, verify
-from transcript_store._folder import Folder
+from transcript_store._folder import Lock
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("strace")]
 
@@ -168,7 +168,12 @@ def fresh(path: Path, victim: Callable[[Path], None], user: str, umask: int) -> 
 @pytest.mark.parametrize("attack", [*ATTACKS, swapped_folder], ids=lambda attack: attack.__name__)
 @pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: victim.__name__)
 def test_everything_is_swapped_between_any_two_calls(
-    folder: Path, victim: Callable[[Path], None], attack: Callable[[Path, Path], None], user: str, umask: int
+    folder: Path,
+    victim: Callable[[Path], None],
+    attack: Callable[[Path, Path], None],
+    user: str,
+    umask: int,
+    record_property: Note,
 ) -> None:
     """P16: nothing that is not ours is written to or waited for, and what is said is an error of ours or nothing."""
     path, target = folder / "parent" / "c", folder / "target"
@@ -186,6 +191,7 @@ def test_everything_is_swapped_between_any_two_calls(
     fresh(path, victim, user, umask)
     points = [call for call in trace(work, prepare=prepare).calls if call.touches(folder / "parent")]
     assert len(points) > 10
+    record_property("attacks between two calls", len(points[::3]))
     for call in points[::3]:
         fresh(path, victim, user, umask)
 
@@ -199,15 +205,16 @@ def test_everything_is_swapped_between_any_two_calls(
         assert contents(target) == before, f"stopped at {call}, {traced.lines}"
 
 
-def test_a_store_that_follows_links_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The harness itself: a store that opens what stands there, whatever it is, writes into what is not ours."""
+def test_a_store_that_writes_into_what_was_planted_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness itself: a store that signs its lock whatever other names it has writes into what is not ours."""
 
-    def open_file(self: Folder, name: str, *, to_append: bool = False) -> int:
-        return os.open(name, os.O_RDWR | os.O_APPEND if to_append else os.O_RDONLY, dir_fd=self.handle)
+    def sign(self: Lock) -> None:
+        self._files.truncate(self._handle, 0)
+        self._files.write(self._handle, b"mine now")
 
-    monkeypatch.setattr(Folder, "open_file", open_file)
+    monkeypatch.setattr(Lock, "_sign", sign)
     with pytest.raises(AssertionError, match="stopped at"):
-        test_everything_is_swapped_between_any_two_calls(folder, append, links, "root", 0)
+        test_everything_is_swapped_between_any_two_calls(folder, append, hard_links, "root", 0, lambda *_: None)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o777])

@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 
 from tests.children import Child
 from tests.crash.forgetful import Forgetful, mounted
+from tests.crash.kernel import Note
 from transcript_store import (
     ConversationStore,
     CorruptTranscriptError,
@@ -298,10 +299,11 @@ def live(machine: type[Lives], lives: int, phases: tuple[Phase, ...] = tuple(Pha
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("machine", [Lives, LivesWithoutSyncs])
-def test_processes_on_a_disk_that_forgets(machine: type[Lives]) -> None:
+def test_processes_on_a_disk_that_forgets(machine: type[Lives], record_property: Note) -> None:
     """P1 to P4, P6, P8, P9, P11, P12: whatever happens, in whatever order, what was acknowledged is there."""
     tally = live(machine, 60)
-    print(tally)
+    for what, count in tally.items():
+        record_property(f"{what}, on a disk that forgets", count)
     assert tally["cuts"] > 50
     assert tally["forgotten"] > 10
     assert tally["refused"] > 10

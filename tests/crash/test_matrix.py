@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.crash import enumeration
+from tests.crash.kernel import Note
 from tests.crash.operations import (
     CASES,
     TRANSCRIPT,
@@ -41,57 +42,75 @@ def stale(case: Case) -> bytes:
 
 
 @ALL
-def test_a_power_cut_leaves_what_was_acknowledged(case: Case) -> None:
+def test_a_power_cut_leaves_what_was_acknowledged(case: Case, record_property: Note) -> None:
     """P1, P3, P4: whatever part of the unsynced bytes and names reaches the disk, with NUL or with stale fill."""
-    assert enumeration.power_cuts(case, limit=60, fills=(b"\0", stale(case))) >= 5
+    count = enumeration.power_cuts(case, limit=60, fills=(b"\0", stale(case)))
+    record_property("states after a power cut, simulated disk", count)
+    assert count >= 5
 
 
 @pytest.mark.long
 @ALL
-def test_a_power_cut_leaves_what_was_acknowledged_in_many_more_states(case: Case) -> None:
+def test_a_power_cut_leaves_what_was_acknowledged_in_many_more_states(case: Case, record_property: Note) -> None:
     """P1, P3, P4: the same, to a thousand and more states at every sync."""
-    assert enumeration.power_cuts(case, limit=1500, fills=(b"\0", stale(case))) >= 20
+    count = enumeration.power_cuts(case, limit=1500, fills=(b"\0", stale(case)))
+    record_property("states after a power cut, simulated disk", count)
+    assert count >= 20
 
 
 @UNSYNCED
-def test_without_syncs_a_power_cut_leaves_a_prefix_or_is_refused(case: Case) -> None:
+def test_without_syncs_a_power_cut_leaves_a_prefix_or_is_refused(case: Case, record_property: Note) -> None:
     """P2: with process-crash durability a power cut may cost the end, never a middle, and never in silence."""
-    assert enumeration.power_cuts(case, limit=60, durability="process-crash", fills=(b"\0", stale(case))) >= 5
+    count = enumeration.power_cuts(case, limit=60, durability="process-crash", fills=(b"\0", stale(case)))
+    record_property("states after a power cut, simulated disk", count)
+    assert count >= 5
 
 
 @ALL
-def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case) -> None:
+def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case, record_property: Note) -> None:
     """P2, P3, P4: SIGKILL before every call, and within every write."""
-    assert enumeration.kills(case) >= 5
+    count = enumeration.kills(case)
+    record_property("kills, simulated disk", count)
+    assert count >= 5
 
 
 @ALL
-def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case) -> None:
+def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case, record_property: Note) -> None:
     """P1, P9: a killed process leaves names and bytes in the cache; the next one may act on what it is shown."""
-    assert enumeration.kills_then_power_cuts(case, limit=10) >= 5
+    count = enumeration.kills_then_power_cuts(case, limit=10)
+    record_property("states after a kill, a load and a power cut, simulated disk", count)
+    assert count >= 5
 
 
 @REFUSALS
-def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case) -> None:
+def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_property: Note) -> None:
     """P6, P7: every errno at every call, once and for ever."""
-    assert enumeration.errors(case) >= 10
+    count = enumeration.errors(case)
+    record_property("errors, simulated disk", count)
+    assert count >= 10
 
 
 @pytest.mark.long
 @REFUSALS
-def test_an_error_and_then_a_power_cut(case: Case) -> None:
+def test_an_error_and_then_a_power_cut(case: Case, record_property: Note) -> None:
     """P6, P7: the disk refuses, and then the power fails too."""
-    assert enumeration.errors(case, cut_limit=30) >= 10
+    count = enumeration.errors(case, cut_limit=30)
+    record_property("errors, simulated disk", count)
+    assert count >= 10
 
 
 @RECOVERIES
-def test_recovery_can_itself_be_cut_off(case: Case) -> None:
+def test_recovery_can_itself_be_cut_off(case: Case, record_property: Note) -> None:
     """P9: a second crash during recovery, at every call of it, ends where the first recovery would have."""
-    assert enumeration.cut_recoveries(case, limit=6, every=10) >= 10
+    count = enumeration.cut_recoveries(case, limit=6, every=10)
+    record_property("second crashes during a recovery, simulated disk", count)
+    assert count >= 10
 
 
 @pytest.mark.long
 @RECOVERIES
-def test_recovery_can_itself_be_cut_off_in_many_more_states(case: Case) -> None:
+def test_recovery_can_itself_be_cut_off_in_many_more_states(case: Case, record_property: Note) -> None:
     """P9: the same with many more first and second crashes."""
-    assert enumeration.cut_recoveries(case, limit=20) >= 50
+    count = enumeration.cut_recoveries(case, limit=20)
+    record_property("second crashes during a recovery, simulated disk", count)
+    assert count >= 50

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.children import Child
+from tests.crash.kernel import Note
 from tests.crash.volumes import Volume, volume
 from transcript_store import ConversationStore, CorruptTranscriptError, TranscriptStoreError, verify
 from transcript_store._files import PosixFileSystem
@@ -162,27 +163,32 @@ def cut_again_and_again(disk: Volume, cuts: int, *, durability: str, synced: boo
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_a_hundred_power_cuts(kind: str) -> None:
+def test_a_hundred_power_cuts(kind: str, record_property: Note) -> None:
     """P1, P3, P4: what was acknowledged is there after each of a hundred cuts, and nothing else."""
     with volume(kind) as disk:
         tally = cut_again_and_again(disk, 100, durability="power-loss")
     assert tally.cuts == 100
     assert tally.wrong == []
+    record_property(f"power cuts on {kind}", tally.cuts)
+    record_property(f"operations acknowledged between power cuts on {kind}", tally.acknowledged)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_a_hundred_power_cuts_without_durable_appends(kind: str) -> None:
+def test_a_hundred_power_cuts_without_durable_appends(kind: str, record_property: Note) -> None:
     """P2: with process-crash durability a cut may cost the end of what was written, and nothing else."""
     with volume(kind) as disk:
         tally = cut_again_and_again(disk, 100, durability="process-crash")
     assert tally.cuts == 100
     assert tally.wrong == []
+    record_property(f"power cuts on {kind}", tally.cuts)
+    record_property(f"operations acknowledged between power cuts on {kind}", tally.acknowledged)
     assert tally.lossy > 2, "nothing was ever lost: were these power cuts?"
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_the_cuts_lose_what_was_not_synced(kind: str) -> None:
+def test_the_cuts_lose_what_was_not_synced(kind: str, record_property: Note) -> None:
     """The control: a store whose syncs do nothing must be found out."""
     with volume(kind) as disk:
         tally = cut_again_and_again(disk, 20, durability="power-loss", synced=False)
     assert len(tally.wrong) > 10
+    record_property("power cuts without syncs that lost what was acknowledged (control)", len(tally.wrong))

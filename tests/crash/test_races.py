@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.kernel import scratch
+from tests.crash.kernel import Note, scratch
 from tests.crash.strace import Injection, Say, trace
 from transcript_store import (
     ConversationExistsError,
@@ -219,9 +219,11 @@ def _judge(path: Path, outcome: tuple[str, str], where: str) -> None:
 
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_all_of_the_second_between_any_two_calls_of_the_first(race: Race) -> None:
+def test_all_of_the_second_between_any_two_calls_of_the_first(race: Race, record_property: Note) -> None:
     """P11, P12, P13: one of two writers writes, the other is told why not, and no reader sees a part of either."""
-    assert interleave(race) >= 15
+    count = interleave(race)
+    record_property("interleavings of two processes", count)
+    assert count >= 15
 
 
 def test_a_lock_that_locks_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

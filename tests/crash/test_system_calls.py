@@ -9,6 +9,7 @@ import pytest
 
 from tests.crash import kernel
 from tests.crash.enumeration import states
+from tests.crash.kernel import Note
 from tests.crash.model import ViolationError
 from tests.crash.operations import CASES, Case, append_with_failed_sync, unsynced_parents
 from tests.crash.seeded_bugs import BUGS, Bug
@@ -28,37 +29,46 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
 
 
 @each(ON_THE_KERNEL)
-def test_killed_at_every_system_call(case: Case) -> None:
+def test_killed_at_every_system_call(case: Case, record_property: Note) -> None:
     """P2, P3, P4, P8: SIGKILL on entry to each call that touches the conversation."""
-    assert kernel.kills(case) >= 3
+    count = kernel.kills(case)
+    record_property("kills at a system call", count)
+    assert count >= 3
 
 
 @each([case for case in ON_THE_KERNEL if case.base is not unsynced_parents])
-def test_refused_at_every_system_call(case: Case) -> None:
+def test_refused_at_every_system_call(case: Case, record_property: Note) -> None:
     """P7: each error that Linux may give, once and for ever: ours, nothing lost, and the store goes on."""
-    assert kernel.errors(case) >= 20
+    count = kernel.errors(case)
+    record_property("errors at a system call", count)
+    assert count >= 20
 
 
 @each(ON_THE_KERNEL)
-def test_power_cuts_around_every_system_call(case: Case) -> None:
+def test_power_cuts_around_every_system_call(case: Case, record_property: Note) -> None:
     """P1, P3, P4: the calls that were really made, and every state that a weak disk may hold between them."""
-    assert kernel.power_cuts(case, limit=150, fills=(b"\0", stale(case))) >= 5
+    count = kernel.power_cuts(case, limit=150, fills=(b"\0", stale(case)))
+    record_property("states after a power cut, traced calls", count)
+    assert count >= 5
 
 
 @each(ON_THE_KERNEL)
-def test_power_cuts_without_syncs(case: Case) -> None:
+def test_power_cuts_without_syncs(case: Case, record_property: Note) -> None:
     """P2: the same with process-crash durability: a prefix, or a refusal."""
-    cuts = kernel.power_cuts(case, limit=60, durability="process-crash", fills=(b"\0", stale(case)))
-    assert cuts >= 5
+    count = kernel.power_cuts(case, limit=60, durability="process-crash", fills=(b"\0", stale(case)))
+    record_property("states after a power cut, traced calls", count)
+    assert count >= 5
 
 
 @each(ON_THE_KERNEL)
-def test_killed_then_loaded_then_a_power_cut(case: Case) -> None:
+def test_killed_then_loaded_then_a_power_cut(case: Case, record_property: Note) -> None:
     """P1, P9: what a load shows after a kill at any call survives a power cut."""
-    assert kernel.kills_then_power_cuts(case, limit=10) >= 1 or case.base is unsynced_parents
+    count = kernel.kills_then_power_cuts(case, limit=10)
+    record_property("states after a kill, a load and a power cut, traced calls", count)
+    assert count >= 1 or case.base is unsynced_parents
 
 
-def test_every_sync_is_needed() -> None:
+def test_every_sync_is_needed(record_property: Note) -> None:
     """P5: each sync that is really made is turned into a no-op by strace, and the power cuts must object.
 
     The list of syncs in the source equals the list of those that were missed.
@@ -70,6 +80,7 @@ def test_every_sync_is_needed() -> None:
                 made.setdefault(site, []).append((case, durability, Injection(call, "retval=0")))
     missed = {(site.module, site.line) for site, mutants in made.items() if _is_missed(site, mutants)}
     assert missed == in_the_source()
+    record_property("syncs turned into no-ops and missed, traced calls", len(missed))
 
 
 def _is_missed(site: Site, mutants: list[tuple[Case, str, Injection]]) -> bool:

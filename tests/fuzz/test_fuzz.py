@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 
+from tests.crash.kernel import Note
 from tests.fuzz.fuzzing import CORPUS, fuzz
 from tests.fuzz.targets import TARGETS, _insist_on_a_round_trip
 
@@ -24,11 +25,13 @@ def test_the_corpus(target: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("target", TARGETS)
-def test_new_inputs(target: str) -> None:
+def test_new_inputs(target: str, record_property: Note) -> None:
     """P15: fifteen seconds each with atheris; ``python -m tests.fuzz`` goes on for longer."""
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("needs atheris: pip install -e '.[fuzz]'")
-    assert fuzz(target, seconds=15) > 200
+    count = fuzz(target, seconds=15)
+    record_property("inputs fuzzed", count)
+    assert count > 200
 
 
 def test_a_value_that_comes_back_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

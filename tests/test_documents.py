@@ -28,7 +28,8 @@ def test_every_kind_of_damage_is_described() -> None:
 def test_every_seeded_bug_is_in_the_table() -> None:
     """docs/durability.md says which technique catches which bug."""
     for bug in BUGS:
-        row = f"| {bug.name.replace('_', ' ')} | {bug.caught_by.replace('_', ' ')}, on `{bug.case.name}` |"
+        on_the_kernel = ", ".join(bug.on_the_kernel).replace("_", " ") or "–"
+        row = f"| {bug.name.replace('_', ' ')} | {bug.caught_by.replace('_', ' ')}, on `{bug.case.name}` | {on_the_kernel} |"
         assert row in DURABILITY
 
 

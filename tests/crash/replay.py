@@ -103,12 +103,11 @@ class Replay:
                 self.disk.sync_data(parents[0])
             case "mkdirat" if parents[0] is not None:
                 self.disk.make_directory(parents[0], names[0])
-            case "unlinkat" if parents[0] is not None:
+            case "unlinkat" if parents[0] is not None and "AT_REMOVEDIR" not in call.arguments:
                 self.disk.unlink(parents[0], names[0])
-            case "rename" | "renameat" | "renameat2" if parents[0] is not None and parents[0:1] == parents[1:2]:
-                self.disk.rename(parents[0], names[0], names[1])
-            case "renameat" | "renameat2" if self._same_folder(parents):
-                assert parents[0] is not None
+            case "rename" | "renameat" | "renameat2" if parents[0] is not None:
+                if call.handles[0] != call.handles[1]:
+                    raise ViolationError(f"a rename from one folder to another is not known to the model: {call}")
                 self.disk.rename(parents[0], names[0], names[1])
             case "linkat" if parents[0] is not None and parents[1] is not None:
                 self.disk.link(parents[0], names[0], parents[1], names[1])
@@ -118,9 +117,6 @@ class Replay:
             case _:
                 if call.name not in _HARMLESS and call.touches(Path(self._root)):
                     raise ViolationError(f"a call that is not known to the model: {call}")
-
-    def _same_folder(self, parents: list[int | None]) -> bool:
-        return len(parents) > 1 and None not in parents
 
     def _open_at(self, call: SystemCall, parent: int | None, name: str) -> None:
         inside = self._inside(name)

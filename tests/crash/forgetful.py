@@ -205,13 +205,13 @@ def mounted(module: str, *arguments: str) -> Iterator[Path]:
         path = Path(folder)
         with subprocess.Popen([sys.executable, "-m", module, folder, *arguments]) as server:
             try:
-                for _ in range(1000):
+                for _ in range(6000):
                     if path.is_mount():
                         break
                     assert server.poll() is None, "the FUSE server died"
                     time.sleep(0.01)
                 else:
-                    raise AssertionError("it was not mounted in ten seconds")
+                    raise AssertionError("it was not mounted in a minute")
                 yield path
             finally:
                 subprocess.run(["umount", "--lazy", folder], check=False, capture_output=True)

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,11 +65,16 @@ class Outcome(NamedTuple):
         return calls
 
 
+@cache
+def _tree_of(base: Callable[[], SimulatedFileSystem]) -> Tree:
+    return base().tree()
+
+
 def run(case: Case, root: Path, injection: Injection | None = None, durability: str = "power-loss") -> Outcome:
     """Run a case in a traced child, perhaps with a fault; then let it go on, and return what is left."""
     seen = states(case)  # here, so that the children need not
     shutil.rmtree(root, ignore_errors=True)
-    disk = RealDisk.holding(root, case.base().tree())
+    disk = RealDisk.holding(root, _tree_of(case.base))
     under_way: list[Run] = []
     before: Tree = {}
 

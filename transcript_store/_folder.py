@@ -150,6 +150,15 @@ class Folder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def is_at_its_path(self) -> bool:
+        """Whether the directory that is held open still is the one that its path leads to."""
+        try:
+            there = Folder.open(self.files, self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        with there:
+            return _identity(self.files.handle_status(there.handle)) == _identity(self.files.handle_status(self.handle))
+
     def path_of(self, name: str) -> str:
         return os.path.join(self.path, name)
 
@@ -254,8 +263,11 @@ class Lock:
         self._files = folder.files
         self._handle = -1
 
-    def take(self, timeout_seconds: float) -> None:
-        """Take the lock, waiting for it at most so long; raises ``ConversationLockedError`` with what the holder wrote."""
+    def take(self, timeout_seconds: float) -> bool:
+        """Take the lock, waiting for it at most so long; raises ``ConversationLockedError`` with what the holder wrote.
+
+        False if the folder has been removed, so that there is nothing to lock.
+        """
         waited_seconds = 0.0  # counted, not read off a clock that may jump
         while True:
             try:
@@ -265,11 +277,13 @@ class Lock:
                     self._handle = self._folder.open_file(LOCK, to_append=True)
                 except FileNotFoundError:
                     continue  # somebody removed it in between
+            except FileNotFoundError:
+                return False
             try:
                 if self._files.try_lock(self._handle):
                     if self.is_held():
                         self._sign()
-                        return
+                        return True
                 elif waited_seconds >= timeout_seconds:
                     raise self._held_by_another()
                 else:
@@ -286,8 +300,7 @@ class Lock:
             there = self._files.status(self._folder.handle, LOCK)
         except FileNotFoundError:
             return False
-        ours = self._files.handle_status(self._handle)
-        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+        return _identity(there) == _identity(self._files.handle_status(self._handle))
 
     def release(self) -> None:
         """Let go of the lock, if it is held. May be interrupted and called again."""
@@ -324,6 +337,10 @@ class Lock:
             holder_pid=pid,
             holder_host=host,
         )
+
+
+def _identity(status: Status) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def is_temporary(name: str) -> bool:

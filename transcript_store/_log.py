@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import stat
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,11 +30,15 @@ from transcript_store._records import (
     DAY_US,
     GENESIS,
     SINGLE,
+    SUFFIX_BYTES,
     Batch,
+    Copied,
     Header,
     Position,
     Record,
     as_record,
+    copied,
+    copied_body,
     format_time,
     has_message,
     header_body,
@@ -282,7 +286,7 @@ class Log:
         self.settled = True
         return stored
 
-    def image(self, members: dict[str, Any], entries: Sequence[Entry], **more: Any) -> Image:
+    def image(self, members: dict[str, Any], entries: Iterable[Entry | Copied], **more: Any) -> Image:
         """The next generation's transcript in memory: a header with this metadata, and these records."""
         at_us, at_text, clock = self.stamp()
         at = at_text.encode()
@@ -293,10 +297,15 @@ class Log:
         found = _recovery.read_header(line)
         assert not isinstance(found, _recovery.NotAHeader)
         buffer, starts = bytearray(line), array("Q")
-        for k, (message, extra) in enumerate(entries, 1):
-            line, head = seal_line(head, *record_body(k, at, message, extra, clock))
-            if len(line) > self._max_line_bytes:
-                raise self._too_long(len(line), f"messages[{k - 1}]")
+        for k, entry in enumerate(entries, 1):
+            if isinstance(entry, Copied):
+                line, head = seal_line(head, *copied_body(k, entry))
+                at_us = max(at_us, record_time_us(line[:_RECORD_HEAD_BYTES]) or 0)
+            else:
+                message, extra = entry
+                line, head = seal_line(head, *record_body(k, at, message, extra, clock))
+                if len(line) > self._max_line_bytes:
+                    raise self._too_long(len(line), f"messages[{k - 1}]")
             starts.append(len(buffer))
             buffer += line
         return Image(*found, Position(len(starts), len(buffer), head), buffer, starts, at_us)
@@ -402,6 +411,12 @@ class Log:
                 raise self._not_a_record(index)
             found.append(record)
         return found if last is None else found[::-1]
+
+    def copies(self, count: int) -> Iterator[Copied]:
+        """The first so many records, to be put into another transcript."""
+        for index in range(count):
+            end = self._starts[index + 1] if index + 1 < len(self._starts) else self.end.offset_bytes
+            yield copied(self._buffer[self._starts[index] : end - SUFFIX_BYTES - 1])
 
     def _decoded(self, *, newest_first: bool) -> Iterator[tuple[int, dict[str, Any]]]:
         starts, buffer, count = self._starts, self._buffer, self.end.seq

@@ -146,6 +146,24 @@ def record_body(
     return parts
 
 
+class Copied(NamedTuple):
+    """A record of another transcript, to be copied: every byte but its number, its batch and its hash."""
+
+    members: bytes
+
+
+def copied(body: bytes | bytearray) -> Copied:
+    """The part of a record's body that goes with it when it is copied; the body must begin like a record."""
+    start = body.index(b",")
+    batch = _BATCH_END.search(body, max(start, len(body) - _LONGEST_BATCH))
+    return Copied(bytes(body[start : batch.start() if batch else None]))
+
+
+def copied_body(seq: int, record: Copied) -> tuple[bytes, bytes]:
+    """The body of a copied record line in parts."""
+    return b'{"seq":%d' % seq, record.members
+
+
 def as_record(members: dict[str, Any]) -> Record | None:
     """The value users see, from a decoded line; None if the line is no record of ours."""
     seq, at, message, extra = members.get("seq"), members.get("at"), members.get("message"), members.get("extra")

@@ -115,11 +115,13 @@ class Storage:
         image = self._log.image(members, entries)
         doing = "create the conversation"
         with refusals(self.path, doing, "There is none yet"):
-            try:
-                self._folder.take_over(Folder.make(self._files, self.path))
-            except (FileExistsError, NotADirectoryError):
-                self._refuse_occupied("a file stands where a folder should be")
-            self._take_lock()
+            while True:
+                try:
+                    self._folder.take_over(Folder.make(self._files, self.path))
+                except (FileExistsError, NotADirectoryError):
+                    self._refuse_occupied("a file stands where a folder should be")
+                if self._take_lock():
+                    break
             self._refuse_occupied(occupant_of(self._folder))  # another process may have been faster
             self._folder.sweep()
             self._folder.replace_file(METADATA, [encode_document(members, None)])
@@ -134,26 +136,43 @@ class Storage:
     def load(self) -> None:
         """Open the conversation that is there, verify it, recover it if we may write, and hold the writer's lock."""
         with refusals(self.path, "open the conversation"):
-            try:
-                self._folder.take_over(Folder.open(self._files, self.path))
-            except FileNotFoundError:
-                raise ConversationNotFoundError(
-                    f"{self.path}: there is nothing; initialize() creates a conversation", path=self.path
-                ) from None
-            except NotADirectoryError:
-                raise self._corrupt("foreign", FILE_IN_PLACE) from None
+            while not self._load():
+                pass
+
+    def _load(self) -> bool:
+        """Load what is at the path; False if it was moved away (deleted, say) meanwhile, so that it must be looked at anew."""
+        try:
+            self._folder.take_over(Folder.open(self._files, self.path))
+        except FileNotFoundError:
+            raise ConversationNotFoundError(
+                f"{self.path}: there is nothing; initialize() creates a conversation", path=self.path
+            ) from None
+        except NotADirectoryError:
+            raise self._corrupt("foreign", FILE_IN_PLACE) from None
+        try:
             insist_on_a_conversation(self._folder)
             if self._read_only:
                 self._load_to_read()
-            else:
-                self._take_lock()
+            elif self._take_lock():
                 self._load_to_write()
+            else:
+                return False
+        except (CorruptTranscriptError, CorruptMetadataError, ConversationNotFoundError):
+            if self._folder.is_at_its_path():
+                raise
+            self._lock.release()
+            return False
+        return True
 
-    def _take_lock(self) -> None:
+    def _take_lock(self) -> bool:
+        """Take the writer's lock; False if the folder was moved away, or removed, before it was taken."""
         self._lock = Lock(self._folder)
         with refusals(self._folder.path_of(LOCK), "take the writer's lock"):
             try:
-                self._lock.take(self._lock_timeout_seconds)
+                if self._lock.take(self._lock_timeout_seconds) and self._folder.is_at_its_path():
+                    return True
+                self._lock.release()
+                return False
             except NotOursError as error:
                 raise self._corrupt("foreign", f"{LOCK}: {error.reason}") from None
 

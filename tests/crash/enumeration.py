@@ -39,6 +39,7 @@ FAULTS: dict[str, tuple[int, ...]] = {
     "rename": (errno.ENOSPC, errno.EIO, errno.EACCES),
     "link": (errno.ENOSPC, errno.EPERM, errno.EIO),
     "unlink": (errno.EIO, errno.EACCES),
+    "remove_directory": (errno.EIO, errno.EACCES),
     "try_lock": (errno.ENOLCK,),
     "unlock": (errno.EIO,),
 }

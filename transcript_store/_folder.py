@@ -20,6 +20,7 @@ from transcript_store.errors import ConversationLockedError, StorageError
 
 LOCK = "lock"
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
+_TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
 _POLL_SECONDS = 0.02
 
 _WAYS_OUT = {
@@ -247,6 +248,17 @@ class Folder:
         with suppress(OSError):
             self.files.unlink(self.handle, name)
 
+    def remove_tree(self, name: str) -> None:
+        """Remove what stands at a name with all that is in it; what somebody else removes meanwhile is gone all the same."""
+        with suppress(FileNotFoundError):
+            if not stat.S_ISDIR(self.files.status(self.handle, name).st_mode):
+                self.files.unlink(self.handle, name)
+                return
+            with self.subfolder(name) as folder:
+                for entry in folder.names():
+                    folder.remove_tree(entry)
+            self.files.remove_directory(self.handle, name)
+
     def sweep(self) -> None:
         """Remove what an earlier process left under temporary names, if that is possible; with the lock held."""
         with suppress(OSError):
@@ -341,6 +353,16 @@ class Lock:
 
 def _identity(status: Status) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def is_trash(name: str) -> bool:
+    """Whether a name is that of a folder on its way out."""
+    return _TRASH.fullmatch(name) is not None
+
+
+def new_trash(files: FileSystem) -> str:
+    """A name for a folder that is to be removed: it is gone the moment it has this name."""
+    return f".trash-{files.random_bytes(16).hex()}"
 
 
 def is_temporary(name: str) -> bool:

@@ -29,6 +29,7 @@ from transcript_store._metadata import Mark
 from transcript_store._records import (
     DAY_US,
     GENESIS,
+    RECORD_HEAD_BYTES,
     SINGLE,
     SUFFIX_BYTES,
     Batch,
@@ -56,7 +57,6 @@ from transcript_store.errors import (
 logger = logging.getLogger("transcript_store.log")
 
 TRANSCRIPT = "transcript.jsonl"
-_RECORD_HEAD_BYTES = 128  # more than the longest `{"seq":…,"at":…,"clock":…`
 
 Entry = tuple[bytes | None, bytes | None]
 """What a record carries: an encoded message, an encoded extra."""
@@ -103,14 +103,15 @@ class CannotCutBackError(OSError):
 class Log:
     """The transcript in a folder, open, with its bytes in memory."""
 
-    def __init__(self, folder: Folder, *, writable: bool, max_line_bytes: int) -> None:
+    def __init__(self, folder: Folder, *, writable: bool, max_line_bytes: int, name: str = TRANSCRIPT) -> None:
         self.header = Header(conversation="", generation=0, at="", metadata={}, members={})
         self.end = self.synced = Position(0, 0, GENESIS)
         self.recovery: Recovery | None = None
         self.settled = False
         self._folder = folder
         self._files = folder.files
-        self._path = folder.path_of(TRANSCRIPT)
+        self._name = name
+        self._path = folder.path_of(name)
         self._writable = writable
         self._max_line_bytes = max_line_bytes
         self._handle = -1
@@ -131,7 +132,7 @@ class Log:
         does not have (measured on ext4 and btrfs), and trusting them loses a *later* message.
         """
         try:
-            self._handle = self._folder.open_file(TRANSCRIPT, to_append=self._writable)
+            self._handle = self._folder.open_file(self._name, to_append=self._writable)
         except FileNotFoundError:
             raise self._corrupt("missing", "there is no transcript") from None
         except NotOursError as error:
@@ -198,10 +199,10 @@ class Log:
         if self._writable:
             self.synced = self.end
         if self._starts:
-            last = record_time_us(self._buffer[self._starts[-1] : self._starts[-1] + _RECORD_HEAD_BYTES])
+            last = record_time_us(self._buffer[self._starts[-1] : self._starts[-1] + RECORD_HEAD_BYTES])
             self._last_at_us = max(self._last_at_us, last or 0)
         if torn is not None and self._writable:
-            kept = sum(has_message(self._buffer[start : start + _RECORD_HEAD_BYTES]) for start in self._starts)
+            kept = sum(has_message(self._buffer[start : start + RECORD_HEAD_BYTES]) for start in self._starts)
             self.recovery = Recovery(
                 messages_kept=kept, torn_bytes=torn_bytes, quarantine=quarantined, reason=torn.reason
             )
@@ -300,7 +301,7 @@ class Log:
         for k, entry in enumerate(entries, 1):
             if isinstance(entry, Copied):
                 line, head = seal_line(head, *copied_body(k, entry))
-                at_us = max(at_us, record_time_us(line[:_RECORD_HEAD_BYTES]) or 0)
+                at_us = max(at_us, record_time_us(line[:RECORD_HEAD_BYTES]) or 0)
             else:
                 message, extra = entry
                 line, head = seal_line(head, *record_body(k, at, message, extra, clock))
@@ -334,7 +335,7 @@ class Log:
     def is_as_remembered(self) -> bool:
         """L3: compare the file with what memory says; raises ``CorruptTranscriptError`` if it is another file."""
         try:
-            status = self._files.status(self._folder.handle, TRANSCRIPT)
+            status = self._files.status(self._folder.handle, self._name)
         except FileNotFoundError:
             raise self._corrupt(
                 "replaced", "the transcript is gone; load() anew, after you saved get_messages() if you need it"
@@ -411,6 +412,11 @@ class Log:
                 raise self._not_a_record(index)
             found.append(record)
         return found if last is None else found[::-1]
+
+    def head_at(self, seq: int) -> str:
+        """The hash of the record with this number, of the header for 0."""
+        end = self._starts[seq] if seq < len(self._starts) else self.end.offset_bytes
+        return self._buffer[end - 35 : end - 3].decode()
 
     def copies(self, count: int) -> Iterator[Copied]:
         """The first so many records, to be put into another transcript."""

@@ -24,12 +24,14 @@ import orjson
 
 from transcript_store._messages import encode
 from transcript_store._records import HASH_MEMBER, SUFFIX_BYTES, VERSION, Position, format_time, parse_time
-from transcript_store.errors import InvalidMessageError, InvalidMetadataError
+from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
 
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
 """What ``update_metadata`` can change; ``provider`` only while it is None."""
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+_ORIGINS = ("forked_from",)
 _ENVELOPE = ("format", "version", "mark", "hash")
 
 
@@ -62,6 +64,8 @@ class ConversationMetadata:
     compaction_count: int
     labels: dict[str, str]
     generation: int
+    forked_from: dict[str, Any] | None = None
+    """Of a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` at which it parted from the original."""
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -88,6 +92,19 @@ class NotADocument(NamedTuple):
     version: int | None = None
 
 
+def checked_id(text: object) -> str:
+    """An identifier as it was given, if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
+    if type(text) is not str or not _ID.fullmatch(text):
+        shown = repr(text[:32]) + "…" * (len(text) > 32) if type(text) is str else type(text).__name__
+        raise InvalidIdError(f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
+    return text
+
+
+def is_id(text: str) -> bool:
+    """Whether a text is a canonical lower-case UUID."""
+    return _ID.fullmatch(text) is not None
+
+
 def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
     """The members of a conversation that begins now."""
     members: dict[str, Any] = {
@@ -104,6 +121,12 @@ def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
     }
     members.update(fields)
     return members
+
+
+def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:
+    """The members of a conversation that begins now as a copy of another; ``origin`` says of which."""
+    kept = {key: value for key, value in members.items() if key not in _ORIGINS}
+    return {**kept, "id": id, "created_at": at, "updated_at": at, "generation": 0, **origin}
 
 
 def checked_fields(fields: dict[str, Any], max_bytes: int) -> dict[str, Any]:
@@ -239,6 +262,7 @@ def public(members: dict[str, Any], updated_at: str) -> ConversationMetadata:
         compaction_count=copy.get("compaction_count", 0),
         labels=copy.get("labels") or {},
         generation=copy["generation"],
+        forked_from=copy.get("forked_from"),
     )
 
 

@@ -10,10 +10,22 @@ from hashlib import sha256
 
 import orjson
 
-from transcript_store._folder import Folder
+from transcript_store._folder import Folder, is_temporary
 from transcript_store._records import format_time
 
 QUARANTINE = "quarantine"
+
+
+def purge(folder: Folder) -> int:
+    """Remove what is kept, durably; returns how many pieces there were."""
+    if folder.status(QUARANTINE) is None:
+        return 0
+    with folder.subfolder(QUARANTINE) as quarantine:
+        names = quarantine.names()
+        for name in names:
+            quarantine.remove_tree(name)
+        quarantine.sync()
+        return sum(not name.endswith(".json") and not is_temporary(name) for name in names)
 
 
 def keep(folder: Folder, removed: bytes, *, generation: int, offset_bytes: int, kind: str, reason: str) -> str:

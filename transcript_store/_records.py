@@ -34,6 +34,9 @@ HASH_MEMBER = b',"hash":"'
 SUFFIX_BYTES = 43
 """The length of ``,"hash":"<32 hex>"}``, the end of every line before its LF."""
 
+RECORD_HEAD_BYTES = 128
+"""More than the longest ``{"seq":…,"at":…,"clock":…``."""
+
 DAY_US = 86_400_000_000
 
 _TIME = rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)"'

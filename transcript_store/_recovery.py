@@ -33,6 +33,7 @@ from transcript_store._records import (
     FORMAT,
     GENESIS,
     HASH_MEMBER,
+    RECORD_HEAD_BYTES,
     SUFFIX_BYTES,
     VERSION,
     Batch,
@@ -43,6 +44,7 @@ from transcript_store._records import (
     format_time,
     parse_time,
     record_seq,
+    record_time_us,
 )
 
 Kind = Literal[
@@ -325,6 +327,37 @@ def _hashes_of_line_before(buffer: bytes | bytearray, start: int, line_start: in
     stated = bytes(buffer[end - 34 : end - 2])
     recomputed = chain_hash(chained_to, bytes(buffer[before : end - SUFFIX_BYTES]))
     return [stated, recomputed]
+
+
+class LastRecord(NamedTuple):
+    """The last complete append in the end of a transcript."""
+
+    seq: int
+    at_us: int
+    end: int
+    """Where its line ends in the bytes that were given."""
+
+
+def last_record(tail: bytes | bytearray) -> LastRecord | None:
+    """The last record in the end of a transcript that verifies and completes an append; None if there is none in it.
+
+    It verifies against the hash that stands at the end of the line before it, so that line's end must be there too.
+    """
+    end = len(tail)
+    while (line_feed := tail.rfind(b"\n", 0, end)) >= 0:
+        start = tail.rfind(b"\n", 0, line_feed) + 1
+        body_end = line_feed - SUFFIX_BYTES
+        if start < SUFFIX_BYTES:
+            return None
+        if body_end > start:
+            found = chain_hash(bytes(tail[start - 35 : start - 3]), tail[start:body_end])
+            if tail[body_end:line_feed] == HASH_MEMBER + found + b'"}':
+                head = tail[start : start + RECORD_HEAD_BYTES]
+                seq, at_us, batch = record_seq(head), record_time_us(head), body_batch(tail, start, body_end)
+                if seq is not None and at_us is not None and batch.k == batch.n:
+                    return LastRecord(seq, at_us, line_feed + 1)
+        end = start
+    return None
 
 
 def check_mark(mark: Mark, starts: array[int], end: Position, buffer: bytes | bytearray) -> Damage | None:

@@ -13,22 +13,20 @@ Order of writes (docs/durability.md says why each sync is there):
 
 from __future__ import annotations
 
-import errno
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from transcript_store import _quarantine
+from transcript_store import _archive, _quarantine
+from transcript_store._archive import Generation
 from transcript_store._files import FileSystem
 from transcript_store._folder import LOCK, Folder, Lock, NotOursError, SyncFailedError, refusals, refused
 from transcript_store._layout import (
     ARCHIVE,
     FILE_IN_PLACE,
     METADATA,
-    archive_name,
-    generation_of,
     insist_on_a_conversation,
     occupant,
     occupant_of,
@@ -37,6 +35,7 @@ from transcript_store._layout import (
 from transcript_store._log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log
 from transcript_store._metadata import Mark, encode_document
 from transcript_store._quarantine import QUARANTINE
+from transcript_store._records import Copied
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationLockedError,
@@ -50,7 +49,6 @@ from transcript_store.errors import (
 logger = logging.getLogger("transcript_store.storage")
 
 _READ_ATTEMPTS = 20
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS})
 _UNKNOWN = (
     "Whether it is on the disk is unknown, and this store writes nothing more: load() anew to see what the disk holds"
 )
@@ -104,7 +102,7 @@ class Storage:
 
     # ---- begin ---------------------------------------------------------------------------------------------------
 
-    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Sequence[Entry]) -> None:
+    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Iterable[Entry | Copied]) -> None:
         """Create the conversation with its first records; ``members_at`` gives its metadata for a time.
 
         The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
@@ -201,7 +199,10 @@ class Storage:
         self._folder.sync()
         self._sweep()
         self._open_log(self._new_log())
-        self._tidy_archive()
+        _archive.tidy(self._folder, self._log)
+        if self._log.hard_links() > 1:
+            what = "the transcript has a second name (a hard link): what is written there is written here"
+            logger.warning("%s: %s", self.path, what)
         self._must_reload = False
         self._renew_mark()
 
@@ -239,36 +240,6 @@ class Storage:
         with suppress(OSError):
             log.close()
 
-    def _tidy_archive(self) -> None:
-        """Take out of the archive what is not older than the live generation.
-
-        What is a copy of the live transcript's beginning is of a replace that never committed. Anything else is of
-        another line of history (a backup was restored), and goes to quarantine: nothing else may have its messages.
-        """
-        live = self._log.header.generation
-        if self._folder.status(ARCHIVE) is not None:
-            with self._folder.subfolder(ARCHIVE) as archive:
-                for name in archive.names():
-                    generation = generation_of(name)
-                    if generation is None or generation < live:
-                        continue
-                    content = archive.read_file(name) or b""
-                    if generation > live or not self._log.buffer.startswith(content):
-                        reason = "an archived generation that is not older than the live one: a backup was restored"
-                        kept = _quarantine.keep(
-                            self._folder,
-                            content,
-                            generation=generation,
-                            offset_bytes=0,
-                            kind="wrong-generation",
-                            reason=reason,
-                        )
-                        logger.warning("%s: %s; it is kept as %s", archive.path_of(name), reason, kept)
-                    self._files.unlink(archive.handle, name)
-        if self._log.hard_links() > 1:
-            what = "the transcript has a second name (a hard link): what is written there is written here"
-            logger.warning("%s: %s", self.path, what)
-
     # ---- write ---------------------------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Entry]) -> list[Appended]:
@@ -296,7 +267,7 @@ class Storage:
         with self._changing("replace the transcript"):
             self._log.sync()
             self._must_reload = True
-            self._archive(live)
+            _archive.keep(self._folder, self._log)
             self._put_in_place(image, members)
         self._must_reload = False
         self._renew_mark()
@@ -328,20 +299,6 @@ class Storage:
     def _poison(self, error: OSError, doing: str) -> Exception:
         self._poisoned = str(error.strerror)
         return refused(error, self._folder.path_of(TRANSCRIPT), doing, _UNKNOWN)
-
-    def _archive(self, generation: int) -> None:
-        """Keep the live transcript under its archive name: a hard link, or a copy where links are refused."""
-        name = archive_name(generation)
-        with self._folder.subfolder(ARCHIVE, create=True) as archive:
-            archive.discard(name)  # of a replace that was refused after this
-            try:
-                self._files.link(self._folder.handle, TRANSCRIPT, archive.handle, name)
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                archive.replace_file(name, [self._log.buffer])
-            else:
-                archive.sync()
 
     def _put_in_place(self, image: Image, members: dict[str, Any]) -> None:
         """Write a new transcript and give it its name: the commit of a create and of a replace.
@@ -415,6 +372,32 @@ class Storage:
         """Before a read: look at what an interrupted call left."""
         if (self._must_reload or not self._log.settled) and not self._read_only and not self._poisoned:
             self._make_sure()
+
+    # ---- earlier generations -------------------------------------------------------------------------------------
+
+    def generations(self) -> list[Generation]:
+        """Every generation that there is, the oldest first, the live one last."""
+        with refusals(self.path, "look into the archive"):
+            return _archive.generations(self._folder, self._log)
+
+    def archived(self, number: int) -> Log:
+        """An earlier generation, verified, to read; the live one for its own number."""
+        with refusals(self.path, "read an earlier generation"):
+            return (
+                self._log if number == self._log.header.generation else _archive.read(self._folder, self._log, number)
+            )
+
+    def delete_generation(self, number: int) -> None:
+        """Remove an earlier generation from the archive, durably."""
+        self._make_sure()
+        with self._changing("delete an earlier generation"):
+            _archive.remove(self._folder, self._log, number)
+
+    def purge_quarantine(self) -> int:
+        """Remove everything in quarantine/, durably; returns how many pieces of damaged files were in it."""
+        self._make_sure()
+        with self._changing("purge the quarantine"):
+            return _quarantine.purge(self._folder)
 
     # ---- read along, and end -------------------------------------------------------------------------------------
 

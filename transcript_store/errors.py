@@ -5,6 +5,7 @@
     TranscriptStoreError
     ├── ConversationNotLoadedError      RuntimeError   call load() or initialize() first
     ├── ConversationNotFoundError       LookupError    there is nothing at this path
+    ├── GenerationNotFoundError         LookupError    there is no such generation (available)
     ├── ConversationExistsError                        something is there; it was not touched
     ├── ConversationLockedError                        another writer holds it (holder_pid)
     ├── ReadOnlyError                                  this store was opened with read_only=True
@@ -51,6 +52,17 @@ class ConversationNotFoundError(TranscriptStoreError, LookupError):
     def __init__(self, message: str, *, path: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+class GenerationNotFoundError(TranscriptStoreError, LookupError):
+    """The conversation at ``path`` has no generation of this ``number``; ``available`` are those that it has."""
+
+    def __init__(self, *, path: str, number: int, available: tuple[int, ...]) -> None:
+        shown = ", ".join(map(str, available[-20:]))
+        super().__init__(f"{path}: there is no generation {number}; there are {shown}")
+        self.path = path
+        self.number = number
+        self.available = available
 
 
 class ConversationExistsError(TranscriptStoreError):

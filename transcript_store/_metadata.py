@@ -32,7 +32,7 @@ CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 _ORIGINS = ("forked_from",)
-_ENVELOPE = ("format", "version", "mark", "hash")
+ENVELOPE = ("format", "version", "mark", "hash")
 
 
 class Mark(NamedTuple):
@@ -208,7 +208,7 @@ def decode_document(data: bytes) -> MetadataDocument | NotADocument:
     version = document.get("version")
     if type(version) is int and version > VERSION:
         return NotADocument(f"it is of format version {version}, this program reads version {VERSION}", version)
-    members = {key: value for key, value in document.items() if key not in _ENVELOPE}
+    members = {key: value for key, value in document.items() if key not in ENVELOPE}
     problem = problem_with_members(members)
     if problem:
         return NotADocument(problem)

@@ -186,6 +186,14 @@ def record_seq(line: bytes | bytearray | memoryview) -> int | None:
     return int(match[1]) if match else None
 
 
+def last_record_start(line: bytes) -> int:
+    """Where the last thing that begins like a record begins in a line; -1 if nothing does."""
+    found = -1
+    for match in _RECORD_START.finditer(line):
+        found = match.start()
+    return found
+
+
 def record_time_us(line: bytes | bytearray) -> int | None:
     """When a record was written, in microseconds since the epoch, None if its time cannot be read."""
     match = _RECORD_START.match(line)

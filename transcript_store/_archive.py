@@ -114,10 +114,12 @@ def _describe(number: int, log: Log, *, is_live: bool) -> Generation:
 
 def read(folder: Folder, live: Log, number: int) -> Log:
     """An archived generation in memory: verified, whole, and what its successor says it replaced."""
-    if number not in _available(folder, live)[:-1]:
+    if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
     successor = live if number + 1 == live.header.generation else None
     with folder.subfolder(ARCHIVE) as archive:
+        if archive.status(archive_name(number)) is None:
+            raise _not_found(folder, live, number)
         log = _read(archive, number)
         if successor is None and archive.status(archive_name(number + 1)) is not None:
             successor = _read(archive, number + 1)

@@ -31,7 +31,7 @@ _HARMLESS = frozenset({LOCK, "lost+found"})
 def read_metadata(folder: Folder) -> MetadataDocument:
     """metadata.json, whole; raises ``CorruptMetadataError`` or ``UnsupportedVersionError``."""
     path = folder.path_of(METADATA)
-    restore = "restore it from a backup (the transcript's first line has a copy of what it says)"
+    restore = "repair() rebuilds it from the transcript's first line"
     with refusals(path, "read the metadata"):
         try:
             data = folder.read_file(METADATA)

@@ -104,7 +104,9 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
         self, *, path: str, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
     ) -> None:
         where = path if line_number is None else f"{path}, line {line_number}, byte {offset_bytes}"
-        super().__init__(f"{where}: {reason} [{kind}]; nothing was touched, and verify() says what is whole")
+        super().__init__(
+            f"{where}: {reason} [{kind}]; nothing was touched: verify() says what is whole, repair() what can be kept"
+        )
         self.path = path
         self.kind = kind
         self.reason = reason
@@ -116,7 +118,9 @@ class CorruptMetadataError(TranscriptStoreError, ValueError):
     """The metadata file at ``path`` is missing or damaged. Nothing was touched; the transcript beside it may be whole."""
 
     def __init__(self, *, path: str, kind: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason} [{kind}]; nothing was touched, and verify() says what is whole")
+        super().__init__(
+            f"{path}: {reason} [{kind}]; nothing was touched: verify() says what is whole, repair() what can be kept"
+        )
         self.path = path
         self.kind = kind
         self.reason = reason

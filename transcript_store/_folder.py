@@ -22,6 +22,8 @@ LOCK = "lock"
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
 _TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
 _POLL_SECONDS = 0.02
+_ATTEMPTS = 10
+_FIRST_READ_BYTES = 16 * 1024
 
 _WAYS_OUT = {
     errno.ENOSPC: "free some space and try again",
@@ -200,6 +202,15 @@ class Folder:
         finally:
             self.files.close(handle)
 
+    def first_line(self, handle: int) -> bytearray:
+        """The beginning of a file, up to its first line feed at least if it has one."""
+        length = _FIRST_READ_BYTES
+        while True:
+            start = self.files.read(handle, 0, length)
+            if b"\n" in start or len(start) < length:
+                return start
+            length *= 4
+
     def write_all(self, handle: int, data: bytes | bytearray) -> None:
         """Write everything; a short write is tried on, which gives the error that made it short."""
         done = self.files.write(handle, data)
@@ -254,10 +265,16 @@ class Folder:
             if not stat.S_ISDIR(self.files.status(self.handle, name).st_mode):
                 self.files.unlink(self.handle, name)
                 return
-            with self.subfolder(name) as folder:
-                for entry in folder.names():
-                    folder.remove_tree(entry)
-            self.files.remove_directory(self.handle, name)
+            for attempt in range(_ATTEMPTS):
+                with self.subfolder(name) as folder:
+                    for entry in folder.names():
+                        folder.remove_tree(entry)
+                try:
+                    self.files.remove_directory(self.handle, name)
+                    return
+                except OSError as error:  # who opened it before it was moved away may put a lock into it
+                    if error.errno != errno.ENOTEMPTY or attempt + 1 == _ATTEMPTS:
+                        raise
 
     def sweep(self) -> None:
         """Remove what an earlier process left under temporary names, if that is possible; with the lock held."""

@@ -56,7 +56,7 @@ def keep(folder: Folder, live: Log) -> None:
 
 
 def tidy(folder: Folder, live: Log) -> None:
-    """Take out of the archive what is not older than the live generation.
+    """Take out of the archive what is not older than the live generation; sync it first, so that what is gone stays gone.
 
     What is a copy of the live transcript's beginning is of a replace that never committed. Anything else is of another
     line of history (a backup was restored), and goes to quarantine: nothing else may have its messages.
@@ -64,6 +64,7 @@ def tidy(folder: Folder, live: Log) -> None:
     if folder.status(ARCHIVE) is None:
         return
     with folder.subfolder(ARCHIVE) as archive:
+        archive.sync()  # whoever deleted a generation may have been killed before this
         for generation in _numbers(archive):
             if generation < live.header.generation:
                 continue
@@ -161,11 +162,14 @@ def remove(folder: Folder, live: Log, number: int) -> None:
     """Remove an archived generation; on return it does not come back after a power cut."""
     if number == live.header.generation:
         raise ValueError(f"generation {number} is the live one: replace_transcript() first, then it can be deleted")
-    if number not in _available(folder, live):
+    if folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
     with folder.subfolder(ARCHIVE) as archive:
+        is_there = number in _numbers(archive)
         archive.remove_tree(archive_name(number))
-        archive.sync()
+        archive.sync()  # also if it is gone already: whoever removed it may have been interrupted before this
+    if not is_there:
+        raise _not_found(folder, live, number)
 
 
 def _available(folder: Folder, live: Log) -> list[int]:

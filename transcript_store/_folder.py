@@ -150,8 +150,12 @@ class Folder:
     def __enter__(self) -> Folder:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, raised: object, *_: object) -> None:
+        try:
+            self.close()
+        except OSError:
+            if raised is None:  # or it would hide a failed sync
+                raise
 
     def is_at_its_path(self) -> bool:
         """Whether the directory that is held open still is the one that its path leads to."""

@@ -96,7 +96,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "recovery": lambda s: s.recovery,
     "refresh": lambda s: s.refresh(),
     "generations": lambda s: s.generations(),
-    "delete_generation": lambda s: s.delete_generation(1),
+    "delete_generation": lambda s: s.delete_generation(0),
     "purge_quarantine": lambda s: s.purge_quarantine(),
 }
 NEEDS_NO_LOADING = {"directory", "exists", "initialize", "load", "load_or_initialize", "close"}
@@ -1068,7 +1068,7 @@ ERRORS: list[TranscriptStoreError] = [
     TranscriptStoreError("text"),
     ConversationNotLoadedError("text"),
     ConversationNotFoundError("text", path="/p"),
-    GenerationNotFoundError(path="/p", number=3, available=(0, 1)),
+    GenerationNotFoundError(path="/p", number=3, available=(0, 4)),
     ConversationExistsError("text", path="/p"),
     ConversationLockedError("text", path="/p", holder_pid=5, holder_host="h"),
     ConversationLockedError("text", path="/p"),
@@ -1111,6 +1111,7 @@ def test_errors_survive_pickling_and_copying(error):
     [
         (ConversationNotLoadedError, RuntimeError),
         (ConversationNotFoundError, LookupError),
+        (GenerationNotFoundError, LookupError),
         (CorruptTranscriptError, ValueError),
         (CorruptMetadataError, ValueError),
         (UnsupportedVersionError, ValueError),

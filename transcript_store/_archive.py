@@ -10,10 +10,11 @@ import errno
 import logging
 from dataclasses import dataclass
 
-from transcript_store import _quarantine
-from transcript_store._folder import Folder
+from transcript_store import _quarantine, _recovery
+from transcript_store._folder import Folder, NotOursError
 from transcript_store._layout import ARCHIVE, archive_name, generation_of
 from transcript_store._log import TRANSCRIPT, Log
+from transcript_store._records import Header
 from transcript_store.errors import CorruptTranscriptError, GenerationNotFoundError, UnsupportedVersionError
 
 logger = logging.getLogger("transcript_store.storage")
@@ -55,7 +56,7 @@ def keep(folder: Folder, live: Log) -> None:
 
 
 def tidy(folder: Folder, live: Log) -> None:
-    """Take out of the archive what is not older than the live generation.
+    """Take out of the archive what is not older than the live generation; sync it first, so that what is gone stays gone.
 
     What is a copy of the live transcript's beginning is of a replace that never committed. Anything else is of another
     line of history (a backup was restored), and goes to quarantine: nothing else may have its messages.
@@ -63,6 +64,7 @@ def tidy(folder: Folder, live: Log) -> None:
     if folder.status(ARCHIVE) is None:
         return
     with folder.subfolder(ARCHIVE) as archive:
+        archive.sync()  # whoever deleted a generation may have been killed before this
         for generation in _numbers(archive):
             if generation < live.header.generation:
                 continue
@@ -116,14 +118,24 @@ def read(folder: Folder, live: Log, number: int) -> Log:
     """An archived generation in memory: verified, whole, and what its successor says it replaced."""
     if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
-    successor = live if number + 1 == live.header.generation else None
+    name = archive_name(number)
     with folder.subfolder(ARCHIVE) as archive:
-        if archive.status(archive_name(number)) is None:
-            raise _not_found(folder, live, number)
-        log = _read(archive, number)
-        if successor is None and archive.status(archive_name(number + 1)) is not None:
-            successor = _read(archive, number + 1)
-    replaced = successor.header.members.get("replaces") if successor else None
+        if archive.status(name) is None:
+            raise _not_found(folder, live, number)  # removed just now
+        log = Log(archive, name=name, writable=False, max_line_bytes=0)
+        try:
+            log.open(None)
+        finally:
+            log.close()
+        size_bytes = len(log.buffer)
+        log.verify(None)
+        if log.header.generation != number:
+            reason = f"its name says generation {number}, its header {log.header.generation}"
+            raise _corrupt(folder, number, "wrong-generation", reason)
+        if size_bytes != log.end.offset_bytes:
+            raise _corrupt(folder, number, "torn-tail", "its last record is cut")
+        successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
+    replaced = successor.members.get("replaces") if successor else None
     if type(replaced) is dict and (replaced.get("records"), replaced.get("head")) != (
         log.end.seq,
         log.end.head.decode(),
@@ -133,32 +145,31 @@ def read(folder: Folder, live: Log, number: int) -> Log:
     return log
 
 
-def _read(archive: Folder, number: int) -> Log:
-    name = archive_name(number)
-    log = Log(archive, name=name, writable=False, max_line_bytes=0)
+def _header(archive: Folder, number: int) -> Header | None:
+    """The header of an archived generation; None if it is not there, or damaged: that is not the one before's fault."""
     try:
-        log.open(None)
-        log.verify(None)
-        if log.header.generation != number:
-            reason = f"its name says generation {number}, its header {log.header.generation}"
-            raise CorruptTranscriptError(path=archive.path_of(name), kind="wrong-generation", reason=reason)
-        if archive.files.status(archive.handle, name).st_size != log.end.offset_bytes:
-            reason = "its last record is cut"
-            raise CorruptTranscriptError(path=archive.path_of(name), kind="torn-tail", reason=reason)
+        handle = archive.open_file(archive_name(number))
+    except (FileNotFoundError, NotOursError):
+        return None
+    try:
+        header = _recovery.read_header(archive.first_line(handle))
     finally:
-        log.close()
-    return log
+        archive.files.close(handle)
+    return None if isinstance(header, _recovery.NotAHeader) else header[0]
 
 
 def remove(folder: Folder, live: Log, number: int) -> None:
     """Remove an archived generation; on return it does not come back after a power cut."""
     if number == live.header.generation:
         raise ValueError(f"generation {number} is the live one: replace_transcript() first, then it can be deleted")
-    if number not in _available(folder, live):
+    if folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
     with folder.subfolder(ARCHIVE) as archive:
+        is_there = number in _numbers(archive)
         archive.remove_tree(archive_name(number))
-        archive.sync()
+        archive.sync()  # also if it is gone already: whoever removed it may have been interrupted before this
+    if not is_there:
+        raise _not_found(folder, live, number)
 
 
 def _available(folder: Folder, live: Log) -> list[int]:

@@ -22,6 +22,8 @@ LOCK = "lock"
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
 _TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
 _POLL_SECONDS = 0.02
+_ATTEMPTS = 10
+_FIRST_READ_BYTES = 16 * 1024
 
 _WAYS_OUT = {
     errno.ENOSPC: "free some space and try again",
@@ -148,8 +150,12 @@ class Folder:
     def __enter__(self) -> Folder:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, raised: object, *_: object) -> None:
+        try:
+            self.close()
+        except OSError:
+            if raised is None:  # or it would hide a failed sync
+                raise
 
     def is_at_its_path(self) -> bool:
         """Whether the directory that is held open still is the one that its path leads to."""
@@ -199,6 +205,15 @@ class Folder:
             return bytes(self.files.read(handle, 0, self.files.handle_status(handle).st_size))
         finally:
             self.files.close(handle)
+
+    def first_line(self, handle: int) -> bytearray:
+        """The beginning of a file, up to its first line feed at least if it has one."""
+        length = _FIRST_READ_BYTES
+        while True:
+            start = self.files.read(handle, 0, length)
+            if b"\n" in start or len(start) < length:
+                return start
+            length *= 4
 
     def write_all(self, handle: int, data: bytes | bytearray) -> None:
         """Write everything; a short write is tried on, which gives the error that made it short."""
@@ -254,10 +269,16 @@ class Folder:
             if not stat.S_ISDIR(self.files.status(self.handle, name).st_mode):
                 self.files.unlink(self.handle, name)
                 return
-            with self.subfolder(name) as folder:
-                for entry in folder.names():
-                    folder.remove_tree(entry)
-            self.files.remove_directory(self.handle, name)
+            for attempt in range(_ATTEMPTS):
+                with self.subfolder(name) as folder:
+                    for entry in folder.names():
+                        folder.remove_tree(entry)
+                try:
+                    self.files.remove_directory(self.handle, name)
+                    return
+                except OSError as error:  # who opened it before it was moved away may put a lock into it
+                    if error.errno != errno.ENOTEMPTY or attempt + 1 == _ATTEMPTS:
+                        raise
 
     def sweep(self) -> None:
         """Remove what an earlier process left under temporary names, if that is possible; with the lock held."""

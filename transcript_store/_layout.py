@@ -68,7 +68,7 @@ def insist_on_a_conversation(folder: Folder) -> None:
 def _begins_like_ours(folder: Folder) -> bool:
     try:
         handle = folder.open_file(TRANSCRIPT)
-    except NotOursError:
+    except (NotOursError, FileNotFoundError):
         return False
     try:
         return folder.files.read(handle, 0, len(FORMAT)) == FORMAT
@@ -128,6 +128,8 @@ def occupant_of(folder: Folder) -> str | None:
     if LOCK in names:
         try:
             folder.files.close(folder.open_file(LOCK))
+        except FileNotFoundError:
+            pass  # it went away with a conversation that is being deleted
         except NotOursError as error:
             return f"{LOCK}: {error.reason}"
     others = _others(names - {METADATA})

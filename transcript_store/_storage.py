@@ -113,19 +113,27 @@ class Storage:
         image = self._log.image(members, entries)
         doing = "create the conversation"
         with refusals(self.path, doing, "There is none yet"):
-            while True:
-                try:
-                    self._folder.take_over(Folder.make(self._files, self.path))
-                except (FileExistsError, NotADirectoryError):
-                    self._refuse_occupied("a file stands where a folder should be")
-                if self._take_lock():
-                    break
+            self._make_folder()
+            while not self._take_lock():
+                self._make_folder()
             self._refuse_occupied(occupant_of(self._folder))  # another process may have been faster
             self._folder.sweep()
             self._folder.replace_file(METADATA, [encode_document(members, None)])
         with refusals(self.path, doing, "Whether there is one now is unknown: exists() and load() tell"):
             self._put_in_place(image, members)
         self._renew_mark()
+
+    def _make_folder(self) -> None:
+        """Make the folder; what is moved away (deleted, say) between two calls is made anew."""
+        for attempts_left in (2, 1, 0):
+            try:
+                self._folder.take_over(Folder.make(self._files, self.path))
+                return
+            except (FileExistsError, NotADirectoryError):
+                self._refuse_occupied("a file stands where a folder should be")
+            except FileNotFoundError:
+                if not attempts_left:
+                    raise  # a file system in which nothing can be made
 
     def _refuse_occupied(self, what: str | None) -> None:
         if what is not None:

@@ -26,13 +26,14 @@ from typing import Any, TypedDict, Unpack
 
 from transcript_store import _files
 from transcript_store._files import FileSystem
-from transcript_store._folder import Folder, Lock, NotOursError, is_trash, kind_of, new_trash, refusals
+from transcript_store._folder import LOCK, Folder, Lock, is_trash, kind_of, new_trash, refusals
 from transcript_store._layout import insist_on_a_conversation
 from transcript_store._metadata import checked_id, copied_members, is_id
 from transcript_store._storage import Storage
 from transcript_store._summaries import ConversationSummary, summarize
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Durability
 from transcript_store.errors import (
+    ConversationExistsError,
     ConversationNotFoundError,
     CorruptMetadataError,
     CorruptTranscriptError,
@@ -89,16 +90,22 @@ class ConversationLibrary:
         new_id = self._new_id() if id is None else id
         store = self._store(new_id, options)
         self._sweep()
-        store.initialize(
-            id=new_id,
-            provider=provider,
-            model=model,
-            system_prompt=system_prompt,
-            tools=tools,
-            labels=labels,
-            messages=messages,
-            extras=extras,
-        )
+        self._refuse_occupied(new_id)
+        try:
+            store.initialize(
+                id=new_id,
+                provider=provider,
+                model=model,
+                system_prompt=system_prompt,
+                tools=tools,
+                labels=labels,
+                messages=messages,
+                extras=extras,
+            )
+        except BaseException:
+            if id is None:
+                self._discard(new_id)
+            raise
         return store
 
     def open(self, id: str, **options: Unpack[StoreOptions]) -> ConversationStore:
@@ -170,6 +177,9 @@ class ConversationLibrary:
                 fork.create(
                     lambda at: copied_members(source.members, id=new_id, at=at, forked_from=origin), log.copies(count)
                 )
+            except BaseException:
+                self._discard(new_id)
+                raise
             finally:
                 fork.let_go()
             return new_id
@@ -191,6 +201,7 @@ class ConversationLibrary:
                 pass
 
     def _delete(self, parent: Folder, id: str) -> bool:
+        """Delete what is there; False if another process was faster, so that it must be looked at anew."""
         try:
             folder = parent.subfolder(id)
         except FileNotFoundError:
@@ -198,29 +209,33 @@ class ConversationLibrary:
         with folder:
             try:
                 insist_on_a_conversation(folder)
-            except CorruptTranscriptError as error:
-                if error.kind == "foreign":
+            except (ConversationNotFoundError, CorruptTranscriptError) as error:
+                if not folder.is_at_its_path():
+                    return False
+                if isinstance(error, ConversationNotFoundError) or error.kind == "foreign":
                     raise  # it is not ours
             except (CorruptMetadataError, UnsupportedVersionError):
                 pass
             lock = Lock(folder)
             try:
-                if not lock.take(0) or not folder.is_at_its_path():
-                    return False  # another process was faster
-                trash = new_trash(self._files)
-                self._files.rename(parent.handle, id, trash)
-                with refusals(
-                    folder.path, "delete the conversation", "It is gone, or comes back whole after a power cut"
-                ):
-                    parent.sync()  # before anything in it goes: a power cut must not bring a part of it back
-                with suppress(OSError):
-                    parent.remove_tree(trash)
-            except NotOursError:
-                return False  # what was looked at is not there any more
+                with refusals(folder.path_of(LOCK), "take the writer's lock"):
+                    if not lock.take(0) or not folder.is_at_its_path():
+                        return False
+                self._throw_away(parent, id)
             finally:
                 with suppress(OSError):
                     lock.release()
         return True
+
+    def _throw_away(self, parent: Folder, id: str) -> None:
+        trash = new_trash(self._files)
+        self._files.rename(parent.handle, id, trash)
+        with refusals(
+            self._path_of(id), "delete the conversation", "It is gone, or comes back whole after a power cut"
+        ):
+            parent.sync()  # before anything in it goes: a power cut must not bring a part of it back
+        with suppress(OSError):
+            parent.remove_tree(trash)
 
     # ---- within --------------------------------------------------------------------------------------------------
 
@@ -257,6 +272,16 @@ class ConversationLibrary:
             reason = f"{kind_of(status)} stands where a conversation's folder should be"
             raise CorruptTranscriptError(path=self._path_of(id), kind="foreign", reason=reason)
 
+    def _refuse_occupied(self, id: str) -> None:
+        """A create would follow a symlink, and leave the library."""
+        try:
+            self._refuse_links(id)
+        except ConversationNotFoundError:
+            pass
+        except CorruptTranscriptError as error:
+            path = self._path_of(id)
+            raise ConversationExistsError(f"{path}: {error.reason}; nothing was changed", path=path) from None
+
     def _insist_on_its_own_folder(self, id: str, found: str) -> None:
         if found != id:
             reason = f"conversation {found} is in the folder that belongs to {id}: give it a folder of its own name"
@@ -269,10 +294,16 @@ class ConversationLibrary:
     def _sweep(self) -> None:
         """Remove what deletes that were cut off have left, if that is possible."""
         with suppress(OSError), Folder.open(self._files, self._path) as parent:
-            for name in parent.names():
-                if is_trash(name):
+            if trash := [name for name in parent.names() if is_trash(name)]:
+                parent.sync()  # or a power cut gives its old name back to what is left of it
+                for name in trash:
                     with suppress(OSError):
                         parent.remove_tree(name)
+
+    def _discard(self, id: str) -> None:
+        """Remove, if that is possible, what is left of a create that failed, under an id that nobody was told."""
+        with suppress(OSError), Folder.open(self._files, self._path) as parent:
+            self._throw_away(parent, id)
 
 
 def list_conversations(

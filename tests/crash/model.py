@@ -7,14 +7,25 @@ and is there afterwards, ``verify`` finds nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from transcript_store import (
+    ConversationLibrary,
+    ConversationNotFoundError,
+    ConversationStore,
+    CorruptTranscriptError,
+    verify,
+)
 from transcript_store.testing import SimulatedFileSystem
 
-DIRECTORY = "/home/agent/conversation"
+LIBRARY = "/home/agent"
+ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+NOBODY = "00000000-0000-4000-8000-000000000000"
+DIRECTORY = f"{LIBRARY}/{ID}"
+SECRET = b"sk-live-0123456789"
 PROBE = {"role": "user", "content": "are you still there?"}
 
 
@@ -25,6 +36,12 @@ class State(NamedTuple):
     metadata: tuple[Any, ...] | None = None
     refused: str | None = None
     """The kind of a ``CorruptTranscriptError``, where loading was refused."""
+    archive: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
+    """The earlier generations, with their records."""
+    others: tuple[State, ...] = ()
+    """The other conversations in the library."""
+    has_secret: bool = False
+    """Whether ``SECRET`` stands in any file."""
 
 
 ABSENT = State(None)
@@ -38,29 +55,76 @@ def store_on(disk: SimulatedFileSystem, **options: Any) -> ConversationStore:
     return ConversationStore(DIRECTORY, file_system=disk, **options)
 
 
+def library_on(disk: SimulatedFileSystem) -> ConversationLibrary:
+    return ConversationLibrary(LIBRARY, file_system=disk)
+
+
 def state_of(store: ConversationStore) -> State:
+    """What a user sees through a loaded store, and beside it in the library."""
+    return _with_all_else(store._files, _state_of(store))
+
+
+def _state_of(store: ConversationStore) -> State:
     metadata = store.get_metadata()
+    origin = metadata.forked_from or {}
     return State(
-        tuple(orjson.dumps([record.message, record.extra]) for record in store.get_records()),
+        _records(store),
         (
             metadata.provider,
             metadata.model,
             metadata.system_prompt,
             *sorted(metadata.labels.items()),
             metadata.compaction_count,
+            *(origin.get(key) for key in ("conversation", "generation", "seq")),
+        ),
+        archive=tuple(
+            (generation.number, _records(store, generation.number)) for generation in store.generations()[:-1]
         ),
     )
 
 
+def _records(store: ConversationStore, generation: int | None = None) -> tuple[bytes, ...]:
+    return tuple(orjson.dumps([record.message, record.extra]) for record in store.get_records(generation=generation))
+
+
+def _with_all_else(disk: Any, state: State) -> State:
+    tree = disk.tree()
+    has_secret = any(SECRET in data for data in tree.values() if data is not None)
+    others: list[State] = []
+    if any(path.startswith(f"{LIBRARY}/") and not path.startswith(DIRECTORY) for path in tree):
+        library = library_on(disk)
+        for summary in library.list():
+            _insist(summary.damage is None, f"the list says {summary.damage}")
+            if summary.id != ID:
+                with library.open(str(summary.id)) as other:
+                    others.append(_state_of(other))
+    return state._replace(others=tuple(sorted(others, key=repr)), has_secret=has_secret)
+
+
+def sweep(disk: SimulatedFileSystem) -> None:
+    """Do what sweeps what deletes have left: the next change in the library."""
+    if any("/.trash-" in path for path in disk.tree()):
+        with suppress(ConversationNotFoundError):
+            library_on(disk).delete(NOBODY)
+        _insist(not any("/.trash-" in path for path in disk.tree()), "what a delete left was not swept")
+
+
+def absent_on(disk: SimulatedFileSystem) -> State:
+    """What a user sees who finds no conversation."""
+    return _with_all_else(disk, ABSENT)
+
+
 def observe(disk: SimulatedFileSystem) -> State:
     """What the next process finds on this disk, which it may then change: give it a disk of its own."""
+    sweep(disk)
     store = store_on(disk)
     if not store.exists():
-        store.initialize(messages=[PROBE])  # what is absent can be created
+        state = absent_on(disk)
+        store.initialize(id=ID, messages=[PROBE])  # what is absent can be created
         store.close()
         with loaded(disk) as created:
             _insist(created.get_messages() == [PROBE], "a conversation created after the crash is not there")
-        return ABSENT
+        return state
     try:
         store.load()
     except CorruptTranscriptError as error:
@@ -80,11 +144,9 @@ def observe(disk: SimulatedFileSystem) -> State:
         _insist(again.get_messages() == [*messages, PROBE], "an append after the crash is not there, or not alone")
     verification = verify(DIRECTORY, file_system=disk)
     _insist(verification.is_whole, f"verify finds {verification.findings}")
-    archived = set(range(verification.generation or 0))
-    _insist(archived <= set(verification.archived_generations), "an earlier generation is not in the archive")
     live = f"{DIRECTORY}/archive/transcript-{verification.generation:06d}.jsonl"
     _insist(live not in disk.tree(), "an unfinished replace was left in the archive")
-    leftovers = [path for path in disk.tree() if "/.tmp-" in path]
+    leftovers = [path for path in disk.tree() if path.startswith(f"{DIRECTORY}/") and "/.tmp-" in path]
     _insist(not leftovers, f"leftovers were not swept: {leftovers}")
     return state
 

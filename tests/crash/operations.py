@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.crash.model import DIRECTORY, store_on
-from transcript_store import ConversationStore, StorageError
+from tests.crash.model import DIRECTORY, ID, LIBRARY, SECRET, library_on, store_on
+from transcript_store import ConversationNotFoundError, ConversationStore, StorageError
 from transcript_store._folder import Folder
 from transcript_store._storage import Storage
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
 LOCK = f"{DIRECTORY}/lock"
@@ -44,7 +44,7 @@ def unsynced_parents() -> SimulatedFileSystem:
 def empty() -> SimulatedFileSystem:
     disk = nothing()
     with store_on(disk) as store:
-        store.initialize(provider="claude", model="first", system_prompt="be brief", labels={"title": "a test"})
+        store.initialize(id=ID, provider="claude", model="first", system_prompt="be brief", labels={"title": "a test"})
     return disk.copy()
 
 
@@ -78,6 +78,23 @@ def torn() -> SimulatedFileSystem:
     return disk
 
 
+def half_recovered() -> SimulatedFileSystem:
+    """The same, and a process was killed while it put the torn line into quarantine, before the last sync of that."""
+    disk = torn()
+    names_made = 0
+
+    def stop(call: Call) -> None:
+        nonlocal names_made
+        names_made += call.name == "rename" and "/quarantine/" in call.path
+        if names_made == 2 and call.name == "sync":
+            raise SimulatedStop
+
+    disk.on_call = stop
+    with pytest.raises(SimulatedStop):
+        store_on(disk).load()
+    return disk.kill_process()
+
+
 def without_line_feed() -> SimulatedFileSystem:
     """The last line lacks only its LF."""
     disk = unmarked()
@@ -102,6 +119,19 @@ def replaced() -> SimulatedFileSystem:
     return disk.copy()
 
 
+def leaked() -> SimulatedFileSystem:
+    """A secret that was replaced away: it is in the archive, and in the quarantine, where a torn tail went."""
+    disk = empty()
+    with store_on(disk) as store:
+        store.load()
+        store.append_message({"role": "user", "content": f"my key is {SECRET.decode()}"})
+    disk.write_file(TRANSCRIPT, (disk.tree()[TRANSCRIPT] or b"") + b'{"seq":2,' + SECRET)
+    with store_on(disk) as store:
+        store.load()
+        store.replace_transcript([message(10)])
+    return disk.copy()
+
+
 def interrupted_replace() -> SimulatedFileSystem:
     """Killed after the commit of a replace, before its metadata: the transcript is a generation ahead."""
     disk = grown()
@@ -118,7 +148,7 @@ def interrupted_replace() -> SimulatedFileSystem:
 
 
 def initialize(store: ConversationStore) -> None:
-    store.initialize(provider="claude", model="first", messages=[message(0), message(1)])
+    store.initialize(id=ID, provider="claude", model="first", messages=[message(0), message(1)])
 
 
 def append(store: ConversationStore) -> None:
@@ -167,8 +197,7 @@ def replace_without_mark(store: ConversationStore) -> None:
 
 def append_with_failed_sync(store: ConversationStore) -> None:
     """The disk refuses a sync, and loses what was written; the store is loaded anew and goes on without it."""
-    disk = store._files
-    assert isinstance(disk, SimulatedFileSystem)
+    disk = _disk_of(store)
     on_call = disk.on_call
 
     def refuse(call: Call) -> None:
@@ -186,6 +215,47 @@ def append_with_failed_sync(store: ConversationStore) -> None:
 
 def update_metadata(store: ConversationStore) -> None:
     store.update_metadata(model="third", labels={"title": "renamed"})
+
+
+def delete_generation(store: ConversationStore) -> None:
+    store.delete_generation(0)
+
+
+def purge_quarantine(store: ConversationStore) -> None:
+    assert store.purge_quarantine() == 1
+
+
+def fork(store: ConversationStore) -> None:
+    """While the original is being written."""
+    library_on(_disk_of(store)).fork(ID, through_seq=2)
+
+
+def delete(store: ConversationStore) -> None:
+    library_on(_disk_of(store)).delete(ID)
+
+
+def delete_again(store: ConversationStore) -> None:
+    """The disk refuses the sync of a delete; the caller tries again, and is told that it is gone."""
+    disk = _disk_of(store)
+    on_call = disk.on_call
+
+    def refuse(call: Call) -> None:
+        if call.name == "sync" and call.path == LIBRARY:
+            raise OSError(errno.EIO, "injected")
+
+    disk.on_call = refuse
+    try:
+        with pytest.raises(StorageError, match="It is gone, or comes back whole"):
+            delete(store)
+    finally:
+        disk.on_call = on_call
+    with pytest.raises(ConversationNotFoundError):
+        delete(store)
+
+
+def _disk_of(store: ConversationStore) -> SimulatedFileSystem:
+    assert isinstance(store._files, SimulatedFileSystem)
+    return store._files
 
 
 def load(store: ConversationStore) -> None:
@@ -211,8 +281,11 @@ class Case:
 
     @property
     def durabilities(self) -> tuple[str, ...]:
-        """What the case can be run with: one that needs a sync to fail needs appends that sync."""
-        return ("power-loss",) if append_with_failed_sync in self.steps else ("power-loss", "process-crash")
+        """What the case can be run with: one that needs a sync to fail needs appends that sync; and a fork, which is
+        synced, may have an append that the original may lose.
+        """
+        needs_syncs = {append_with_failed_sync, fork} & set(self.steps)
+        return ("power-loss",) if needs_syncs else ("power-loss", "process-crash")
 
     @property
     def starts_loaded(self) -> bool:
@@ -237,8 +310,13 @@ CASES = [
     Case(unmarked, (update_metadata,)),
     Case(grown, (append, update_metadata, append)),
     Case(torn, (load, append), keeps=TORN),
+    Case(half_recovered, (load,), keeps=TORN),
     Case(without_line_feed, (load, append)),
     Case(half_a_batch, (load, batch)),
     Case(torn, (load, replace), keeps=TORN),
     Case(interrupted_replace, (load, append)),
+    Case(leaked, (delete_generation, purge_quarantine, append)),
+    Case(grown, (fork, append)),
+    Case(replaced, (close, delete)),
+    Case(grown, (close, delete_again)),
 ]

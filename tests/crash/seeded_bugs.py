@@ -21,8 +21,13 @@ from tests.crash.operations import (
     append_long,
     batch,
     close,
+    delete,
+    delete_again,
+    delete_generation,
+    fork,
     grown,
     initialize,
+    leaked,
     load,
     nothing,
     replace,
@@ -31,11 +36,12 @@ from tests.crash.operations import (
     update_metadata,
     without_line_feed,
 )
-from transcript_store import _log, _quarantine, _recovery
-from transcript_store._folder import Folder, refused
+from transcript_store import _archive, _log, _quarantine, _recovery
+from transcript_store._folder import Folder, is_trash, new_trash, refused
 from transcript_store._log import Log
 from transcript_store._records import Position, record_body
 from transcript_store._storage import Storage
+from transcript_store.library import ConversationLibrary
 from transcript_store.testing import SimulatedFileSystem
 
 Patch = pytest.MonkeyPatch
@@ -247,7 +253,7 @@ def lock_not_released_after_a_failed_load(patch: Patch) -> None:
 
 def unfinished_replace_kept(patch: Patch) -> None:
     """The archive entry of a replace that never committed stays, and the next replace meets it."""
-    patch.setattr(Storage, "_tidy_archive", _nothing)
+    patch.setattr(_archive, "tidy", _nothing)
 
 
 def parents_not_synced(patch: Patch) -> None:
@@ -262,6 +268,61 @@ def parents_not_synced(patch: Patch) -> None:
         return folder
 
     patch.setattr(Folder, "make", classmethod(make))
+
+
+def delete_in_place(patch: Patch) -> None:
+    """The files go one by one, under the conversation's own name."""
+
+    def throw_away(self: ConversationLibrary, parent: Folder, id: str) -> None:
+        parent.remove_tree(id)
+        parent.sync()
+
+    patch.setattr(ConversationLibrary, "_throw_away", throw_away)
+
+
+def files_removed_before_the_rename_is_synced(patch: Patch) -> None:
+    def throw_away(self: ConversationLibrary, parent: Folder, id: str) -> None:
+        trash = new_trash(self._files)
+        self._files.rename(parent.handle, id, trash)
+        parent.remove_tree(trash)
+        parent.sync()
+
+    patch.setattr(ConversationLibrary, "_throw_away", throw_away)
+
+
+def trash_swept_before_the_rename_is_synced(patch: Patch) -> None:
+    """A delete is killed; the next change removes the files of a folder that a power cut gives its name back."""
+
+    def sweep(self: ConversationLibrary) -> None:
+        with suppress(OSError), Folder.open(self._files, self.directory) as parent:
+            for name in filter(is_trash, parent.names()):
+                parent.remove_tree(name)
+
+    patch.setattr(ConversationLibrary, "_sweep", sweep)
+
+
+def trash_not_swept(patch: Patch) -> None:
+    patch.setattr(ConversationLibrary, "_sweep", _nothing)
+
+
+def fork_message_by_message(patch: Patch) -> None:
+    """A fork is a create and then an append for each record."""
+
+    def fork(self: ConversationLibrary, id: str, *, through_seq: int | None = None) -> str:
+        with self.open(id, read_only=True) as source, self.create() as copy:
+            for message in source.get_messages()[:through_seq]:
+                copy.append_message(message)
+            return copy.get_metadata().id
+
+    patch.setattr(ConversationLibrary, "fork", fork)
+
+
+def generation_deleted_without_a_sync(patch: Patch) -> None:
+    def remove(folder: Folder, live: Log, number: int) -> None:
+        with folder.subfolder("archive") as archive:
+            archive.remove_tree(f"transcript-{number:06d}.jsonl")
+
+    patch.setattr(_archive, "remove", remove)
 
 
 BUGS = [
@@ -289,4 +350,10 @@ BUGS = [
     Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors"),
     Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills"),
     Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts"),
+    Bug(delete_in_place, Case(grown, (close, delete)), "kills"),
+    Bug(files_removed_before_the_rename_is_synced, Case(grown, (close, delete)), "power_cuts"),
+    Bug(trash_swept_before_the_rename_is_synced, Case(grown, (close, delete_again)), "power_cuts"),
+    Bug(trash_not_swept, Case(grown, (close, delete)), "kills"),
+    Bug(fork_message_by_message, Case(grown, (fork,)), "kills"),
+    Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts"),
 ]

@@ -39,7 +39,7 @@ from transcript_store._metadata import (
     problem_with_members,
 )
 from transcript_store._quarantine import QUARANTINE
-from transcript_store._records import Position, format_time
+from transcript_store._records import VERSION, Position, format_time
 from transcript_store._salvage import MODES, Gap, Mode
 from transcript_store.errors import (
     ConversationNotFoundError,
@@ -379,7 +379,7 @@ def _edited_members(data: bytes) -> dict[str, Any] | None:
         document = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
         return None
-    if type(document) is not dict or document.get("format") != "transcript-store":
+    if type(document) is not dict or (document.get("format"), document.get("version")) != ("transcript-store", VERSION):
         return None
     found = document.get("metadata", document)
     if type(found) is not dict:

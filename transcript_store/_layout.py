@@ -12,7 +12,7 @@ from __future__ import annotations
 from transcript_store._files import FileSystem
 from transcript_store._folder import LOCK, Folder, NotOursError, is_temporary, refusals
 from transcript_store._log import TRANSCRIPT
-from transcript_store._metadata import MetadataDocument, NotADocument, decode_document
+from transcript_store._metadata import LAST_GENERATION, MetadataDocument, NotADocument, decode_document
 from transcript_store._quarantine import QUARANTINE
 from transcript_store._records import FORMAT
 from transcript_store.errors import (
@@ -84,7 +84,8 @@ def archive_name(generation: int) -> str:
 def generation_of(name: str) -> int | None:
     """The generation that a name in the archive stands for; None if it is not one of ours."""
     digits = name.removeprefix("transcript-").removesuffix(".jsonl")
-    return int(digits) if digits.isascii() and digits.isdigit() and name == archive_name(int(digits)) else None
+    number = int(digits) if digits.isascii() and digits.isdigit() else -1
+    return number if 0 <= number <= LAST_GENERATION and name == archive_name(number) else None
 
 
 def occupant(files: FileSystem, path: str) -> str | None:

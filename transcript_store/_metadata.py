@@ -29,6 +29,8 @@ from transcript_store.errors import InvalidIdError, InvalidMessageError, Invalid
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
 """What ``update_metadata`` can change; ``provider`` only while it is None."""
 
+LAST_GENERATION = 2**62 - 1
+
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 _ORIGINS = ("forked_from",)
@@ -234,7 +236,7 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
             format_time(parse_time(members[field]))
         except (KeyError, TypeError, ValueError, OverflowError):
             return f"its {field} is not a time"
-    if type(members.get("generation")) is not int or not 0 <= members["generation"] < 2**62:
+    if type(members.get("generation")) is not int or not 0 <= members["generation"] <= LAST_GENERATION:
         return "its generation is not a number"
     try:
         orjson.dumps(members)

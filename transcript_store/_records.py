@@ -17,6 +17,7 @@ Nothing here does I/O.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -186,12 +187,9 @@ def record_seq(line: bytes | bytearray | memoryview) -> int | None:
     return int(match[1]) if match else None
 
 
-def last_record_start(line: bytes) -> int:
-    """Where the last thing that begins like a record begins in a line; -1 if nothing does."""
-    found = -1
-    for match in _RECORD_START.finditer(line):
-        found = match.start()
-    return found
+def record_starts(line: bytes, start: int) -> Iterator[int]:
+    """Where something begins like a record in a line, from ``start`` on."""
+    return (match.start() for match in _RECORD_START.finditer(line, start))
 
 
 def record_time_us(line: bytes | bytearray) -> int | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +30,7 @@ from transcript_store._layout import ARCHIVE, METADATA, archive_name, generation
 from transcript_store._log import TRANSCRIPT, Image, Log
 from transcript_store._metadata import (
     ENVELOPE,
+    LAST_GENERATION,
     Mark,
     MetadataDocument,
     decode_document,
@@ -37,7 +39,7 @@ from transcript_store._metadata import (
     problem_with_members,
 )
 from transcript_store._quarantine import QUARANTINE
-from transcript_store._records import Position, format_time
+from transcript_store._records import VERSION, Position, format_time
 from transcript_store._salvage import MODES, Gap, Mode
 from transcript_store.errors import (
     ConversationNotFoundError,
@@ -94,14 +96,16 @@ def repair(
 
     Raises ``ConversationNotFoundError``, ``ConversationLockedError`` (a live writer; not for a dry run),
     ``CorruptTranscriptError`` and ``CorruptMetadataError`` of kind ``foreign`` if something that is no file stands where
-    one of ours should be (move it away), ``UnsupportedVersionError``, ``ValueError`` for an unknown mode, and
-    ``StorageError`` if the disk refuses (then the damaged files are in place).
+    one of ours should be (move it away) or nothing that is there is ours, ``UnsupportedVersionError``, ``ValueError`` for
+    an unknown mode, and ``StorageError`` if the disk refuses: what was damaged is then in place or in ``quarantine/``, and
+    the next ``repair()`` goes on from there.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
     path = _files.absolute_path(directory)
     files = _files.REAL if file_system is None else file_system
-    with refusals(path, "repair the conversation", "The damaged files are in place"):
+    consequence = "What was damaged is in place or in quarantine/; repair() again goes on from there"
+    with refusals(path, "repair the conversation", consequence):
         try:
             folder = Folder.open(files, path)
         except FileNotFoundError:
@@ -117,37 +121,65 @@ def repair(
             try:
                 if not lock.take(0) or not folder.is_at_its_path():
                     raise ConversationNotFoundError(f"{path}: the conversation was moved away just now", path=path)
+                folder.sync()  # what a killed process left is not called whole before a power cut cannot take it back
                 work = _Work(folder, mode)
                 return work.apply() if work.proposal.findings else work.proposal
             except NotOursError as error:
                 raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
             finally:
-                lock.release()
+                with suppress(OSError):  # the kernel lets go of it all the same
+                    lock.release()
 
 
 def _insist_on_something_to_repair(folder: Folder) -> None:
-    """Raise unless the folder holds a conversation, or what is left of one, in files."""
-    problem: CorruptTranscriptError | CorruptMetadataError | None = None
+    """Raise unless the folder holds a conversation, or what is left of one, in files and folders of ours."""
+    for name in (METADATA, TRANSCRIPT):
+        _insist_on_a_file(folder, name)
+    for name in (ARCHIVE, QUARANTINE):
+        try:
+            with folder.subfolder(name) as subfolder:
+                for entry in subfolder.names() if name == ARCHIVE else ():
+                    if generation_of(entry) is not None:
+                        _insist_on_a_file(subfolder, entry)
+        except FileNotFoundError:
+            pass
+        except NotOursError as error:
+            raise _foreign(folder, name, error) from None
     try:
         insist_on_a_conversation(folder)
     except (CorruptTranscriptError, CorruptMetadataError) as error:
-        problem = error
+        if error.kind != "missing" and not _is_ours(folder):
+            reason = "none of its files is ours, or they are so damaged that it cannot be told"
+            raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason) from None
+
+
+def _is_ours(folder: Folder) -> bool:
+    """Whether the folder is a conversation's, whatever happened to its files: others have such names too."""
+    files = (folder.read_file(name) or b"" for name in (METADATA, TRANSCRIPT))
+    return folder.status(ARCHIVE) is not None or any(map(_salvage.is_ours, files))
+
+
+def _insist_on_a_file(folder: Folder, name: str) -> None:
     try:
-        buffer = folder.read_file(TRANSCRIPT)
+        folder.files.close(folder.open_file(name))
+    except FileNotFoundError:
+        pass
     except NotOursError as error:
-        reason = f"{error.reason}: move it away, then repair"
-        raise CorruptTranscriptError(path=folder.path_of(TRANSCRIPT), kind="foreign", reason=reason) from None
-    if problem is not None and problem.kind == "foreign" and not (buffer and _salvage.is_ours(buffer)):
-        raise problem
+        raise _foreign(folder, name, error) from None
+
+
+def _foreign(folder: Folder, name: str, error: NotOursError) -> CorruptTranscriptError | CorruptMetadataError:
+    kind = CorruptMetadataError if name == METADATA else CorruptTranscriptError
+    return kind(path=folder.path_of(name), kind="foreign", reason=f"{error.reason}: move it away, then repair")
 
 
 class _Original(NamedTuple):
-    """A damaged file, which goes to quarantine; ``name`` is its path within the conversation."""
+    """A file that goes to quarantine, and why; ``name`` is its path within the conversation."""
 
     name: str
-    content: bytes
     generation: int
-    finding: Finding
+    kind: str
+    reason: str
 
 
 class _Work:
@@ -168,28 +200,44 @@ class _Work:
         self._buffer = folder.read_file(TRANSCRIPT)
         header = _recovery.read_header(self._buffer or b"")
         self._header = None if isinstance(header, _recovery.NotAHeader) else header[0]
-        self._archived = self._read_archive()
+        self._archived = self._numbers_in_archive()
         self._rewrites_transcript = not {folder.path, folder.path_of(TRANSCRIPT)}.isdisjoint(self._findings)
+        self._rewrites_metadata = self._rewrites_transcript or folder.path_of(METADATA) in self._findings
         self._members, self._metadata_from = self._choose_metadata()
-        known = [self._members["generation"], *self._archived]
-        if self._header is not None:
-            known.append(self._header.generation)
         self._damaged_generation = self._header.generation if self._header else self._members["generation"]
-        self._generation = max(known) + 1 if self._rewrites_transcript else self._damaged_generation
-        self._originals = list(self._damaged_files())
+        self._generation = self._next_generation() if self._rewrites_transcript else self._damaged_generation
+        self._originals = list(self._choose_originals())
+        self._names = [self._name_of(original) for original in self._originals]
         self._plan = self._plan_transcript()
 
     # ---- what there is -------------------------------------------------------------------------------------------
 
-    def _read_archive(self) -> dict[int, bytes]:
-        """The files of the archive by their number."""
-        found: dict[int, bytes] = {}
-        if self._folder.status(ARCHIVE) is not None:
-            with self._folder.subfolder(ARCHIVE) as archive:
-                for name in archive.names():
-                    if (number := generation_of(name)) is not None:
-                        found[number] = archive.read_file(name) or b""
-        return found
+    def _numbers_in_archive(self) -> list[int]:
+        if self._folder.status(ARCHIVE) is None:
+            return []
+        with self._folder.subfolder(ARCHIVE) as archive:
+            return sorted(number for name in archive.names() if (number := generation_of(name)) is not None)
+
+    def _read(self, name: str) -> bytes:
+        """A file of the conversation; those in the archive one at a time, for there may be many."""
+        if name == TRANSCRIPT:
+            return self._buffer or b""
+        if name == METADATA:
+            return self._data or b""
+        with self._folder.subfolder(ARCHIVE) as archive:
+            return archive.read_file(name.removeprefix(f"{ARCHIVE}/")) or b""
+
+    def _is_damaged(self, name: str) -> bool:
+        return self._folder.path_of(name) in self._findings
+
+    def _next_generation(self) -> int:
+        """A number that no generation of the conversation had, as far as can be known."""
+        archived = (number for number in self._archived if not self._is_damaged(_path_in_archive(number)))
+        last: int = max(self._damaged_generation, self._members["generation"], *archived)
+        if last >= LAST_GENERATION:
+            reason = f"it is of generation {last}, and there can be none after that"
+            raise CorruptTranscriptError(path=self._folder.path, kind="wrong-generation", reason=reason)
+        return last + 1
 
     def _choose_metadata(self) -> tuple[dict[str, Any], MetadataSource]:
         """The metadata of the repaired conversation, and where it is from: the most that is known for certain."""
@@ -208,19 +256,40 @@ class _Work:
         if self._mode == "accept-edits" and (edited := _edited_members(first_line)):
             return edited, "header"
         for number in sorted(self._archived, reverse=True):
-            archived = _recovery.read_header(self._archived[number])
+            archived = _recovery.read_header(self._read(_path_in_archive(number)))
             if not isinstance(archived, _recovery.NotAHeader):
                 return archived[0].metadata, "archive"
         new_id = str(uuid.UUID(bytes=self._folder.files.random_bytes(16), version=4))
         return new_members(id=new_id, at=self._now), "nothing"
 
-    def _damaged_files(self) -> Iterator[_Original]:
-        files = [(METADATA, self._data, self._damaged_generation), (TRANSCRIPT, self._buffer, self._damaged_generation)]
-        files += [(f"{ARCHIVE}/{archive_name(number)}", self._archived[number], number) for number in self._archived]
-        for name, content, generation in files:
+    def _choose_originals(self) -> Iterator[_Original]:
+        """The files that will be replaced or removed: what is damaged, and metadata that is of something else."""
+        live = self._damaged_generation
+        candidates = [(METADATA, live)] if self._data is not None else []
+        candidates += [(TRANSCRIPT, live)] if self._buffer is not None else []
+        candidates += [(_path_in_archive(number), number) for number in self._archived]
+        for name, generation in candidates:
             finding = self._findings.get(self._folder.path_of(name))
-            if finding is not None and content is not None:
-                yield _Original(name, content, generation, finding)
+            if finding is not None:
+                yield _Original(name, generation, finding.kind, finding.reason)
+            elif name == METADATA and self._rewrites_metadata and self._is_of_another_conversation():
+                yield _Original(name, generation, "wrong-conversation", "it is not of the transcript beside it")
+
+    def _is_of_another_conversation(self) -> bool:
+        """Whether a whole metadata.json is of another conversation than the transcript."""
+        document = decode_document(self._data or b"")
+        return isinstance(document, MetadataDocument) and document.members["id"] != self._members["id"]
+
+    def _choose_leftovers(self) -> Iterator[int]:
+        """What is in the archive of a replace that never committed: the beginning of the damaged transcript itself."""
+        if self._rewrites_transcript and self._header is not None:
+            for number in self._archived:
+                if number >= self._header.generation and not self._is_damaged(_path_in_archive(number)):
+                    yield number
+
+    def _name_of(self, original: _Original) -> str:
+        content = self._read(original.name)
+        return _quarantine.name_of(content, generation=original.generation, offset_bytes=0)
 
     def _plan_transcript(self) -> _salvage.Plan:
         if not self._rewrites_transcript or self._buffer is None:
@@ -234,7 +303,6 @@ class _Work:
     def proposal(self) -> Repair:
         """What the repair would do."""
         folder = f"{self._folder.path_of(QUARANTINE)}/"
-        names = [_quarantine.name_of(o.content, generation=o.generation, offset_bytes=0) for o in self._originals]
         return Repair(
             directory=self._folder.path,
             mode=self._mode,
@@ -245,38 +313,49 @@ class _Work:
             gaps=self._plan.gaps,
             metadata_from=self._metadata_from,
             generation=self._generation if self._rewrites_transcript else None,
-            originals=tuple(folder + name for name in names),
+            originals=tuple(folder + name for name in self._names),
         )
 
     def apply(self) -> Repair:
         """Do it. Nothing damaged is replaced or removed before it is safe in quarantine."""
         folder = self._folder
-        folder.sync()
         folder.sweep()
         for original in self._originals:
             _quarantine.keep(
                 folder,
-                original.content,
+                self._read(original.name),
                 generation=original.generation,
                 offset_bytes=0,
-                kind=original.finding.kind,
-                reason=f"{original.name}: {original.finding.reason}",
+                kind=original.kind,
+                reason=f"{original.name}: {original.reason}",
             )
         if self._rewrites_transcript:
             image = self._image()
             folder.replace_file(TRANSCRIPT, [image.buffer])
             self._write_metadata(image.header.metadata, image.end)
-        elif folder.path_of(METADATA) in self._findings:
-            found = _recovery.read_header(self._buffer or b"")
-            assert not isinstance(found, _recovery.NotAHeader)
-            end = _recovery.scan(self._buffer or b"", found[1], found[1]).end
-            self._write_metadata({**self._members, "generation": self._generation}, end)
-        for original in self._originals:
-            if original.name.startswith(f"{ARCHIVE}/"):
-                with folder.subfolder(ARCHIVE) as archive:
-                    archive.remove_tree(original.name.removeprefix(f"{ARCHIVE}/"))
-                    archive.sync()
+        elif self._rewrites_metadata:
+            self._write_metadata({**self._members, "generation": self._generation}, self._end_on_the_medium())
+        self._clear_archive()
         return replace(self.proposal, applied=True)
+
+    def _end_on_the_medium(self) -> Position:
+        """The end of a transcript that is whole, synced: nothing else may be remembered as a mark."""
+        log = Log(self._folder, writable=True, max_line_bytes=0)
+        try:
+            log.open(None)
+            log.verify(None)
+            return log.end
+        finally:
+            log.close()
+
+    def _clear_archive(self) -> None:
+        """Take out of the archive what is safe in quarantine."""
+        damaged = (original.generation for original in self._originals if original.name.startswith(f"{ARCHIVE}/"))
+        if numbers := [*damaged, *self._choose_leftovers()]:
+            with self._folder.subfolder(ARCHIVE) as archive:
+                for number in numbers:
+                    archive.remove_tree(archive_name(number))
+                archive.sync()
 
     def _image(self) -> Image:
         log = Log(self._folder, writable=True, max_line_bytes=0)
@@ -290,13 +369,17 @@ class _Work:
         self._folder.replace_file(METADATA, [document])
 
 
+def _path_in_archive(generation: int) -> str:
+    return f"{ARCHIVE}/{archive_name(generation)}"
+
+
 def _edited_members(data: bytes) -> dict[str, Any] | None:
     """The members of a metadata.json, or of a header's metadata, that somebody edited; None if they are not what they must be."""
     try:
         document = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
         return None
-    if type(document) is not dict or document.get("format") != "transcript-store":
+    if type(document) is not dict or (document.get("format"), document.get("version")) != ("transcript-store", VERSION):
         return None
     found = document.get("metadata", document)
     if type(found) is not dict:

@@ -2,8 +2,10 @@
 
 .. code-block:: python
 
-    from transcript_store import repair
+    from transcript_store import ConversationStore, repair
 
+    with ConversationStore("agent/main") as conversation:
+        conversation.load_or_initialize(messages=[{"role": "user", "content": "Hello"}])
     proposal = repair("agent/main")                      # looks, and changes nothing
     print(proposal.records_kept, proposal.records_left_out, proposal.gaps)
     repair("agent/main", mode="salvage", dry_run=False)  # every whole record; the original is kept in quarantine/

@@ -24,7 +24,7 @@ from transcript_store.errors import (
 )
 
 _FIRST_READ_BYTES = 16 * 1024
-_ATTEMPTS = 3
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,6 @@ def _explain(folder: Folder) -> ConversationSummary | None:
     try:
         insist_on_a_conversation(folder)
         folder.files.close(folder.open_file(TRANSCRIPT))
-        reason = f"{TRANSCRIPT} appeared just now"
     except ConversationNotFoundError:
         return None
     except CorruptTranscriptError as error:
@@ -98,6 +97,8 @@ def _explain(folder: Folder) -> ConversationSummary | None:
         reason = str(error)
     except NotOursError as error:
         reason = f"{TRANSCRIPT}: {error.reason}"
+    else:
+        return _look(folder)  # it appeared just now
     return _summary(folder.path, damage=reason)
 
 

@@ -41,10 +41,9 @@ from transcript_store._records import (
     Position,
     body_batch,
     chain_hash,
-    format_time,
-    parse_time,
+    is_time,
     record_seq,
-    record_time_us,
+    record_seq_and_time,
 )
 
 Kind = Literal[
@@ -157,11 +156,7 @@ def _problem_with_header(members: dict[str, Any]) -> str | None:
         return f"of its metadata, {problem}"
     if (members.get("conversation"), members.get("generation")) != (metadata["id"], metadata["generation"]):
         return "its metadata is of another conversation or generation"
-    try:
-        format_time(parse_time(members["at"]))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return "it has no time"
-    return None
+    return None if is_time(members.get("at")) else "it has no time"
 
 
 def scan(buffer: bytes | bytearray, begin: Position, mark: Position) -> Scan:
@@ -333,7 +328,7 @@ class LastRecord(NamedTuple):
     """The last complete append in the end of a transcript."""
 
     seq: int
-    at_us: int
+    at: str
     end: int
     """Where its line ends in the bytes that were given."""
 
@@ -350,12 +345,12 @@ def last_record(tail: bytes | bytearray) -> LastRecord | None:
         if start < SUFFIX_BYTES:
             return None
         if body_end > start:
-            found = chain_hash(bytes(tail[start - 35 : start - 3]), tail[start:body_end])
-            if tail[body_end:line_feed] == HASH_MEMBER + found + b'"}':
-                head = tail[start : start + RECORD_HEAD_BYTES]
-                seq, at_us, batch = record_seq(head), record_time_us(head), body_batch(tail, start, body_end)
-                if seq is not None and at_us is not None and batch.k == batch.n:
-                    return LastRecord(seq, at_us, line_feed + 1)
+            head = chain_hash(bytes(tail[start - 35 : start - 3]), tail[start:body_end])
+            if tail[body_end:line_feed] == HASH_MEMBER + head + b'"}':
+                begin = tail[start : start + RECORD_HEAD_BYTES]
+                found, batch = record_seq_and_time(begin), body_batch(tail, start, body_end)
+                if found is not None and batch.k == batch.n:
+                    return LastRecord(*found, line_feed + 1)
         end = start
     return None
 

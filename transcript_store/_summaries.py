@@ -15,7 +15,7 @@ from transcript_store._folder import Folder, NotOursError, refused
 from transcript_store._layout import METADATA, insist_on_a_conversation
 from transcript_store._log import TRANSCRIPT
 from transcript_store._metadata import Mark, NotADocument, decode_document
-from transcript_store._records import Header, format_time
+from transcript_store._records import Header
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
@@ -113,10 +113,8 @@ def _read(folder: Folder, data: bytes | None, handle: int) -> ConversationSummar
         members, mark = document
     read = partial(folder.files.read, handle)
     size = folder.files.handle_status(handle).st_size
-    tail = read(max(0, size - _FIRST_READ_BYTES), _FIRST_READ_BYTES)
-    start = tail if size == len(tail) else read(0, _FIRST_READ_BYTES)
-    while b"\n" not in start and len(start) < size:
-        start = read(0, 4 * len(start))
+    tail = read(max(0, size - _FIRST_READ_BYTES), min(size, _FIRST_READ_BYTES))
+    start = tail if size == len(tail) else folder.first_line(handle)
     header = _recovery.read_header(start)
     if isinstance(header, _recovery.NotAHeader):
         if data is None and header.kind == "foreign" and header.version is None:
@@ -160,7 +158,7 @@ def _summary(
     damage: str | None = None,
 ) -> ConversationSummary:
     known = members or {}
-    updated = [at for at in (known.get("updated_at"), last and format_time(last.at_us)) if at]
+    updated = [at for at in (known.get("updated_at"), last and last.at) if at]
     return ConversationSummary(
         id=known.get("id"),
         directory=path,

@@ -628,8 +628,13 @@ CHANGES: dict[str, Callable[[ConversationLibrary], object]] = {
     "create": lambda library: make(library, "new", id=ID),
     "delete": lambda library: library.delete(ID),
     "replace": lambda library: _replace(library, ID),
-    "delete and create": lambda library: (library.delete(ID), make(library, "new", id=ID)),
+    "delete and create": lambda library: _delete_and_create(library, ID),
 }
+
+
+def _delete_and_create(library: ConversationLibrary, chat: str) -> None:
+    library.delete(chat)
+    make(library, "new", id=chat)
 
 
 def _replace(library: ConversationLibrary, chat: str) -> None:

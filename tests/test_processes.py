@@ -779,10 +779,11 @@ def test_processes_race_for_one_id(scratch, processes, seconds):
     seed = 11
     print(f"seed {seed}")
     root = scratch / "chats"
-    children = [
-        Child(lambda say, number=number: say(json.dumps(_race(root, f"{seed} {number}", seconds))))
-        for number in range(processes)
-    ]
+
+    def race(number: int) -> Callable[[Callable[[object], None]], object]:
+        return lambda say: say(json.dumps(_race(root, f"{seed} {number}", seconds)))
+
+    children = [Child(race(number)) for number in range(processes)]
     events = [event for child in children for event in json.loads(child.end()[0])]
     done = Counter(kind for kind, _ in events)
     assert all(done[kind] for kind in REFUSALS), done

@@ -51,7 +51,7 @@ class ConversationSummary:
 
 def summarize(parent: Folder, name: str) -> ConversationSummary | None:
     """Look at the conversation in a folder of ``parent``; None if there is none (nor a part of one) at that name."""
-    files, path = parent.files, parent.path_of(name)
+    files, path = parent.files, f"{parent.path.rstrip('/')}/{name}"
     seen: ConversationSummary | None = None
     for _ in range(_ATTEMPTS):  # a writer at work can make one moment look damaged
         try:

@@ -112,8 +112,11 @@ class NotAHeader(NamedTuple):
     version: object = None
 
 
-def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader:
-    """The header that a transcript begins with, and the position after it."""
+def read_header(data: bytes | bytearray, checked: dict[str, Any] | None = None) -> tuple[Header, Position] | NotAHeader:
+    """The header that a transcript begins with, and the position after it.
+
+    ``checked`` are members of a metadata.json that is known to be whole: the same ones are not checked again.
+    """
     if not data:
         return NotAHeader("damaged-header", "the file is empty")
     end = data.find(b"\n")
@@ -135,7 +138,7 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
     if type(version) is not int or version > VERSION or requires:
         wanted = f"version {version!r:.20}" + (f" with {requires!r:.60}" if requires else "")
         return NotAHeader("foreign", f"the file is of format {wanted}, this program reads version {VERSION}", version)
-    problem = _problem_with_header(members)
+    problem = _problem_with_header(members, checked)
     if problem:
         return NotAHeader("damaged-header", f"the header is whole, but {problem}")
     header = Header(
@@ -148,11 +151,13 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
     return header, Position(0, end + 1, head)
 
 
-def _problem_with_header(members: dict[str, Any]) -> str | None:
+def _problem_with_header(members: dict[str, Any], checked: dict[str, Any] | None) -> str | None:
     metadata = members.get("metadata")
     if type(metadata) is not dict:
         return "it has no metadata"
-    if problem := problem_with_members(metadata):
+    if checked is not None and is_time(metadata.get("updated_at")):  # the one member that every append changes
+        checked = {**checked, "updated_at": metadata["updated_at"]}
+    if metadata != checked and (problem := problem_with_members(metadata)):
         return f"of its metadata, {problem}"
     if (members.get("conversation"), members.get("generation")) != (metadata["id"], metadata["generation"]):
         return "its metadata is of another conversation or generation"

@@ -115,7 +115,7 @@ def _read(folder: Folder, data: bytes | None, handle: int) -> ConversationSummar
     size = folder.files.handle_status(handle).st_size
     tail = read(max(0, size - _FIRST_READ_BYTES), min(size, _FIRST_READ_BYTES))
     start = tail if size == len(tail) else folder.first_line(handle)
-    header = _recovery.read_header(start)
+    header = _recovery.read_header(start, members)
     if isinstance(header, _recovery.NotAHeader):
         if data is None and header.kind == "foreign" and header.version is None:
             return None  # another program's transcript.jsonl

@@ -71,11 +71,11 @@ def summarize(parent: Folder, name: str) -> ConversationSummary | None:
 def _look(folder: Folder) -> ConversationSummary | None:
     try:
         data = folder.read_file(METADATA)
-        handle = folder.open_file(TRANSCRIPT)
+        handle, status = folder.open_with_status(TRANSCRIPT)
     except (FileNotFoundError, NotOursError):
         return _explain(folder)
     try:
-        return _read(folder, data, handle)
+        return _read(folder, data, handle, status.st_size)
     finally:
         folder.files.close(handle)
 
@@ -102,7 +102,7 @@ def _explain(folder: Folder) -> ConversationSummary | None:
     return _summary(folder.path, damage=reason)
 
 
-def _read(folder: Folder, data: bytes | None, handle: int) -> ConversationSummary | None:
+def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> ConversationSummary | None:
     problems: list[str] = []
     members: dict[str, Any] | None = None
     mark: Mark | None = None
@@ -112,7 +112,6 @@ def _read(folder: Folder, data: bytes | None, handle: int) -> ConversationSummar
     else:
         members, mark = document
     read = partial(folder.files.read, handle)
-    size = folder.files.handle_status(handle).st_size
     tail = read(max(0, size - _FIRST_READ_BYTES), min(size, _FIRST_READ_BYTES))
     start = tail if size == len(tail) else folder.first_line(handle)
     header = _recovery.read_header(start, members)

@@ -624,6 +624,63 @@ def test_a_library_that_cannot_be_read_is_an_error():
     assert disk.open_handles == []
 
 
+CHANGES: dict[str, Callable[[ConversationLibrary], object]] = {
+    "create": lambda library: make(library, "new", id=ID),
+    "delete": lambda library: library.delete(ID),
+    "replace": lambda library: _replace(library, ID),
+    "delete and create": lambda library: _delete_and_create(library, ID),
+}
+
+
+def _delete_and_create(library: ConversationLibrary, chat: str) -> None:
+    library.delete(chat)
+    make(library, "new", id=chat)
+
+
+def _replace(library: ConversationLibrary, chat: str) -> None:
+    with library.open(chat) as store:
+        store.replace_transcript([says("shorter")], labels={})
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_list_beside_a_writer_shows_before_or_after(change):
+    """Whatever another process does between any two calls of a list, the list has what was there before or after it."""
+    seen = set()
+    nth = 1
+    while True:
+        disk = SimulatedFileSystem()
+        library = ConversationLibrary("/chats", file_system=disk)
+        make(library, id=OTHER_ID)
+        if change != "create":
+            make(library, "a", "b", id=ID)
+        else:
+            folder = disk.open_directory("/chats")
+            disk.make_directory(folder, ID)  # the half of a create
+            disk.close(folder)
+        called = disk.calls_made
+
+        def on_call(call: Call, called: int = called, nth: int = nth, disk: SimulatedFileSystem = disk) -> None:
+            if call.number == called + nth:
+                CHANGES[change](ConversationLibrary("/chats", file_system=disk.another_process()))
+
+        disk.on_call = on_call
+        found = {summary.id: (summary.record_count, summary.damage) for summary in library.list()}
+        assert found.pop(OTHER_ID) == (0, None)
+        seen.add(tuple(found.items()))
+        if disk.calls_made < called + nth:
+            break
+        nth += 1
+    before, after = {
+        "create": ((), ((ID, (1, None)),)),
+        "delete": (((ID, (2, None)),), ()),
+        "replace": (((ID, (2, None)),), ((ID, (1, None)),)),
+        "delete and create": (((ID, (2, None)),), ((ID, (1, None)),)),
+    }[change]
+    assert seen >= {before, after}
+    between = {()} if change == "delete and create" else set()
+    assert seen <= {before, after} | between
+
+
 class CountingFiles(PosixFileSystem):
     """Counts what is read."""
 

@@ -181,6 +181,10 @@ class Folder:
 
     def open_file(self, name: str, *, to_append: bool = False) -> int:
         """Open a regular file; raises ``NotOursError`` for anything else at that name, ``FileNotFoundError`` for nothing."""
+        return self.open_with_status(name, to_append=to_append)[0]
+
+    def open_with_status(self, name: str, *, to_append: bool = False) -> tuple[int, Status]:
+        """The same, with what was opened."""
         status = self.files.status(self.handle, name)
         if not stat.S_ISREG(status.st_mode):
             raise NotOursError(status)
@@ -193,16 +197,16 @@ class Folder:
             with suppress(OSError):
                 self.files.close(handle)
             raise
-        return handle
+        return handle, opened
 
     def read_file(self, name: str) -> bytes | None:
         """A whole small file, None if it is not there; raises ``NotOursError`` as :meth:`open_file` does."""
         try:
-            handle = self.open_file(name)
+            handle, status = self.open_with_status(name)
         except FileNotFoundError:
             return None
         try:
-            return bytes(self.files.read(handle, 0, self.files.handle_status(handle).st_size))
+            return bytes(self.files.read(handle, 0, status.st_size))
         finally:
             self.files.close(handle)
 

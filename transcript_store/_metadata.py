@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from transcript_store._messages import encode
-from transcript_store._records import HASH_MEMBER, SUFFIX_BYTES, VERSION, Position, format_time, parse_time
+from transcript_store._records import HASH_MEMBER, SUFFIX_BYTES, VERSION, Position, is_time
 from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
 
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
@@ -33,6 +33,7 @@ LAST_GENERATION = 2**62 - 1
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+_CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
 _ORIGINS = ("forked_from",)
 ENVELOPE = ("format", "version", "mark", "hash")
 
@@ -232,9 +233,7 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
     if type(members.get("id")) is not str or not _ID.fullmatch(members["id"]):
         return "its id is not a canonical lower-case UUID"
     for field in ("created_at", "updated_at"):
-        try:
-            format_time(parse_time(members[field]))
-        except (KeyError, TypeError, ValueError, OverflowError):
+        if not is_time(members.get(field)):
             return f"its {field} is not a time"
     if type(members.get("generation")) is not int or not 0 <= members["generation"] <= LAST_GENERATION:
         return "its generation is not a number"
@@ -243,9 +242,12 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
     except orjson.JSONEncodeError:
         return "it nests too deeply"
     try:
-        checked_fields({field: members.get(field) for field in CHANGEABLE if field != "compaction_count"}, 2**63)
-        checked_fields({"compaction_count": members.get("compaction_count", 0)}, 2**63)
-    except InvalidMetadataError as error:
+        for field, absent in _CHECKED:
+            if (value := members.get(field, absent)) is not None or absent is not None:
+                _check_field(field, value)
+        if members.get("tools") is not None:
+            encode({"tools": members["tools"]}, "tools", 2**63)  # all else is flat
+    except (InvalidMetadataError, InvalidMessageError) as error:
         return f"its {error}"
     return None
 

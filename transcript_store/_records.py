@@ -192,6 +192,14 @@ def record_starts(line: bytes, start: int) -> Iterator[int]:
     return (match.start() for match in _RECORD_START.finditer(line, start))
 
 
+def record_seq_and_time(line: bytes | bytearray) -> tuple[int, str] | None:
+    """The sequence number of a record and when it was written; None if it does not begin like a record."""
+    match = _RECORD_START.match(line)
+    if match is None or not is_time(at := match[2].decode()):
+        return None
+    return int(match[1]), at
+
+
 def record_time_us(line: bytes | bytearray) -> int | None:
     """When a record was written, in microseconds since the epoch, None if its time cannot be read."""
     match = _RECORD_START.match(line)
@@ -228,6 +236,17 @@ def format_time(microseconds: int) -> str:
 @lru_cache(maxsize=2)
 def _format_second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def is_time(text: object) -> bool:
+    """Whether a member is a time that :func:`parse_time` can read and :func:`format_time` can write."""
+    try:
+        if type(text) is str and len(text) == 27 and text[-1] == "Z" and datetime.fromisoformat(text):
+            return True  # as we write it: a list of many conversations asks this often
+        format_time(parse_time(text))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def parse_time(text: str) -> int:

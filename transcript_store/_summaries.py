@@ -15,7 +15,7 @@ from transcript_store._folder import Folder, NotOursError, refused
 from transcript_store._layout import METADATA, insist_on_a_conversation
 from transcript_store._log import TRANSCRIPT
 from transcript_store._metadata import Mark, NotADocument, decode_document
-from transcript_store._records import Header, format_time
+from transcript_store._records import Header
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
@@ -24,7 +24,7 @@ from transcript_store.errors import (
 )
 
 _FIRST_READ_BYTES = 16 * 1024
-_ATTEMPTS = 3
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class ConversationSummary:
 
 def summarize(parent: Folder, name: str) -> ConversationSummary | None:
     """Look at the conversation in a folder of ``parent``; None if there is none (nor a part of one) at that name."""
-    files, path = parent.files, parent.path_of(name)
+    files, path = parent.files, f"{parent.path.rstrip('/')}/{name}"
     seen: ConversationSummary | None = None
     for _ in range(_ATTEMPTS):  # a writer at work can make one moment look damaged
         try:
@@ -71,11 +71,11 @@ def summarize(parent: Folder, name: str) -> ConversationSummary | None:
 def _look(folder: Folder) -> ConversationSummary | None:
     try:
         data = folder.read_file(METADATA)
-        handle = folder.open_file(TRANSCRIPT)
+        handle, status = folder.open_with_status(TRANSCRIPT)
     except (FileNotFoundError, NotOursError):
         return _explain(folder)
     try:
-        return _read(folder, data, handle)
+        return _read(folder, data, handle, status.st_size)
     finally:
         folder.files.close(handle)
 
@@ -85,7 +85,6 @@ def _explain(folder: Folder) -> ConversationSummary | None:
     try:
         insist_on_a_conversation(folder)
         folder.files.close(folder.open_file(TRANSCRIPT))
-        reason = f"{TRANSCRIPT} appeared just now"
     except ConversationNotFoundError:
         return None
     except CorruptTranscriptError as error:
@@ -98,10 +97,12 @@ def _explain(folder: Folder) -> ConversationSummary | None:
         reason = str(error)
     except NotOursError as error:
         reason = f"{TRANSCRIPT}: {error.reason}"
+    else:
+        return _look(folder)  # it appeared just now
     return _summary(folder.path, damage=reason)
 
 
-def _read(folder: Folder, data: bytes | None, handle: int) -> ConversationSummary | None:
+def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> ConversationSummary | None:
     problems: list[str] = []
     members: dict[str, Any] | None = None
     mark: Mark | None = None
@@ -111,12 +112,9 @@ def _read(folder: Folder, data: bytes | None, handle: int) -> ConversationSummar
     else:
         members, mark = document
     read = partial(folder.files.read, handle)
-    size = folder.files.handle_status(handle).st_size
-    tail = read(max(0, size - _FIRST_READ_BYTES), _FIRST_READ_BYTES)
-    start = tail if size == len(tail) else read(0, _FIRST_READ_BYTES)
-    while b"\n" not in start and len(start) < size:
-        start = read(0, 4 * len(start))
-    header = _recovery.read_header(start)
+    tail = read(max(0, size - _FIRST_READ_BYTES), min(size, _FIRST_READ_BYTES))
+    start = tail if size == len(tail) else folder.first_line(handle)
+    header = _recovery.read_header(start, members)
     if isinstance(header, _recovery.NotAHeader):
         if data is None and header.kind == "foreign" and header.version is None:
             return None  # another program's transcript.jsonl
@@ -159,7 +157,7 @@ def _summary(
     damage: str | None = None,
 ) -> ConversationSummary:
     known = members or {}
-    updated = [at for at in (known.get("updated_at"), last and format_time(last.at_us)) if at]
+    updated = [at for at in (known.get("updated_at"), last and last.at) if at]
     return ConversationSummary(
         id=known.get("id"),
         directory=path,

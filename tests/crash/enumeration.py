@@ -78,9 +78,9 @@ class Run:
 @cache
 def states(case: Case) -> list[State]:
     """What a user sees before the first step and after each, of a store that is not broken: so it is kept."""
-    seen = [observe(case.base())]
+    seen = [observe(case.disk())]
     for count in range(1, len(case.steps) + 1):
-        disk = case.base()
+        disk = case.disk()
         Run(Case(case.base, case.steps[:count]), disk).go()
         seen.append(observe(disk.kill_process().copy()))
     return seen
@@ -110,7 +110,7 @@ def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
 def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills: tuple[bytes, ...] = (b"\0",)) -> int:
     """Cut the power before every sync and at the end: the states before a sync hold all those of the calls before it."""
     seen = states(case)
-    disk = case.base()
+    disk = case.disk()
     run = Run(case, disk, durability)
     judged: set[str] = set()
 
@@ -141,7 +141,7 @@ def kills(case: Case) -> int:
     seen = states(case)
     count = 0
     for stop in _stops(case):
-        disk = case.base()
+        disk = case.disk()
         run = Run(case, disk)
         disk.on_call = stop
         with suppress(SimulatedStop):
@@ -157,7 +157,7 @@ def kills_then_power_cuts(case: Case, *, limit: int) -> int:
     seen = states(case)
     count = 0
     for stop in _stops(case):
-        disk = case.base()
+        disk = case.disk()
         run = Run(case, disk)
         disk.on_call = stop
         with suppress(SimulatedStop):
@@ -182,7 +182,7 @@ def kills_then_power_cuts(case: Case, *, limit: int) -> int:
 
 def damage(case: Case) -> int:
     """Change one byte in each record behind the mark that has another append behind it: refused, and nothing is cut."""
-    pristine = case.base()
+    pristine = case.disk()
     Run(case, pristine).go()
     content = pristine.tree()[TRANSCRIPT] or b""
     lines = content.splitlines(keepends=True)
@@ -219,7 +219,7 @@ class _Stop:
 
 def calls_of(case: Case, durability: str = "power-loss") -> list[Call]:
     """The calls that a case makes."""
-    disk = case.base()
+    disk = case.disk()
     run = Run(case, disk, durability)
     made: list[Call] = []
     disk.on_call = made.append
@@ -249,7 +249,7 @@ def errors(case: Case, *, cut_limit: int = 0) -> int:
     for call in calls_of(case):
         for number in FAULTS[call.name]:
             for refuse in _refusals(call, number):
-                disk = case.base()
+                disk = case.disk()
                 run = Run(case, disk)
                 disk.on_call = refuse
                 where = f"{errno.errorcode[number]} {refuse} at call {call.number} ({call.name} {call.path})"
@@ -325,7 +325,7 @@ def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
 def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     """Cut the power during a step, and again, or kill the process, during the recovery of what was left."""
     seen = states(case)
-    disk = case.base()
+    disk = case.disk()
     run = Run(case, disk)
     images: dict[str, tuple[SimulatedFileSystem, set[State]]] = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
@@ -266,6 +267,11 @@ def close(store: ConversationStore) -> None:
     store.close()
 
 
+@cache
+def _made(base: Callable[[], SimulatedFileSystem]) -> SimulatedFileSystem:
+    return base()
+
+
 @dataclass(frozen=True)
 class Case:
     """Steps on a conversation; each returns before the next begins, and is acknowledged when it returns."""
@@ -274,6 +280,11 @@ class Case:
     steps: tuple[Step, ...]
     keeps: bytes = b""
     """Bytes that must stay in some file, whatever happens: a torn tail goes to quarantine before it is cut."""
+
+    def disk(self) -> SimulatedFileSystem:
+        """The conversation on a disk of its own; made once, by a store that is not broken, if all of it is durable."""
+        made = _made(self.base)
+        return self.base() if made._disk.pending() else made.copy()
 
     @property
     def name(self) -> str:

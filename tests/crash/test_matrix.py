@@ -37,7 +37,7 @@ RECOVERIES = pytest.mark.parametrize(
 
 def stale(case: Case) -> bytes:
     """What a block may have held before: lines of this very transcript, which verify among themselves."""
-    return case.base().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'
+    return case.disk().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'
 
 
 @ALL

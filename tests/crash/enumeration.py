@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tests.crash.model import ABSENT, PROBE, State, ViolationError, loaded, observe, state_of, store_on
-from tests.crash.operations import LOCK, TRANSCRIPT, Case, initialize
+from tests.crash.operations import LOCK, TRANSCRIPT, Case, damaged_everything, damaged_metadata, initialize
 from transcript_store import ConversationStore, PoisonedError, TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
@@ -86,12 +86,44 @@ def allowed(seen: Sequence[State], returned: int, *, any_since: int | None = Non
 
 def judge(case: Case, disk: SimulatedFileSystem, may_be: set[State], where: str) -> None:
     """Look at what is on a disk, which this changes, and object to what may not be there."""
-    if case.keeps and not any(case.keeps in data for data in disk.tree().values() if data is not None):
-        raise ViolationError(f"{case.name}, {where}: the torn bytes are nowhere")
-    _compare(case, observe(disk), may_be, where)
+    for kept in _must_keep(case):
+        if not any(kept in data for data in disk.tree().values() if data is not None):
+            raise ViolationError(f"{case.name}, {where}: bytes that must be kept are nowhere")
+    again = disk.copy() if case.repairs else None
+    found = observe(disk)
+    _compare(case, found, may_be, where)
+    if again is not None and found.refused is not None:
+        _compare(case, _recovered(case, again), _repaired(case), f"{where}, repaired again")
+
+
+def _repaired(case: Case) -> set[State]:
+    """What a repair may come to in the end: a record that was never synced may be gone before it begins."""
+    final = states(case)[-1]
+    assert final.records is not None
+    return {final, State(final.records[:-1], final.metadata)} if case.base is damaged_metadata else {final}
+
+
+@cache
+def _must_keep(case: Case) -> list[bytes]:
+    return case.must_keep
+
+
+def _recover(case: Case, disk: SimulatedFileSystem) -> None:
+    """What the next process does with what it finds: it loads, or goes on with the repair."""
+    if case.repairs:
+        case.steps[0](store_on(disk))
+    else:
+        store_on(disk).load()
+
+
+def _recovered(case: Case, disk: SimulatedFileSystem) -> State:
+    _recover(case, disk)
+    return observe(disk.copy())
 
 
 def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
+    if case.base is damaged_everything and len(may_be) > 1:
+        may_be = may_be | {State(None, refused="archive")}  # what is damaged there is taken out last
     if found not in may_be:
         raise ViolationError(f"{case.name}, {where}: found {found}, allowed {sorted(may_be, key=repr)}")
 
@@ -143,6 +175,7 @@ def kills(case: Case) -> int:
 
 def kills_then_power_cuts(case: Case, *, limit: int) -> int:
     """SIGKILL before every call; the next process loads what is there; then the power fails: what it was shown stays."""
+    seen = states(case)
     count = 0
     for stop in _stops(case):
         disk = case.base()
@@ -154,9 +187,13 @@ def kills_then_power_cuts(case: Case, *, limit: int) -> int:
         store = store_on(disk)
         if not store.exists():
             continue
-        store.load()
-        disk.sync_path(LOCK)
-        shown = state_of(store)
+        if case.repairs:
+            _recover(case, disk)
+            shown = seen[-1]
+        else:
+            store.load()
+            disk.sync_path(LOCK)
+            shown = state_of(store)
         for image in disk.power_failures(limit=limit):
             judge(case, image, {shown}, f"killed at {stop.where}, loaded, then a power cut")
             count += 1
@@ -207,7 +244,7 @@ def calls_of(case: Case, durability: str = "power-loss") -> list[Call]:
 
 
 def _stops(case: Case) -> Iterator[_Stop]:
-    for call in calls_of(case):
+    for call in reversed(calls_of(case)):  # the last first: what is seeded shows there soonest
         yield _Stop(call.number, call.name, None)
         if call.name == "write":
             for written in (1, 60, 150, 250, 400):
@@ -276,6 +313,11 @@ def _refusals(call: Call, code: int) -> Iterator[_Refuse]:
 def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
     """The cause is gone: the same store, loaded anew if it must be, takes one more message, and all of it is there."""
     store = run.store
+    if case.repairs:
+        judge(case, run.disk.copy(), may_be, where)
+        run.go()
+        may_be = _repaired(case)
+        store.load()
     try:
         store.append_message(PROBE)
     except PoisonedError:
@@ -318,13 +360,13 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
         _compare(case, expected, may_be, "power cut")
         if expected == ABSENT:
             continue
-        for again in _cut_loads(image, limit):
-            judge(case, again, {expected}, "a second crash during the recovery of the first")
+        for again in _cut_loads(case, image, limit):
+            judge(case, again, {expected, *(seen[-1:] if case.repairs else ())}, "a second crash during recovery")
             count += 1
     return count
 
 
-def _cut_loads(image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFileSystem]:
+def _cut_loads(case: Case, image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFileSystem]:
     machine = image.copy()
     made: list[Call] = []
     left: list[SimulatedFileSystem] = []
@@ -335,11 +377,11 @@ def _cut_loads(image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFile
             left.extend(machine.power_failures(limit=limit))
 
     machine.on_call = on_call
-    store_on(machine).load()
+    _recover(case, machine)
     yield from left
     for call in made:
         machine = image.copy()
         machine.on_call = _Stop(call.number, call.name, None)
         with suppress(SimulatedStop):
-            store_on(machine).load()
+            _recover(case, machine)
         yield machine.kill_process()

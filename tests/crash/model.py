@@ -7,11 +7,12 @@ and is there afterwards, ``verify`` finds nothing.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from transcript_store import ConversationStore, CorruptMetadataError, CorruptTranscriptError, verify
 from transcript_store.testing import SimulatedFileSystem
 
 DIRECTORY = "/home/agent/conversation"
@@ -24,7 +25,7 @@ class State(NamedTuple):
     records: tuple[bytes, ...] | None
     metadata: tuple[Any, ...] | None = None
     refused: str | None = None
-    """The kind of a ``CorruptTranscriptError``, where loading was refused."""
+    """The kind of damage, where loading was refused; ``archive`` where only an earlier generation is damaged."""
 
 
 ABSENT = State(None)
@@ -63,7 +64,7 @@ def observe(disk: SimulatedFileSystem) -> State:
         return ABSENT
     try:
         store.load()
-    except CorruptTranscriptError as error:
+    except (CorruptTranscriptError, CorruptMetadataError) as error:
         return State(None, refused=error.kind)
     state = state_of(store)
     if store.recovery is not None and store.recovery.torn_bytes:
@@ -79,14 +80,22 @@ def observe(disk: SimulatedFileSystem) -> State:
     with loaded(disk) as again:
         _insist(again.get_messages() == [*messages, PROBE], "an append after the crash is not there, or not alone")
     verification = verify(DIRECTORY, file_system=disk)
+    if any("/archive/" in finding.path for finding in verification.findings):
+        return State(None, refused="archive")
     _insist(verification.is_whole, f"verify finds {verification.findings}")
-    archived = set(range(verification.generation or 0))
-    _insist(archived <= set(verification.archived_generations), "an earlier generation is not in the archive")
+    kept = {*verification.archived_generations, *_repaired(verification.quarantined)}
+    _insist(kept.issuperset(range(verification.generation or 0)), "an earlier generation is nowhere")
     live = f"{DIRECTORY}/archive/transcript-{verification.generation:06d}.jsonl"
     _insist(live not in disk.tree(), "an unfinished replace was left in the archive")
     leftovers = [path for path in disk.tree() if "/.tmp-" in path]
     _insist(not leftovers, f"leftovers were not swept: {leftovers}")
     return state
+
+
+def _repaired(quarantined: tuple[str, ...]) -> set[int]:
+    """The generations whose file is in quarantine as a whole."""
+    found = (re.search(r"/g(\d+)-o0-[0-9a-f]{16}$", path) for path in quarantined)
+    return {int(match[1]) for match in found if match}
 
 
 def loaded(disk: SimulatedFileSystem) -> ConversationStore:

@@ -13,18 +13,24 @@ goes on.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
+import random
+import re
 import shutil
 import subprocess
+import time
+import tracemalloc
 from collections.abc import Callable
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.test_damage import HASTY, NEW, _digest, scratch_directory, tree, write
+from tests.test_damage import HASTY, NEW, _digest, oracle, scratch_directory, tree, write
 from transcript_store import (
     ConversationLockedError,
     ConversationNotFoundError,
@@ -37,6 +43,7 @@ from transcript_store import (
     repair,
     verify,
 )
+from transcript_store._messages import MAX_DEPTH
 from transcript_store._salvage import GAP, MODES, Mode
 
 Carried = tuple[str, Any, Any]
@@ -787,3 +794,403 @@ def test_a_name_in_the_archive_with_a_number_at_the_end_of_the_range(base: Base,
         done = repaired(f"{directory}/c", "prefix")
         assert done.generation == 1
         assert path.exists() == (number >= 2**62)
+
+
+# ---- the oracle: docs/format.md and the docstring of repair() once more, slowly ------------------------------------------
+
+
+_BEGINS = re.compile(rb'\{"seq":[1-9]\d{0,18},"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"')
+_ENDS = re.compile(rb',"hash":"[0-9a-f]{32}"\}')
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+Items = list[Carried | None]
+"""Records in their order; None for a gap."""
+
+
+def kept_by_the_oracle(data: bytes, mode: Mode, created_at: str) -> Items:
+    """What a repair must keep of these bytes."""
+    if mode == "prefix":
+        verdict = oracle(data, 0)
+        if verdict.answer == "refused":
+            return [*map(of_line, data[: end_of_complete_appends(data)].splitlines()[1:])]
+        text = data[: verdict.keep] if verdict.answer == "torn" else data
+        return [of_line(line) for line in text.split(b"\n")[1:] if line]
+    return Salvage(data, mode, created_at).items
+
+
+def end_of_complete_appends(data: bytes) -> int:
+    head, at, complete, inside = b"0" * 32, 0, 0, 0
+    for number, line in enumerate(data.split(b"\n")[:-1]):
+        if line[-43:] != b',"hash":"' + _digest(head, line[:-43]) + b'"}':
+            break
+        members = json.loads(line)
+        k, n = members.get("batch", (1, 1))
+        if members.get("seq", 0) != number or k != inside + 1:
+            break
+        head, at, inside = line[-34:-2], at + len(line) + 1, 0 if k == n else k
+        complete = at if k == n else complete
+    return complete
+
+
+class Salvage:
+    """Every record that can be vouched for, wherever it stands; each question is asked of each place."""
+
+    def __init__(self, data: bytes, mode: Mode, at: str) -> None:
+        self.items: Items = []
+        self.edits = mode == "accept-edits"
+        self.at = at
+        self.before = {b"0" * 32}
+        self.stated = b"0" * 32
+        self.last_kept = b"0" * 32
+        self.kept: set[bytes] = set()
+        lines = re.sub(rb'(?<="\})(?=\{"seq":)', b"\n", data).split(b"\n")
+        for number, text in enumerate(lines):
+            line = text.strip(b" \t\r")
+            if number == 0 and line.startswith(b'{"format":"transcript-store"'):
+                first = _BEGINS.search(line)
+                header = line[: first.start()] if first and not self.is_whole(line) else line
+                self.go_past(header)
+                line = line[len(header) :]
+            if line and not self.record(line):
+                self.take_apart(line)
+
+    def is_whole(self, text: bytes) -> bool:
+        candidates = self.before | {self.last_kept}
+        return bool(_ENDS.fullmatch(text[-43:])) and any(_digest(b, text[:-43]) == text[-34:-2] for b in candidates)
+
+    def record(self, text: bytes) -> bool:
+        if text in self.kept:
+            self.before, self.stated = {text[-34:-2]}, text[-34:-2]
+            return True
+        if _BEGINS.match(text) and self.is_whole(text):
+            self.kept.add(text)
+            self.before, self.stated, self.last_kept = {text[-34:-2]}, text[-34:-2], text[-34:-2]
+            self.items.append(of_line(text))
+        elif self.edits and (members := strict_json(text)) is not None:
+            self.go_past(text)
+            at = members.get("at")
+            self.items.append((str(at) if is_time(at) else self.at, members.get("message"), members.get("extra")))
+        else:
+            return False
+        found = self.items[-1]
+        assert found is not None
+        self.at = found[0]
+        return True
+
+    def take_apart(self, line: bytes) -> None:
+        """The longest way is asked first: from the left, every end of a record; then every beginning of one."""
+        begin = 0
+        for end in (match.end() for match in _ENDS.finditer(line)):
+            if _BEGINS.match(line) and self.is_whole(line[:end]):
+                assert self.record(line[:end])
+                begin = end
+                break
+        cuts = [
+            begin,
+            *(m.start() for m in _BEGINS.finditer(line) if m.start() > begin or m.start() == begin > 0),
+            len(line),
+        ]
+        for start, stop in itertools.pairwise(cuts):
+            ends = [start + match.end() for match in _ENDS.finditer(line[start:stop])]
+            cut = next((end for end in ends if _BEGINS.match(line, start) and self.is_whole(line[start:end])), stop)
+            for text in (line[start:cut], line[cut:stop]):
+                if text.strip(b" \t\r") and not self.record(text):
+                    self.go_past(text)
+                    if self.items[-1:] != [None]:
+                        self.items.append(None)
+
+    def go_past(self, text: bytes) -> None:
+        if _ENDS.fullmatch(text[-43:]):
+            self.before = {text[-34:-2], _digest(self.stated, text[:-43])}
+            self.stated = text[-34:-2]
+
+
+def is_time(at: object) -> bool:
+    try:
+        return isinstance(at, str) and bool(_TIME.fullmatch(at)) and bool(datetime.fromisoformat(at))
+    except ValueError:
+        return False
+
+
+def strict_json(text: bytes) -> dict[str, Any] | None:
+    """A JSON object with a message or an extra; None if it is not one, or has a key twice."""
+
+    def no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError
+        return dict(pairs)
+
+    try:
+        members = json.loads(text.decode(), object_pairs_hook=no_key_twice)
+    except ValueError:
+        return None
+    if not isinstance(members, dict):
+        return None
+    members = {key: value for key, value in members.items() if key == "at" or isinstance(value, dict)}
+    return members if {"message", "extra"} & members.keys() else None
+
+
+# ---- a thousand transcripts of each kind -----------------------------------------------------------------------------
+
+
+class Randomly:
+    """A transcript, and what may happen to it. Every choice comes from the seed."""
+
+    def __init__(self, seed: int, directory: str) -> None:
+        self.random = random.Random(seed)
+        for name in ("ours", "other"):
+            with ConversationStore(
+                f"{directory}/{name}", durability="process-crash", file_system=HASTY
+            ) as conversation:
+                conversation.initialize(provider="claude")
+                for n in range(16):
+                    text = "".join(self.random.choices('ab"{}[],:\\ü \u2028', k=self.random.randrange(30)))
+                    conversation.append_message({"role": "user", "content": text, "n": n})
+                    if n % 5 == 1:
+                        conversation.append_messages(
+                            [{"n": n, "k": k} for k in range(3)], extras=[None, {"u": 1}, None]
+                        )
+                    if n % 7 == 2:
+                        conversation.append_event({"marker": n})
+        self.metadata = Path(directory, "ours/metadata.json").read_bytes()
+        self.data = Path(directory, "ours/transcript.jsonl").read_bytes()
+        self.lines = self.data.splitlines(keepends=True)
+        self.other = Path(directory, "other/transcript.jsonl").read_bytes().splitlines(keepends=True)
+
+    def place(self) -> int:
+        return self.random.randrange(len(self.data))
+
+    def line(self) -> int:
+        return self.random.randrange(len(self.lines))
+
+    def changed_byte(self) -> bytes:
+        at = self.place()
+        return self.data[:at] + bytes([self.data[at] ^ self.random.randrange(1, 256)]) + self.data[at + 1 :]
+
+    def lost_line(self) -> bytes:
+        at = self.line()
+        return b"".join(self.lines[:at] + self.lines[at + self.random.choice([1, 1, 1, 2, 5]) :])
+
+    def moved_line(self) -> bytes:
+        lines = [*self.lines]
+        lines.insert(self.line(), lines.pop(self.line()))
+        return b"".join(lines)
+
+    def repeated_line(self) -> bytes:
+        lines = [*self.lines]
+        lines.insert(self.line(), self.random.choice(lines))
+        return b"".join(lines)
+
+    def foreign_line(self) -> bytes:
+        lines, at = [*self.lines], self.line()
+        first = self.random.randrange(len(self.other))
+        lines[at:at] = self.other[first : first + self.random.choice([1, 1, 2, 4])]
+        return b"".join(lines)
+
+    def cut(self) -> bytes:
+        return self.data[: self.place()]
+
+    def lost_bytes(self) -> bytes:
+        at = self.place()
+        return self.data[:at] + self.data[at + self.random.choice([1, 1, 20, 200, 700]) :]
+
+    def zeroed_run(self) -> bytes:
+        at = self.place()
+        return nuls(self.data, at, min(at + self.random.choice([1, 1, 16, 200, 512, 4096]), len(self.data)))
+
+    def glued(self) -> bytes:
+        lines = [*self.lines]
+        for _ in range(self.random.choice([1, 1, 2, 4])):
+            at = self.line()
+            lines[at] = lines[at].removesuffix(b"\n") + self.random.choice([b"", b"", b" ", b"\0", b"garbage", b"}"])
+        return b"".join(lines)
+
+    def repeated_tail(self) -> bytes:
+        return self.data + self.data[self.random.choice([self.place(), self.data.index(self.lines[self.line()])]) :]
+
+    def two_things(self) -> bytes:
+        """Damage on damage."""
+        whole = self.data, self.lines
+        self.data = getattr(self, self.random.choice(KINDS[:-1]))() or b"\n"
+        self.lines = self.data.splitlines(keepends=True)
+        try:
+            return bytes(getattr(self, self.random.choice(KINDS[:-1]))())
+        finally:
+            self.data, self.lines = whole
+
+
+KINDS = [name for name, kind in vars(Randomly).items() if callable(kind) and name not in ("__init__", "place", "line")]
+
+
+@pytest.mark.parametrize("count", [pytest.param(6, id="6"), pytest.param(1000, id="1000", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_transcripts_damaged_at_random(kind: str, count: int) -> None:
+    """P10: of a thousand of each kind, each mode keeps exactly what the oracle says; the original is there; once is enough."""
+    seed = 20260922
+    print(f"seed {seed}")
+    with scratch_directory() as directory:
+        randomly = Randomly(seed, directory)
+        created_at = json.loads(randomly.metadata)["created_at"]
+        for number in range(count):
+            data = getattr(randomly, kind)()
+            for mode in MODES:
+                write(f"{directory}/c", randomly.metadata, data)
+                done = repaired(f"{directory}/c", mode)
+                found: Items = [
+                    None if GAP in (extra or ()) else (at, m, extra) for at, m, extra in carried(f"{directory}/c")
+                ]
+                assert found[:-1] == kept_by_the_oracle(data, mode, created_at), f"{kind} {number}, {mode}, seed {seed}"
+                _only_what_is_lost_is_in_a_gap(data, done)
+
+
+def _only_what_is_lost_is_in_a_gap(data: bytes, done: Repair) -> None:
+    """The gaps are in order, apart from each other, within the file, and one record tells of each."""
+    end = -1
+    for gap in done.gaps:
+        assert end < gap.offset_bytes < gap.offset_bytes + gap.length_bytes <= len(data)
+        end = gap.offset_bytes + gap.length_bytes
+
+
+# ---- hostile sizes and shapes ----------------------------------------------------------------------------------------
+
+_AT = b'"at":"2026-01-01T00:00:00.000000Z"'
+_HASH = b',"hash":"' + b"0123456789abcdef" * 2 + b'"}'
+HOSTILE: dict[str, bytes] = {
+    "NULs": b"\0",
+    "line feeds": b"\n",
+    "carriage returns": b"\r",
+    "brackets": b"[",
+    "objects in objects": b'{"message":',
+    "beginnings of records": b'{"seq":',
+    "beginnings of records with a time": b'{"seq":9,' + _AT,
+    "ends of records": _HASH,
+    "glue": b'"}{"seq":',
+    "records that do not verify, on one line": b'{"seq":9,' + _AT + _HASH,
+    "records that do not verify, one a line": b'{"seq":9,' + _AT + _HASH + b"\n",
+    "records that do not verify, with junk between": b'{"seq":9,' + _AT + _HASH + b" junk ",
+    "messages": b'{"message":{}}\n',
+}
+
+
+def seconds_to_repair(base: Base, directory: str, mode: Mode, hostile: bytes) -> float:
+    """CPU seconds of a repair that is applied, of a transcript that has this behind its header."""
+    write(f"{directory}/c", base.metadata, base.lines[0] + hostile)
+    began = time.process_time()
+    done = repair(f"{directory}/c", mode=mode, dry_run=False, file_system=HASTY)
+    spent = time.process_time() - began
+    assert done.applied
+    assert Path(done.originals[0]).read_bytes()[len(base.lines[0]) :] == hostile
+    return spent
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_transcript_is_repaired_in_linear_time(base: Base, name: str, mode: Mode) -> None:
+    """P15: eight times the bytes take about eight times the time, whatever they are."""
+    unit = HOSTILE[name]
+    with scratch_directory() as directory:
+        small = seconds_to_repair(base, directory, mode, unit * (25_000 // len(unit)))
+        large = seconds_to_repair(base, directory, mode, unit * (200_000 // len(unit)))
+    assert large < 24 * small + 0.25, f"{small:.3f} s, and {large:.3f} s for eight times the bytes"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_transcript_of_50_mb(base: Base, name: str, mode: Mode) -> None:
+    """P15: 50 MB of it are repaired in seconds, in a small multiple of the memory of what is read and written."""
+    unit = HOSTILE[name]
+    hostile = unit * (50_000_000 // len(unit))
+    with scratch_directory() as directory:
+        seconds = seconds_to_repair(base, directory, mode, hostile)
+    assert seconds < 120, f"{seconds:.1f} s"
+
+
+@pytest.mark.parametrize("name", ["NULs", "line feeds", "glue", "beginnings of records with a time"])
+def test_the_memory_of_a_repair_is_a_small_multiple_of_the_file(base: Base, name: str) -> None:
+    """P15: neither empty lines nor a million beginnings are held as objects."""
+    unit = HOSTILE[name]
+    data = base.lines[0] + unit * (100_000 // len(unit))
+    with scratch_directory() as directory:
+        write(f"{directory}/c", base.metadata, data)
+        tracemalloc.start()
+        try:
+            repair(f"{directory}/c", mode="accept-edits", file_system=HASTY)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 8 * len(data) + 500_000, f"{peak / len(data):.1f} times the file"
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
+
+
+@pytest.mark.parametrize(
+    ("members", "is_kept"),
+    [
+        pytest.param(b'"message":{"a":1}', True, id="a message"),
+        pytest.param(b'"extra":{"a":1}', True, id="an extra"),
+        pytest.param(b'"message":{"a":1},"message":{"a":2}', False, id="a key twice"),
+        pytest.param(b'"message":{"a":1,"a":2}', False, id="a key twice in the message"),
+        pytest.param(b'"message":{"a":18446744073709551615}', True, id="the greatest integer"),
+        pytest.param(b'"message":{"a":18446744073709551616}', False, id="a greater one"),
+        pytest.param(b'"message":{"a":' + b"9" * 100_000 + b"}", False, id="an integer of 100,000 digits"),
+        pytest.param(b'"message":{"a":1e999}', False, id="a number beyond all floats"),
+        pytest.param(b'"message":{"a":NaN}', False, id="NaN"),
+        pytest.param(b'"message":{"a":"\\ud800"}', False, id="a lone surrogate"),
+        pytest.param(b'"message":' + nested(MAX_DEPTH), True, id="as deep as a message may be"),
+        pytest.param(b'"message":' + nested(MAX_DEPTH + 1), False, id="one level deeper"),
+        pytest.param(b'"message":' + nested(100_000), False, id="100,000 levels"),
+        pytest.param(b'"message":["a"]', False, id="an array"),
+        pytest.param(b'"message":null', False, id="null"),
+        pytest.param(b'"text":"a"', False, id="no message"),
+        pytest.param(b'"at":"yesterday","message":{"a":1}', True, id="a time that is none"),
+        pytest.param(b'"at":7,"message":{"a":1}', True, id="a time that is a number"),
+        pytest.param(b'"at":"0000-00-00T00:00:00.000000Z","message":{"a":1}', True, id="a time that never was"),
+        pytest.param(b'"at":"2026-01-01T00:00:00.000000+01:00","message":{"a":1}', True, id="a time of another zone"),
+        pytest.param(b'"seq":1e3,"message":{"a":1}', True, id="a sequence number that is none"),
+        pytest.param(b'"message":{"a":1},"batch":[1,2]', True, id="a batch that does not end"),
+        pytest.param(b'"message":{"a":1},"later":' + nested(199), True, id="an unknown member that is deep"),
+        pytest.param(b'"message":{"a":1},"later":' + nested(300), False, id="an unknown member that is too deep"),
+    ],
+)
+def test_a_line_that_somebody_wrote_by_hand(base: Base, members: bytes, is_kept: bool) -> None:
+    """P15: ``accept-edits`` takes what could be stored as a message, and nothing else; never an error of another kind."""
+    line = b"{" + members + b"}\n"
+    with scratch_directory() as directory:
+        write(f"{directory}/c", base.metadata, b"".join((*base.lines[:3], line, *base.lines[3:])))
+        repaired(f"{directory}/c", "accept-edits")
+        records = carried(f"{directory}/c")
+        assert notation(base, records[:-1]) == ("12?345678" if is_kept else "12_345678")
+        if is_kept:
+            at, message, extra = records[2]
+            assert at == of_line(base.lines[2])[0], "it has the time of the record before it"
+            assert (message or extra) == json.loads(line).get("message", {"a": 1})
+
+
+def test_a_record_within_a_message_is_not_taken_for_one(base: Base) -> None:
+    """A conversation about transcripts: what looks like a record within a message stays there."""
+    with scratch_directory() as directory:
+        with ConversationStore(f"{directory}/c", file_system=HASTY) as conversation:
+            conversation.initialize()
+            inner = json.loads(base.lines[1])
+            for number in range(3):
+                conversation.append_message({"lines": [inner, inner], "n": number, "last": inner})
+        path = Path(f"{directory}/c/transcript.jsonl")
+        whole = path.read_bytes()
+        lines = whole.splitlines(keepends=True)
+        for damaged in (
+            b"".join(lines).replace(b"\n", b"\r\n"),
+            lines[0] + lines[1][:-1] + lines[2] + lines[3],
+            lines[0] + lines[1] + lines[2] + lines[3][:-1] + b"garbage",
+        ):
+            for mode in ("salvage", "accept-edits"):
+                path.write_bytes(damaged)
+                repair(f"{directory}/c", mode=mode, dry_run=False, file_system=HASTY)
+                found = [message["n"] for message in messages_of(f"{directory}/c") if message is not None]
+                assert found == [0, 1, 2]
+                shutil.rmtree(f"{directory}/c/quarantine")
+                path.write_bytes(whole)
+                os.remove(f"{directory}/c/metadata.json")
+                repair(f"{directory}/c", dry_run=False, file_system=HASTY)

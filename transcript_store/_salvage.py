@@ -163,13 +163,14 @@ class _Pieces:
             yield from found
             return
         whole_bytes = self._whole_bytes(line)
-        yield from self._take(start, line[:whole_bytes]) or ()
+        if whole_bytes:
+            yield from self._take(start, line[:whole_bytes]) or ()
         starts = record_starts(line, max(whole_bytes, 1))
         for begin, end in pairwise(chain([whole_bytes], starts, [len(line)])):
             stretch = line[begin:end]
             cut = self._whole_bytes(stretch) or len(stretch)
             for at, content in ((begin, stretch[:cut]), (begin + cut, stretch[cut:])):
-                if (found := self._take(start + at, content)) is not None:
+                if content and content != line and (found := self._take(start + at, content)) is not None:
                     yield from found
                 elif content.strip(_SPACE):
                     self._pass(content)
@@ -181,7 +182,7 @@ class _Pieces:
         if stated in self._seen and self._buffer.startswith(content, self._seen[stated]):
             self._line_before = [stated]
             return []
-        is_whole = bool(content) and self._whole_bytes(content) == len(content)
+        is_whole = self._whole_bytes(content) == len(content)
         if is_whole:
             self._line_before, self._last_whole = [stated], stated
             self._seen[stated] = start
@@ -246,6 +247,8 @@ def _header_end(line: bytes) -> int:
 
 def _edited(line: bytes, at: str) -> Copied | None:
     """A record as somebody edited it, by its form alone; None if it has not that form."""
+    if b'"message"' not in line and b'"extra"' not in line:
+        return None
     try:
         members = parse(line.removeprefix(_BOM))
         carried = {key: members[key] for key in ("message", "extra") if type(members.get(key)) is dict}

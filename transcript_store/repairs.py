@@ -123,7 +123,7 @@ def repair(
             try:
                 if not lock.take(0) or not folder.is_at_its_path():
                     raise ConversationNotFoundError(f"{path}: the conversation was moved away just now", path=path)
-                folder.sync()  # what a killed process left is not called whole before a power cut cannot take it back
+                _settle(folder)
                 work = _Work(folder, mode)
                 return work.apply() if work.proposal.findings else work.proposal
             except NotOursError as error:
@@ -131,6 +131,14 @@ def repair(
             finally:
                 with suppress(OSError):  # the kernel lets go of it all the same
                     lock.release()
+
+
+def _settle(folder: Folder) -> None:
+    """Sync what a killed process left: nothing is called whole that a power cut could take back."""
+    folder.sync()
+    if folder.status(ARCHIVE) is not None:
+        with folder.subfolder(ARCHIVE) as archive:
+            archive.sync()
 
 
 def _insist_on_something_to_repair(folder: Folder) -> None:
@@ -332,12 +340,14 @@ class _Work:
                 reason=f"{original.name}: {original.reason}",
             )
         if self._rewrites_transcript:
+            self._take_out_of_archive(list(self._choose_leftovers()))  # they would count as generations afterwards
             image = self._image()
             folder.replace_file(TRANSCRIPT, [image.buffer])
             self._write_metadata(image.header.metadata, image.end)
         elif self._rewrites_metadata:
             self._write_metadata({**self._members, "generation": self._generation}, self._end_on_the_medium())
-        self._clear_archive()
+        # Last, for the metadata may be from there.
+        self._take_out_of_archive([o.generation for o in self._originals if o.name.startswith(f"{ARCHIVE}/")])
         return replace(self.proposal, applied=True)
 
     def _end_on_the_medium(self) -> Position:
@@ -350,10 +360,9 @@ class _Work:
         finally:
             log.close()
 
-    def _clear_archive(self) -> None:
-        """Take out of the archive what is safe in quarantine."""
-        damaged = (original.generation for original in self._originals if original.name.startswith(f"{ARCHIVE}/"))
-        if numbers := [*damaged, *self._choose_leftovers()]:
+    def _take_out_of_archive(self, numbers: list[int]) -> None:
+        """Remove what is safe in quarantine."""
+        if numbers:
             with self._folder.subfolder(ARCHIVE) as archive:
                 for number in numbers:
                     archive.remove_tree(archive_name(number))

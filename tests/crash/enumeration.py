@@ -27,7 +27,7 @@ from tests.crash.model import (
     store_on,
     sweep,
 )
-from tests.crash.operations import LOCK, TRANSCRIPT, Case
+from tests.crash.operations import LOCK, TRANSCRIPT, Case, damaged_everything, damaged_metadata
 from transcript_store import ConversationStore, PoisonedError, TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
@@ -97,12 +97,44 @@ def allowed(seen: Sequence[State], returned: int, *, any_since: int | None = Non
 
 def judge(case: Case, disk: SimulatedFileSystem, may_be: set[State], where: str) -> None:
     """Look at what is on a disk, which this changes, and object to what may not be there."""
-    if case.keeps and not any(case.keeps in data for data in disk.tree().values() if data is not None):
-        raise ViolationError(f"{case.name}, {where}: the torn bytes are nowhere")
-    _compare(case, observe(disk), may_be, where)
+    for kept in _must_keep(case):
+        if not any(kept in data for data in disk.tree().values() if data is not None):
+            raise ViolationError(f"{case.name}, {where}: bytes that must be kept are nowhere")
+    again = disk.copy() if case.repairs else None
+    found = observe(disk)
+    _compare(case, found, may_be, where)
+    if again is not None and found.refused is not None:
+        _compare(case, _recovered(case, again), _repaired(case), f"{where}, repaired again")
+
+
+def _repaired(case: Case) -> set[State]:
+    """What a repair may come to in the end: a record that was never synced may be gone before it begins."""
+    final = states(case)[-1]
+    assert final.records is not None
+    return {final, final._replace(records=final.records[:-1])} if case.base is damaged_metadata else {final}
+
+
+@cache
+def _must_keep(case: Case) -> list[bytes]:
+    return case.must_keep
+
+
+def _recover(case: Case, disk: SimulatedFileSystem) -> None:
+    """What the next process does with what it finds: it loads, or goes on with the repair."""
+    if case.repairs:
+        case.steps[0](store_on(disk))
+    else:
+        store_on(disk).load()
+
+
+def _recovered(case: Case, disk: SimulatedFileSystem) -> State:
+    _recover(case, disk)
+    return observe(disk.copy())
 
 
 def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
+    if case.base is damaged_everything and len(may_be) > 1:
+        may_be = may_be | {State(None, refused="archive")}  # what is damaged there is taken out last
     if found not in may_be:
         raise ViolationError(f"{case.name}, {where}: found {found}, allowed {sorted(may_be, key=repr)}")
 
@@ -165,7 +197,10 @@ def kills_then_power_cuts(case: Case, *, limit: int) -> int:
         disk = disk.kill_process()
         sweep(disk)
         store = store_on(disk)
-        if store.exists():
+        if case.repairs:
+            _recover(case, disk)
+            shown = seen[-1]
+        elif store.exists():
             store.load()
             disk.sync_path(LOCK)
             shown = state_of(store)
@@ -231,7 +266,7 @@ def calls_of(case: Case, durability: str = "power-loss") -> list[Call]:
 
 
 def _stops(case: Case) -> Iterator[_Stop]:
-    for call in calls_of(case):
+    for call in reversed(calls_of(case)):  # the last first: what is seeded shows there soonest
         yield _Stop(call.number, call.name, None)
         if call.name == "write":
             for written in (1, 60, 150, 250, 400):
@@ -302,6 +337,11 @@ def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
     sweep(run.disk)
     store = run.store
     created = False
+    if case.repairs:
+        judge(case, run.disk.copy(), may_be, where)
+        run.go()
+        may_be = _repaired(case)
+        store.load()
     try:
         store.append_message(PROBE)
     except PoisonedError:
@@ -342,13 +382,13 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
         _compare(case, expected, may_be, "power cut")
         if expected == ABSENT:
             continue
-        for again in _cut_loads(image, limit):
-            judge(case, again, {expected}, "a second crash during the recovery of the first")
+        for again in _cut_loads(case, image, limit):
+            judge(case, again, {expected, *(seen[-1:] if case.repairs else ())}, "a second crash during recovery")
             count += 1
     return count
 
 
-def _cut_loads(image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFileSystem]:
+def _cut_loads(case: Case, image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFileSystem]:
     machine = image.copy()
     made: list[Call] = []
     left: list[SimulatedFileSystem] = []
@@ -359,11 +399,11 @@ def _cut_loads(image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFile
             left.extend(machine.power_failures(limit=limit))
 
     machine.on_call = on_call
-    store_on(machine).load()
+    _recover(case, machine)
     yield from left
     for call in made:
         machine = image.copy()
         machine.on_call = _Stop(call.number, call.name, None)
         with suppress(SimulatedStop):
-            store_on(machine).load()
+            _recover(case, machine)
         yield machine.kill_process()

@@ -16,6 +16,7 @@ from transcript_store import (
     ConversationLibrary,
     ConversationNotFoundError,
     ConversationStore,
+    CorruptMetadataError,
     CorruptTranscriptError,
     verify,
 )
@@ -35,7 +36,7 @@ class State(NamedTuple):
     records: tuple[bytes, ...] | None
     metadata: tuple[Any, ...] | None = None
     refused: str | None = None
-    """The kind of a ``CorruptTranscriptError``, where loading was refused."""
+    """The kind of damage, where loading was refused; ``archive`` where only an earlier generation is damaged."""
     archive: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
     """The earlier generations, with their records."""
     others: tuple[State, ...] = ()
@@ -127,7 +128,7 @@ def observe(disk: SimulatedFileSystem) -> State:
         return state
     try:
         store.load()
-    except CorruptTranscriptError as error:
+    except (CorruptTranscriptError, CorruptMetadataError) as error:
         return State(None, refused=error.kind)
     state = state_of(store)
     if store.recovery is not None and store.recovery.torn_bytes:
@@ -143,6 +144,8 @@ def observe(disk: SimulatedFileSystem) -> State:
     with loaded(disk) as again:
         _insist(again.get_messages() == [*messages, PROBE], "an append after the crash is not there, or not alone")
     verification = verify(DIRECTORY, file_system=disk)
+    if any("/archive/" in finding.path for finding in verification.findings):
+        return State(None, refused="archive")
     _insist(verification.is_whole, f"verify finds {verification.findings}")
     live = f"{DIRECTORY}/archive/transcript-{verification.generation:06d}.jsonl"
     _insist(live not in disk.tree(), "an unfinished replace was left in the archive")

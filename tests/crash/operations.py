@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
 import pytest
 
 from tests.crash.model import DIRECTORY, ID, LIBRARY, SECRET, library_on, store_on
-from transcript_store import ConversationNotFoundError, ConversationStore, StorageError
+from transcript_store import ConversationNotFoundError, ConversationStore, StorageError, repair, verify
 from transcript_store._folder import Folder
 from transcript_store._storage import Storage
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
@@ -145,6 +146,86 @@ def interrupted_replace() -> SimulatedFileSystem:
     return disk
 
 
+METADATA = f"{DIRECTORY}/metadata.json"
+ARCHIVED = f"{DIRECTORY}/archive/transcript-000000.jsonl"
+
+
+def damaged(disk: SimulatedFileSystem, *paths: str) -> SimulatedFileSystem:
+    """One byte in the middle of each of these files changed."""
+    for path in paths:
+        content = disk.tree()[path] or b""
+        middle = len(content) // 2
+        disk.write_file(path, content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    return disk
+
+
+def damaged_transcript() -> SimulatedFileSystem:
+    return damaged(unmarked(), TRANSCRIPT)
+
+
+def damaged_metadata() -> SimulatedFileSystem:
+    """The transcript is whole, and its last record was never synced: its writer was killed."""
+    disk = grown()
+    store = store_on(disk, durability="process-crash")
+    store.load()
+    store.append_message(message(3))
+    disk = disk.kill_process()
+    disk.write_file(METADATA, b"#!/bin/sh\n")
+    disk.sync_path(METADATA)
+    return disk
+
+
+def damaged_archive() -> SimulatedFileSystem:
+    return damaged(replaced(), ARCHIVED)
+
+
+def damaged_everything() -> SimulatedFileSystem:
+    return damaged(replaced(), TRANSCRIPT, METADATA, ARCHIVED)
+
+
+def lost_transcript() -> SimulatedFileSystem:
+    """Only the archive is left."""
+    disk = replaced()
+    folder = disk.open_directory(DIRECTORY)
+    disk.unlink(folder, "transcript.jsonl")
+    disk.unlink(folder, "metadata.json")
+    return disk.copy()
+
+
+def edited_by_hand() -> SimulatedFileSystem:
+    """A message and the model edited."""
+    disk = unmarked()
+    for path, old, new in ((TRANSCRIPT, b"message 1", b"no message"), (METADATA, b'"first"', b'"second"')):
+        disk.write_file(path, (disk.tree()[path] or b"").replace(old, new))
+    return disk
+
+
+def unfinished_replace() -> SimulatedFileSystem:
+    """A replace was cut off before its commit, and the transcript that it linked into the archive is damaged."""
+    disk = damaged_transcript()
+    folder = disk.open_directory(DIRECTORY)
+    disk.make_directory(folder, "archive")
+    disk.link(folder, "transcript.jsonl", disk.open_directory(f"{DIRECTORY}/archive"), "transcript-000000.jsonl")
+    return disk.copy()
+
+
+def interrupted_repair() -> SimulatedFileSystem:
+    """Killed with the damaged transcript in quarantine under its name, before that name was synced."""
+    disk = damaged_transcript()
+    renames = 0
+
+    def stop(call: Call) -> None:
+        nonlocal renames
+        renames += call.name == "rename"
+        if renames == 2 and call.name == "sync":  # of the folder: the first rename is the note's
+            raise SimulatedStop
+
+    disk.on_call = stop
+    with suppress(SimulatedStop):
+        repair(DIRECTORY, mode="salvage", dry_run=False, file_system=disk)
+    return disk.kill_process()
+
+
 # ---- what happens ------------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +340,21 @@ def _disk_of(store: ConversationStore) -> SimulatedFileSystem:
     return store._files
 
 
+def repair_prefix(store: ConversationStore) -> None:
+    repair(DIRECTORY, mode="prefix", dry_run=False, file_system=store._files)
+
+
+def repair_salvage(store: ConversationStore) -> None:
+    repair(DIRECTORY, mode="salvage", dry_run=False, file_system=store._files)
+
+
+def repair_accept_edits(store: ConversationStore) -> None:
+    repair(DIRECTORY, mode="accept-edits", dry_run=False, file_system=store._files)
+
+
+REPAIRING = (repair_prefix, repair_salvage, repair_accept_edits)
+
+
 def load(store: ConversationStore) -> None:
     store.load()
 
@@ -295,13 +391,31 @@ class Case:
         """What the case can be run with: one that needs a sync to fail needs appends that sync; and a fork, which is
         synced, may have an append that the original may lose.
         """
-        needs_syncs = {append_with_failed_sync, fork} & set(self.steps)
+        needs_syncs = self.repairs or {append_with_failed_sync, fork} & set(self.steps)
         return ("power-loss",) if needs_syncs else ("power-loss", "process-crash")
+
+    @property
+    def repairs(self) -> bool:
+        """Whether it is the repair of a conversation that cannot be loaded."""
+        return self.steps[0] in REPAIRING
+
+    @property
+    def must_keep(self) -> list[bytes]:
+        """All that must stay in some file: of a repair, every damaged file."""
+        if not self.repairs:
+            return [self.keeps] if self.keeps else []
+        disk = self.base()
+        files = disk.tree()
+        return [
+            files[finding.path] or b""
+            for finding in verify(DIRECTORY, file_system=disk).findings
+            if finding.path in files
+        ]
 
     @property
     def starts_loaded(self) -> bool:
         """Whether the conversation is loaded before the first step: not where that step is about loading."""
-        return self.steps[0] not in (initialize, load)
+        return self.steps[0] not in (initialize, load, *REPAIRING)
 
 
 CASES = [
@@ -331,3 +445,17 @@ CASES = [
     Case(replaced, (close, delete)),
     Case(grown, (close, delete_again)),
 ]
+
+REPAIRS = [
+    Case(damaged_transcript, (repair_salvage,)),
+    Case(damaged_metadata, (repair_prefix,)),
+    Case(damaged_archive, (repair_prefix,)),
+    Case(interrupted_repair, (repair_salvage,)),
+    Case(damaged_everything, (repair_accept_edits,)),
+    Case(lost_transcript, (repair_salvage,)),
+    Case(edited_by_hand, (repair_accept_edits,)),
+    Case(unfinished_replace, (repair_prefix,)),
+    Case(torn, (repair_salvage,)),
+    Case(half_a_batch, (repair_prefix,)),
+]
+"""Repairs: what is damaged, and each mode."""

@@ -79,7 +79,8 @@ def _state_of(store: ConversationStore) -> State:
             *(origin.get(key) for key in ("conversation", "generation", "seq")),
         ),
         archive=tuple(
-            (generation.number, _records(store, generation.number)) for generation in store.generations()[:-1]
+            (generation.number, () if generation.damage else _records(store, generation.number))
+            for generation in store.generations()[:-1]
         ),
     )
 

@@ -104,15 +104,16 @@ class Storage:
 
     # ---- begin ---------------------------------------------------------------------------------------------------
 
-    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Sequence[Entry]) -> None:
+    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Sequence[Entry], **origin: Any) -> None:
         """Create the conversation with its first records; ``members_at`` gives its metadata for a time.
 
+        ``origin`` goes into the transcript's header: where the records come from (``restored_from``).
         The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
         leftovers of an unfinished create is there; then nothing was touched.
         """
         self._refuse_occupied(occupant(self._files, self.path))
         members = members_at(self._log.stamp()[1])
-        image = self._log.image(members, entries)
+        image = self._log.image(members, entries, **origin)
         doing = "create the conversation"
         with refusals(self.path, doing, "There is none yet"):
             try:
@@ -265,15 +266,17 @@ class Storage:
             path = self._folder.path_of(TRANSCRIPT)
             raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
 
-    def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
-        """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
+    def replace(self, entries: Sequence[Entry], members: dict[str, Any], **origin: Any) -> None:
+        """Start the next generation with these records and this metadata: one commit, the rename of its transcript.
+
+        ``origin`` goes into its header, as in :meth:`create`.
+        """
         self._make_sure()
         live = self._log.header.generation
         end = self._log.end
         members = {**members, "generation": live + 1, "updated_at": max(self.updated_at, self._log.stamp()[1])}
-        image = self._log.image(
-            members, entries, replaces={"generation": live, "records": end.seq, "head": end.head.decode()}
-        )
+        replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
+        image = self._log.image(members, entries, replaces=replaces, **origin)
         with self._changing("replace the transcript"):
             self._log.sync()
             self._must_reload = True

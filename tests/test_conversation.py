@@ -1147,7 +1147,9 @@ def test_what_is_public_is_listed_once():
         "cli",
         "conversation",
         "errors",
+        "file_store",
         "inspection",
+        "memory_store",
         "snapshots",
         "testing",
     }

@@ -6,6 +6,7 @@ This file lists what is public; everything else may change. ``transcript_store.t
 from transcript_store._log import Appended, Recovery
 from transcript_store._metadata import ConversationMetadata
 from transcript_store._records import Record
+from transcript_store._sealing import generate_encryption_key
 from transcript_store._storage import Refreshed
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
@@ -30,9 +31,10 @@ from transcript_store.errors import (
     TranscriptStoreError,
     UnsupportedVersionError,
 )
+from transcript_store.file_store import FileStore
 from transcript_store.inspection import Finding, Verification, verify
+from transcript_store.memory_store import MemorySnapshotStore
 from transcript_store.snapshots import (
-    MemorySnapshotStore,
     Snapshot,
     SnapshotStore,
     SnapshotSummary,
@@ -54,6 +56,7 @@ __all__ = [
     "CorruptSnapshotError",
     "CorruptTranscriptError",
     "DecryptionError",
+    "FileStore",
     "Finding",
     "InvalidIdError",
     "InvalidKeyError",
@@ -76,6 +79,7 @@ __all__ = [
     "TranscriptStoreError",
     "UnsupportedVersionError",
     "Verification",
+    "generate_encryption_key",
     "validate_snapshot_id",
     "verify",
 ]

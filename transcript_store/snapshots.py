@@ -15,17 +15,16 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from transcript_store import _opaque
+from transcript_store import _opaque, _times
 from transcript_store._opaque import NotJSONError
 from transcript_store.errors import (
     CorruptSnapshotError,
     InvalidMessageError,
     InvalidMetadataError,
     InvalidSnapshotIdError,
-    SnapshotNotFoundError,
     UnsupportedVersionError,
 )
 
@@ -34,10 +33,6 @@ APPROXIMATE_TOKENS = "transcript_store.approximate_tokens"
 """The key in ``metadata`` under which a snapshot carries how many tokens it holds, in decimal digits."""
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d+))?(?:Z|([+-])([01]\d|2[0-3]):([0-5]\d))",
-    re.ASCII,
-)
 _NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
 _SHOWN_CHARACTERS = 32
 _BYTES_PER_TOKEN = 4
@@ -126,7 +121,7 @@ class Snapshot:
         normal: dict[str, Any] = {
             "tools": tools,
             "metadata": metadata,
-            "created_at": _normal_time(self.created_at),
+            "created_at": _time(self.created_at),
             "messages_json": _compact_messages(self.messages_json),
         }
         for name, value in normal.items():
@@ -194,7 +189,7 @@ class Snapshot:
     @property
     def created_at_datetime(self) -> datetime:
         """``created_at`` as an aware ``datetime``, cut to microseconds."""
-        return _as_datetime(self.created_at)
+        return _times.as_datetime(self.created_at)
 
     def to_json(self) -> bytes:
         """The JSON form, indented, without a line feed at the end: the bytes that the Go library writes."""
@@ -229,7 +224,7 @@ class SnapshotSummary:
     @property
     def created_at_datetime(self) -> datetime:
         """``created_at`` as an aware ``datetime``, cut to microseconds."""
-        return _as_datetime(self.created_at)
+        return _times.as_datetime(self.created_at)
 
 
 Summaries = list[SnapshotSummary]
@@ -253,34 +248,6 @@ class SnapshotStore(Protocol):
     def delete(self, id: str) -> None:
         """Remove the snapshot with this id; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
         ...
-
-
-class MemorySnapshotStore:
-    """A ``SnapshotStore`` in memory: for tests, and for what need not outlive the process. For several threads."""
-
-    def __init__(self) -> None:
-        self._snapshots: dict[str, Snapshot] = {}
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot; one with the same id is replaced."""
-        self._snapshots[snapshot.id] = snapshot
-
-    def load(self, id: str) -> Snapshot:
-        """The snapshot with this id. Raises ``SnapshotNotFoundError`` and ``InvalidSnapshotIdError``."""
-        validate_snapshot_id(id)
-        try:
-            return self._snapshots[id]
-        except KeyError:
-            raise SnapshotNotFoundError(f"there is no snapshot {id}", id=id) from None
-
-    def list(self) -> Summaries:
-        """All snapshots, newest first."""
-        return newest_first([summarize(snapshot.to_json()) for snapshot in tuple(self._snapshots.values())])
-
-    def delete(self, id: str) -> None:
-        """Forget the snapshot with this id. Raises ``SnapshotNotFoundError`` and ``InvalidSnapshotIdError``."""
-        self.load(id)
-        self._snapshots.pop(id, None)
 
 
 # ---- the JSON form -----------------------------------------------------------------------------------------------------
@@ -354,7 +321,7 @@ def summarize(data: bytes, *, path: str | None = None, id: str | None = None, si
             id=found,
             provider=_member(members, "provider", str, ""),
             model=_member(members, "model", str, ""),
-            created_at=_normal_time(_member(members, "created_at", str, _NO_TIME)),
+            created_at=_time(_member(members, "created_at", str, _NO_TIME)),
             message_count=message_count,
             approximate_tokens=int(tokens),
             size_bytes=len(data) if size_bytes < 0 else size_bytes,
@@ -364,7 +331,7 @@ def summarize(data: bytes, *, path: str | None = None, id: str | None = None, si
 def newest_first(summaries: list[SnapshotSummary]) -> list[SnapshotSummary]:
     """Summaries by the moment they were made, the newest first; of one moment, by id."""
     summaries.sort(key=lambda summary: summary.id)
-    summaries.sort(key=lambda summary: _instant(summary.created_at), reverse=True)
+    summaries.sort(key=lambda summary: _times.instant(summary.created_at), reverse=True)
     return summaries
 
 
@@ -431,37 +398,9 @@ def _compact_messages(text: Any) -> bytes:
     return compact
 
 
-# ---- time --------------------------------------------------------------------------------------------------------------
-
-
-def _normal_time(text: Any) -> str:
-    """A time as Go's ``time.RFC3339Nano`` writes it; raises ``InvalidMetadataError``."""
-    match = _TIME.fullmatch(text) if type(text) is str else None
+def _time(text: Any) -> str:
     try:
-        if match is None:
-            raise ValueError
-        date.fromisoformat(match[1])
+        return _times.normal(text)
     except ValueError:
         reason = f"must be a time like 2026-03-31T12:00:00Z (RFC 3339), not {text!r:.60}"
         raise InvalidMetadataError(field="created_at", reason=reason) from None
-    day, hour, minute, second, fraction, sign, off_hours, off_minutes = match.groups()
-    fraction = (fraction or "")[:9].rstrip("0")
-    offset = f"{sign}{off_hours}:{off_minutes}" if sign and (off_hours, off_minutes) != ("00", "00") else "Z"
-    return f"{day}T{hour}:{minute}:{second}{'.' if fraction else ''}{fraction}{offset}"
-
-
-def _instant(text: str) -> tuple[int, int]:
-    """A normal time as seconds and nanoseconds, to compare."""
-    match = _TIME.fullmatch(text)
-    assert match is not None
-    day, hour, minute, second, fraction, sign, off_hours, off_minutes = match.groups()
-    seconds = date.fromisoformat(day).toordinal() * 86_400 + int(hour) * 3600 + int(minute) * 60 + int(second)
-    offset = (int(off_hours) * 60 + int(off_minutes)) * 60 if sign else 0
-    return seconds - (-offset if sign == "-" else offset), int((fraction or "").ljust(9, "0"))
-
-
-def _as_datetime(text: str) -> datetime:
-    match = _TIME.fullmatch(text)
-    assert match is not None
-    microseconds = (match[5] or "")[:6].ljust(6, "0")
-    return datetime.fromisoformat(f"{text[:19]}.{microseconds}{text[19 + len(match[5]) + 1 if match[5] else 19 :]}")

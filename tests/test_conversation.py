@@ -1144,6 +1144,7 @@ def test_what_is_public_is_listed_once():
         assert getattr(transcript_store, name).__module__.startswith("transcript_store.")
     modules = {name for name, value in vars(transcript_store).items() if isinstance(value, types.ModuleType)}
     assert {name for name in modules if not name.startswith("_")} <= {
+        "adapter",
         "cli",
         "conversation",
         "errors",

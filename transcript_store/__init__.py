@@ -8,6 +8,7 @@ from transcript_store._metadata import ConversationMetadata
 from transcript_store._records import Record
 from transcript_store._sealing import generate_encryption_key
 from transcript_store._storage import Refreshed
+from transcript_store.adapter import restore_snapshot, snapshot_of
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
     ConversationExistsError,
@@ -80,6 +81,8 @@ __all__ = [
     "UnsupportedVersionError",
     "Verification",
     "generate_encryption_key",
+    "restore_snapshot",
+    "snapshot_of",
     "validate_snapshot_id",
     "verify",
 ]

@@ -72,13 +72,23 @@ def members(text: bytes) -> dict[str, bytes]:
     )
 
 
-def count(text: bytes) -> int | None:
-    """How many elements a JSON array has, none of them decoded; None if it is not an array."""
+def elements(text: bytes) -> list[bytes] | None:
+    """The elements of a JSON array, each as it is written and none decoded; None if it is not an array."""
     import msgspec
 
     if not text.lstrip(b" \t\r\n").startswith(b"["):
         return None
-    return _shielded(text, lambda shielded: len(msgspec.json.decode(shielded, type=list[msgspec.Raw])))
+    return _shielded(
+        text,
+        lambda shielded: [bytes(element) for element in msgspec.json.decode(shielded, type=list[msgspec.Raw])],
+        lambda found, unshield: [unshield(element) for element in found],
+    )
+
+
+def count(text: bytes) -> int | None:
+    """How many elements a JSON array has, none of them decoded; None if it is not an array."""
+    found = elements(text)
+    return None if found is None else len(found)
 
 
 def decode(text: bytes) -> Any:

@@ -356,12 +356,14 @@ class ConversationStore:
     def _load(self) -> None:
         self._begin(Storage.load)
 
-    def _state(self) -> tuple[ConversationMetadata, list[Record], str]:
-        """Metadata, records and head of one moment: what a snapshot is made of."""
+    def _state(self) -> tuple[ConversationMetadata, list[Record], str, dict[str, Any]]:
+        """Metadata, records, head and the header's ``restored_from`` of one moment: what a snapshot is made of."""
         with self._exclusively():
             storage = self._readable()
             metadata = _metadata.public(storage.members, storage.updated_at)
-            return metadata, storage.log.records(), storage.log.end.head.decode()
+            restored_from = storage.log.header.members.get("restored_from")
+            origin = restored_from if type(restored_from) is dict else {}
+            return metadata, storage.log.records(), storage.log.end.head.decode(), origin
 
     def _restore(
         self,

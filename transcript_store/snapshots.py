@@ -29,13 +29,18 @@ from transcript_store.errors import (
 )
 
 SNAPSHOT_VERSION = 1
-APPROXIMATE_TOKENS = "transcript_store.approximate_tokens"
+OURS = "transcript_store."
+"""What the keys in ``metadata`` begin with that are ours."""
+
+APPROXIMATE_TOKENS = OURS + "approximate_tokens"
 """The key in ``metadata`` under which a snapshot carries how many tokens it holds, in decimal digits."""
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
 _SHOWN_CHARACTERS = 32
-_BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
+"""What an estimate of tokens goes by."""
+
 
 _T = TypeVar("_T")
 
@@ -316,7 +321,7 @@ def summarize(data: bytes, *, path: str | None = None, id: str | None = None, si
         metadata = _member(members, "metadata", dict, {})
         tokens = metadata.get(APPROXIMATE_TOKENS)
         if type(tokens) is not str or not re.fullmatch(r"\d{1,18}", tokens, re.ASCII):
-            tokens = len(_opaque.compact(messages)) // _BYTES_PER_TOKEN if message_count else 0
+            tokens = len(_opaque.compact(messages)) // BYTES_PER_TOKEN if message_count else 0
         return SnapshotSummary(
             id=found,
             provider=_member(members, "provider", str, ""),

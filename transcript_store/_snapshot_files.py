@@ -229,9 +229,9 @@ class SnapshotFiles:
                 removed.append(name)
         return removed
 
-    def note_sealing(self) -> None:
+    def note_sealing(self, key: Key) -> None:
         """Remember that a plain store is being sealed: in a file that is sealed itself, so that nobody else can say so."""
-        self._put(self.folder, SEALING, SEALING.encode())
+        self.folder.replace_file(SEALING, [key.seal(self._files.random_bytes(NONCE_BYTES), SEALING.encode())])
 
     def is_being_sealed_with(self, key: Key) -> bool:
         """Whether a plain store was being sealed with this key: then what is not sealed yet is taken for what it was."""

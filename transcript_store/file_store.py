@@ -172,10 +172,9 @@ class FileStore:
             if files is not None:
                 with self._locked(files):
                     files.sweep()
-                    was_plain = not self._keys.can_seal
+                    if not self._keys.can_seal:
+                        files.note_sealing(key)
                     self._keys = self._keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
-                    if was_plain:
-                        files.note_sealing()
                     if failures := files.reseal():
                         what = f"{len(failures)} files could not be opened; all others are sealed with the new key"
                         failures[0].add_note(what)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from tests.crash.model import ABSENT, PROBE, State, ViolationError, loaded, observe, state_of, store_on
-from tests.crash.operations import LOCK, TRANSCRIPT, Case, initialize
-from transcript_store import ConversationStore, PoisonedError, TranscriptStoreError
+from tests.crash.model import ABSENT, State, ViolationError, store_on
+from tests.crash.operations import TRANSCRIPT, Case
+from transcript_store import TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 FAULTS: dict[str, tuple[int, ...]] = {
@@ -52,10 +52,9 @@ class Run:
         self.case = case
         self.disk = disk
         self.returned = 0
-        self.store: ConversationStore = store_on(disk, durability=durability)
-        if case.starts_loaded:
-            self.store.load()
-            disk.sync_path(LOCK)
+        self.store = case.world.opened(disk, durability, case.starts_loaded)
+        if case.starts_loaded and case.world.lock in disk.tree():
+            disk.sync_path(case.world.lock)
 
     def go(self) -> None:
         for step in self.case.steps[self.returned :]:
@@ -66,11 +65,11 @@ class Run:
 @cache
 def states(case: Case) -> list[State]:
     """What a user sees before the first step and after each, of a store that is not broken: so it is kept."""
-    seen = [observe(case.base())]
+    seen = [case.world.observe(case.base())]
     for count in range(1, len(case.steps) + 1):
         disk = case.base()
-        Run(Case(case.base, case.steps[:count]), disk).go()
-        seen.append(observe(disk.kill_process().copy()))
+        Run(replace(case, steps=case.steps[:count]), disk).go()
+        seen.append(case.world.observe(disk.kill_process().copy()))
     return seen
 
 
@@ -87,7 +86,7 @@ def judge(case: Case, disk: SimulatedFileSystem, may_be: set[State], where: str)
     """Look at what is on a disk, which this changes, and object to what may not be there."""
     if case.keeps and not any(case.keeps in data for data in disk.tree().values() if data is not None):
         raise ViolationError(f"{case.name}, {where}: the torn bytes are nowhere")
-    _compare(case, observe(disk), may_be, where)
+    _compare(case, case.world.observe(disk), may_be, where)
 
 
 def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
@@ -108,7 +107,7 @@ def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills:
         if over and any_since is None:
             may_be = {seen[-1]}
         for image in disk.power_failures(limit=limit, fills=fills, seed=run.returned):
-            key = repr((sorted((path, data) for path, data in image.tree().items() if path != LOCK), may_be))
+            key = repr((sorted((path, data) for path, data in image.tree().items() if path != case.world.lock), may_be))
             if key not in judged:
                 judged.add(key)
                 judge(case, image, may_be, f"power cut {where}")
@@ -150,12 +149,11 @@ def kills_then_power_cuts(case: Case, *, limit: int) -> int:
         with suppress(SimulatedStop):
             run.go()
         disk = disk.kill_process()
-        store = store_on(disk)
-        if not store.exists():
+        shown = case.world.shown(disk)
+        if shown is None:
             continue
-        store.load()
-        disk.sync_path(LOCK)
-        shown = state_of(store)
+        if case.world.lock in disk.tree():
+            disk.sync_path(case.world.lock)
         for image in disk.power_failures(limit=limit):
             judge(case, image, {shown}, f"killed at {stop.where}, loaded, then a power cut")
             count += 1
@@ -273,28 +271,14 @@ def _refusals(call: Call, code: int) -> Iterator[_Refuse]:
 
 
 def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
-    """The cause is gone: the same store, loaded anew if it must be, takes one more message, and all of it is there."""
-    store = run.store
-    try:
-        store.append_message(PROBE)
-    except PoisonedError:
-        store.load()
-        store.append_message(PROBE)
-    except TranscriptStoreError:  # it is not loaded: its load or initialize failed, or it was closed
-        store.load_or_initialize()
-        store.append_message(PROBE)
-    found = state_of(store)
-    assert found.records is not None
-    before = State(found.records[:-1], found.metadata)
-    if before.records == () and ABSENT in may_be and initialize in case.steps:
-        before = ABSENT
-    _compare(case, before, may_be, f"{where}, then one more message")
-    store.close()
+    """The cause is gone: the same store, loaded anew if it must be, takes one thing more, and all of it is there."""
+    before, found = case.world.go_on(run.store)
+    _compare(case, before, may_be, f"{where}, then one more")
     if run.disk.open_handles:
         raise ViolationError(f"{case.name}, {where}: left open: {run.disk.open_handles}")
-    survivor = run.disk.worst_power_failure()
-    with loaded(survivor) as again:
-        _compare(case, state_of(again), {found}, f"{where}, one more message, then a power cut")
+    after = case.world.shown(run.disk.worst_power_failure())
+    assert after is not None
+    _compare(case, after, {found}, f"{where}, one more, then a power cut")
 
 
 def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
@@ -313,7 +297,7 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     run.go()
     count = 0
     for image, may_be in list(images.values())[::every]:
-        expected = observe(image.copy())
+        expected = case.world.observe(image.copy())
         _compare(case, expected, may_be, "power cut")
         if expected == ABSENT:
             continue

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from tests.crash.model import DIRECTORY, store_on
-from transcript_store import ConversationStore, StorageError
+from tests.crash.model import CONVERSATION, DIRECTORY, World, store_on
+from transcript_store import ConversationStore, Snapshot, StorageError, restore_snapshot
 from transcript_store._folder import Folder
 from transcript_store._storage import Storage
 from transcript_store.testing import Call, SimulatedFileSystem
@@ -17,7 +18,7 @@ from transcript_store.testing import Call, SimulatedFileSystem
 TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
 LOCK = f"{DIRECTORY}/lock"
 
-Step = Callable[[ConversationStore], object]
+Step = Callable[[Any], object]
 
 
 def message(number: int, size: int = 20) -> dict[str, object]:
@@ -141,6 +142,25 @@ def replace(store: ConversationStore) -> None:
     store.replace_transcript([message(30), message(31, size=300)], compaction_count=2, model="second")
 
 
+RESTORED = Snapshot.create(
+    id="00000000-0000-4000-8000-000000000001",
+    provider="claude",
+    model="restored",
+    system_prompt="be brief again",
+    messages=[message(40), message(41, size=300)],
+    metadata={"transcript_store.labels": '{"title":"restored"}', "transcript_store.compaction_count": "4"},
+)
+
+
+def restore(store: ConversationStore) -> None:
+    restore_snapshot(RESTORED, store)
+
+
+def restore_anew(store: ConversationStore) -> None:
+    """There is no conversation yet."""
+    restore_snapshot(RESTORED, store)
+
+
 def interrupted_append(store: ConversationStore) -> None:
     """Ctrl-C between the write and the sync; what is shown afterwards has to stay."""
 
@@ -204,6 +224,7 @@ class Case:
     steps: tuple[Step, ...]
     keeps: bytes = b""
     """Bytes that must stay in some file, whatever happens: a torn tail goes to quarantine before it is cut."""
+    world: World = CONVERSATION
 
     @property
     def name(self) -> str:
@@ -212,12 +233,13 @@ class Case:
     @property
     def durabilities(self) -> tuple[str, ...]:
         """What the case can be run with: one that needs a sync to fail needs appends that sync."""
-        return ("power-loss",) if append_with_failed_sync in self.steps else ("power-loss", "process-crash")
+        always = self.world is not CONVERSATION or append_with_failed_sync in self.steps
+        return ("power-loss",) if always else ("power-loss", "process-crash")
 
     @property
     def starts_loaded(self) -> bool:
         """Whether the conversation is loaded before the first step: not where that step is about loading."""
-        return self.steps[0] not in (initialize, load)
+        return self.steps[0] not in (initialize, load, restore_anew)
 
 
 CASES = [
@@ -241,4 +263,6 @@ CASES = [
     Case(half_a_batch, (load, batch)),
     Case(torn, (load, replace), keeps=TORN),
     Case(interrupted_replace, (load, append)),
+    Case(nothing, (restore_anew,)),
+    Case(grown, (restore,)),
 ]

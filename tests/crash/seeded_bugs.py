@@ -26,15 +26,18 @@ from tests.crash.operations import (
     load,
     nothing,
     replace,
+    restore_anew,
     torn,
     unmarked,
     update_metadata,
     without_line_feed,
 )
-from transcript_store import _log, _quarantine, _recovery
+from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
+from transcript_store import ConversationStore, _log, _quarantine, _recovery
 from transcript_store._folder import Folder, refused
 from transcript_store._log import Log
 from transcript_store._records import Position, record_body
+from transcript_store._snapshot_files import SnapshotFiles
 from transcript_store._storage import Storage
 from transcript_store.testing import SimulatedFileSystem
 
@@ -264,6 +267,34 @@ def parents_not_synced(patch: Patch) -> None:
     patch.setattr(Folder, "make", classmethod(make))
 
 
+def snapshot_before_its_media(patch: Patch) -> None:
+    """A snapshot is put in place, and then the media that it refers to."""
+
+    def save(self: SnapshotFiles, name: str, data: bytes, media: dict[str, bytes]) -> None:
+        real(self, name, data, {})
+        for media_name, text in media.items():
+            real(self, name, data, {media_name: text})
+
+    real = SnapshotFiles.save
+    patch.setattr(SnapshotFiles, "save", save)
+
+
+def sealing_not_noted(patch: Patch) -> None:
+    """Nothing remembers that a plain store is being sealed, so who has only the new key cannot finish."""
+    patch.setattr(SnapshotFiles, "note_sealing", _nothing)
+
+
+def restored_in_two_commits(patch: Patch) -> None:
+    """A conversation is created from a snapshot, and its messages are appended after that."""
+
+    def restore(self: ConversationStore, messages: Any, fields_for: Any, restored_from: Any) -> None:
+        real(self, [], fields_for, restored_from)
+        self.append_messages(messages)
+
+    real = ConversationStore._restore
+    patch.setattr(ConversationStore, "_restore", restore)
+
+
 BUGS = [
     Bug(no_sync_of_appends, Case(grown, (append,)), "power_cuts"),
     Bug(no_sync_of_directories, Case(grown, (replace,)), "power_cuts"),
@@ -289,4 +320,7 @@ BUGS = [
     Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors"),
     Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills"),
     Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts"),
+    Bug(snapshot_before_its_media, Case(nothing, (save, save_media), world=PLAIN), "kills"),
+    Bug(sealing_not_noted, Case(two, (rotate,), world=BEING_SEALED), "kills"),
+    Bug(restored_in_two_commits, Case(nothing, (restore_anew,)), "kills"),
 ]

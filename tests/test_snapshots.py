@@ -156,6 +156,7 @@ def test_white_space_and_escapes_are_another_spelling_only(values: list[Any], in
 def test_lone_surrogates_survive(text: str) -> None:
     """JSON may hold half a surrogate pair; it stays exactly where it was, whatever stands beside it."""
     written = json.dumps([text, {text: text}]).encode()
+    text = json.loads(json.dumps(text))  # two halves side by side are one character
     assert json.loads(with_messages(written).to_json())["messages"] == [text, {text: text}]
     assert with_messages(written).messages_json == written.replace(b", ", b",").replace(b": ", b":")
     assert [json.loads(element) for element in _opaque.elements(written) or ()] == [text, {text: text}]
@@ -187,15 +188,12 @@ def test_null_stays_null() -> None:
     assert one.messages == []
     assert one.message_count == 0
     assert b'"messages": null' in one.to_json()
-    assert (
-        snapshot(messages=None) == dataclasses.replace(snapshot(messages=None), id=one.id)
-        or one.messages_json == b"null"
-    )
+    assert snapshot(messages=None).messages_json == b"null"
 
 
 @pytest.mark.parametrize(
     "bad",
-    [b"", b"{}", b'"text"', b"1", b"[", b"[1,]", b"[01]", b"[NaN]", b"[1]x", b"\xef\xbb\xbf[]", b'["\xff"]', b'["\n"]', b'["\xed\xa0\x80"]', b"[" * 100_000, b"[" * 501 + b"]" * 501],
+    [b"", b"{}", b'"text"', b"1", b"[", b"[1,]", b"[01]", b"[NaN]", b"[1]x", b"\xef\xbb\xbf[]", b'["\xff"]', b'["\n"]', b'["\xed\xa0\x80"]', b"[" * 100_000, b"[" * 502 + b"]" * 502],
     ids=lambda bad: repr(bad[:12]),
 )  # fmt: skip
 def test_what_is_not_an_array_of_json_is_refused(bad: bytes) -> None:
@@ -317,7 +315,7 @@ def test_texts_are_texts(field: str) -> None:
     """A number or half a character where a text belongs is refused by name."""
     for bad in (7, b"bytes", "\ud800"):
         with pytest.raises(InvalidMetadataError) as caught:
-            dataclasses.replace(snapshot(), **{field: bad})
+            snapshot(**{field: bad})
         assert caught.value.field == field
 
 

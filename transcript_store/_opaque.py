@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 MAX_DEPTH = 500
-"""Levels of nesting a snapshot's JSON may have: half of what Python's own parser reads."""
+"""Levels of nesting a snapshot's JSON may have (an empty innermost one not counted): half of what Python's parser reads."""
 
 MAX_DIGITS = 4000
 """Digits an integer may have: Python reads 4300 (CPython's ``sys.int_info.default_max_str_digits``)."""

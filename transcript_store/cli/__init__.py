@@ -18,7 +18,7 @@ from transcript_store import (
     TranscriptStoreError,
     __version__,
 )
-from transcript_store.cli import _terminal, demo, head, record, show, verify
+from transcript_store.cli import _terminal, demo, head, record, show, snapshot, verify
 
 INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 and the number of the signal, as a shell shows it
 
@@ -35,7 +35,14 @@ examples:
 exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the output was closed
 `transcript-store COMMAND --help` says more.
 """
-_COMMANDS = (("record", record), ("show", show), ("verify", verify), ("head", head), ("demo", demo))
+_COMMANDS = (
+    ("record", record),
+    ("show", show),
+    ("verify", verify),
+    ("head", head),
+    ("snapshot", snapshot),
+    ("demo", demo),
+)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -82,19 +82,24 @@ def _record(record: Record, *, full: bool) -> Iterator[str]:
     if record.message is None:
         yield f"#{record.seq}  event  {_time(record.at)}"
     else:
-        size = _size(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
+        size = size_of(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
         yield f"#{record.seq}  {one_line(role_of(record.message))}  {_time(record.at)}  {size}"
-        for part in parts_of(record.message):
-            if part.kind == "text":
-                yield from _indented(part.text, 4)
-            else:
-                yield f"    {one_line(part.title or part.kind)}"
-                if full or part.kind != "besides":
-                    yield from _indented(part.text if full else _cut(part.text), 6)
+        yield from lines_of(record.message, full=full)
     if record.extra is not None:
         yield "    extra"
         extra = as_text(record.extra)
         yield from _indented(extra if full else _cut(extra), 6)
+
+
+def lines_of(message: object, *, full: bool) -> Iterator[str]:
+    """The lines for a message, none of which begins in the first column."""
+    for part in parts_of(message):
+        if part.kind == "text":
+            yield from _indented(part.text, 4)
+        else:
+            yield f"    {one_line(part.title or part.kind)}"
+            if full or part.kind != "besides":
+                yield from _indented(part.text if full else _cut(part.text), 6)
 
 
 def _indented(text: str, columns: int) -> Iterator[str]:
@@ -115,7 +120,8 @@ def _time(at: str) -> str:
     return one_line(f"{at[:10]} {at[11:19]} UTC")
 
 
-def _size(number: float) -> str:
+def size_of(number: float) -> str:
+    """A number of bytes for a person."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"

@@ -85,10 +85,18 @@ def elements(text: bytes) -> list[bytes] | None:
     )
 
 
-def count(text: bytes) -> int | None:
-    """How many elements a JSON array has, none of them decoded; None if it is not an array."""
-    found = elements(text)
-    return None if found is None else len(found)
+def count(text: bytes) -> int:
+    """How many elements a JSON array has, none of them decoded; 0 if it is not an array."""
+    import msgspec
+
+    if not text.lstrip(b" \t\r\n").startswith(b"["):
+        return 0
+    return _shielded(text, lambda shielded: len(msgspec.json.decode(shielded, type=list[msgspec.Raw])))
+
+
+def compact_length(text: bytes) -> int:
+    """How many bytes a text takes in compact form, but for escapes."""
+    return len(_laid_out(text, -1))
 
 
 def decode(text: bytes) -> Any:

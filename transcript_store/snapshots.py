@@ -189,7 +189,7 @@ class Snapshot:
     @property
     def message_count(self) -> int:
         """How many messages there are; decodes none of them."""
-        return _opaque.count(self.messages_json) or 0
+        return _opaque.count(self.messages_json)
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -317,11 +317,11 @@ def summarize(data: bytes, *, path: str | None = None, id: str | None = None, si
         if id is not None and found != id:
             raise CorruptSnapshotError(path=path, kind="wrong-id", reason=f"it is snapshot {found}")
         messages = members.get("messages", b"null")
-        message_count = _opaque.count(messages) or 0
+        message_count = _opaque.count(messages)
         metadata = _member(members, "metadata", dict, {})
         tokens = metadata.get(APPROXIMATE_TOKENS)
         if type(tokens) is not str or not re.fullmatch(r"\d{1,18}", tokens, re.ASCII):
-            tokens = len(_opaque.compact(messages)) // BYTES_PER_TOKEN if message_count else 0
+            tokens = _opaque.compact_length(messages) // BYTES_PER_TOKEN if message_count else 0
         return SnapshotSummary(
             id=found,
             provider=_member(members, "provider", str, ""),

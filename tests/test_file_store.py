@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import dataclasses
 import errno
 import json
 import logging
@@ -841,6 +842,25 @@ def test_a_thread_reads_on_while_the_store_is_sealed(tmp_path: Path) -> None:
     done.set()
     reader.join()
     assert errors == []
+
+
+def test_a_snapshot_that_is_replaced_while_it_is_read() -> None:
+    """P12: between a reader's two files another process replaces the snapshot and collects its media: the new one is read."""
+    disk = SimulatedFileSystem()
+    old, new = snapshot(IMAGE), snapshot(OTHER_IMAGE)
+    new = dataclasses.replace(new, id=old.id)
+    FileStore("/store", file_system=disk).save(old)
+    other = FileStore("/store", file_system=disk.another_process())
+
+    def interfere(call: Call) -> None:
+        if call.path.endswith(IMAGE_NAME):
+            disk.on_call = None
+            other.save(new)
+            other.collect_media(older_than_seconds=0)
+
+    disk.on_call = interfere
+    assert FileStore("/store", file_system=disk).load(old.id) == new
+    assert disk.on_call is None
 
 
 # ---- media that nothing refers to -------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from transcript_store import (
     CorruptSnapshotError,
+    FileStore,
     InvalidMessageError,
     InvalidMetadataError,
     InvalidSnapshotIdError,
@@ -33,6 +34,7 @@ from transcript_store import (
     validate_snapshot_id,
 )
 from transcript_store.snapshots import newest_first
+from transcript_store.testing import SimulatedFileSystem
 
 VECTORS = Path(__file__).parent / "vectors"
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
@@ -248,6 +250,36 @@ def test_an_integer_of_too_many_digits_is_kept_and_not_read() -> None:
         _ = one.messages
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'["' + b"\x7f" * 100_000 + rb'\ud800"]',
+        b'["' + rb"\ud800" * 30_000 + b"\x7f" * 30_000 + b'"]',
+        b'["' + rb"\\" * 100_000 + rb'\ud800"]',
+        b'["' + "é".encode() * 1_500_000 + b'"]',
+        b'["' + b'\\"' * 100_000 + b'"]',
+        b"[" + b'"",' * 100_000 + b"1]",
+    ],
+    ids=range(6),
+)
+def test_hostile_texts_take_no_longer_than_others(text: bytes) -> None:
+    """P15: the work is linear in the bytes, whatever they are: no run of escapes, shields or strings makes it more."""
+    one = with_messages(text)
+    assert one.messages_json == text
+    assert Snapshot.from_json(one.to_json()) == one
+    disk = SimulatedFileSystem()
+    FileStore("/store", file_system=disk).save(one)
+    assert FileStore("/store", file_system=disk).load(one.id) == one
+
+
+def test_not_utf_8_across_a_piece() -> None:
+    """Texts are checked in pieces; a character may lie across two of them, and half of one may not."""
+    edge = b'["' + b"x" * (2**20 - 3) + "é".encode()
+    assert with_messages(edge + b'"]').messages_json == edge + b'"]'
+    with pytest.raises(InvalidMessageError, match="UTF-8"):
+        with_messages(edge[:-1] + b'"]')
+
+
 # ---- the other members ------------------------------------------------------------------------------------------------
 
 
@@ -370,6 +402,9 @@ def test_a_snapshot_is_a_value() -> None:
         one.model = "other"  # type: ignore[misc]
     assert copy.deepcopy(one) == one == pickle.loads(pickle.dumps(one))
     assert "canary" not in repr(one)
+    assert len({one, copy.deepcopy(one), snapshot()}) == 2
+    with pytest.raises(TypeError):
+        Snapshot.from_json(one.to_json().decode())  # type: ignore[arg-type]
 
 
 # ---- time -------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ Nothing here does I/O.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable
@@ -25,12 +26,15 @@ MAX_DEPTH = 500
 MAX_DIGITS = 4000
 """Digits an integer may have: Python reads 4300 (CPython's ``sys.int_info.default_max_str_digits``)."""
 
+_PIECE_BYTES = 2**20
+
 _T = TypeVar("_T")
-_SURROGATE = re.compile(rb"\\(u[dD][89a-fA-F][0-9a-fA-F]{2})")
-_ESCAPE = re.compile(
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_TO_SHIELD = re.compile(
     rb"(?P<kept>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u])|"
-    rb"\\(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"\\(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|\x7f"
 )
+_SHIELDED = re.compile(rb"\x7f([01])")
 _HTML = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
@@ -160,11 +164,13 @@ def escape(text: bytes) -> bytes:
 
 
 def check_unicode(text: bytes) -> None:
-    """Raise ``NotJSONError`` for bytes that are not UTF-8."""
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise NotJSONError(f"is not UTF-8 at byte {error.start}") from None
+    """Raise ``NotJSONError`` for bytes that are not UTF-8; in pieces, as text in memory may take four times the bytes."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(text), _PIECE_BYTES):
+        try:
+            decoder.decode(text[start : start + _PIECE_BYTES], start + _PIECE_BYTES >= len(text))
+        except UnicodeDecodeError:
+            raise NotJSONError("is not UTF-8") from None
 
 
 def _laid_out(text: bytes, indent: int) -> bytes:
@@ -182,8 +188,8 @@ def _shielded(
 ) -> _T:
     r"""Let msgspec work on a text; if it refuses, once more with lone surrogates written so that it takes them.
 
-    A shielded ``\ud800`` is ``ud800`` behind a run of DEL characters longer than any in the text, so it can be told
-    from everything else. Raises ``NotJSONError``.
+    A shielded ``\ud800`` is a DEL, ``1`` and ``ud800``; every DEL that stood there is a DEL and ``0``. Raises
+    ``NotJSONError``.
     """
     import msgspec
 
@@ -193,16 +199,19 @@ def _shielded(
         except msgspec.DecodeError:
             if not _SURROGATE.search(text):
                 raise
-        shield = b"\x7f"
-        while shield in text:
-            shield += b"\x7f"
-        found = work(_ESCAPE.sub(lambda match: match["kept"] or shield + match["lone"], text))
-        shielded = re.compile(shield + rb"(u[dD][89a-fA-F][0-9a-fA-F]{2})")
-        return restore(found, lambda part: shielded.sub(rb"\\\1", part))
+        return restore(work(_TO_SHIELD.sub(_shield, text)), lambda part: _SHIELDED.sub(_unshield, part))
     except msgspec.DecodeError as error:
         raise NotJSONError(f"is not JSON: {error}") from None
     except RecursionError:
         _too_deep()
+
+
+def _shield(match: re.Match[bytes]) -> bytes:
+    return match["kept"] or (b"\x7f1" + match["lone"] if match["lone"] else b"\x7f0")
+
+
+def _unshield(match: re.Match[bytes]) -> bytes:
+    return b"\\" if match[1] == b"1" else b"\x7f"
 
 
 def _too_deep() -> NoReturn:

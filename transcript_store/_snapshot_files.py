@@ -108,8 +108,13 @@ class SnapshotFiles:
                 raise CorruptSnapshotError(path=self._path(id), kind="too-large", reason=reason)
             return texts[name]
 
-        with self._bad_references(id):
-            messages = _media.move_in(snapshot.messages_json, get)
+        try:
+            with self._bad_references(id):
+                messages = _media.move_in(snapshot.messages_json, get)
+        except CorruptSnapshotError as error:
+            if error.kind == "missing" and self._without_media(id) != snapshot:
+                return self.load(id)  # it was replaced, and its media collected, while it was read
+            raise
         return dataclasses.replace(snapshot, messages_json=messages) if texts else snapshot
 
     def summarize(self, id: str) -> SnapshotSummary:

@@ -70,7 +70,7 @@ class ToolSnapshot:
 
     name: str
     description: str = ""
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         _check_text("tools", "a tool's name", self.name)
@@ -104,7 +104,7 @@ class Snapshot:
     created_at: str
     system_prompt: str = field(default="", repr=False)
     tools: tuple[ToolSnapshot, ...] = field(default=(), repr=False)
-    metadata: dict[str, str] = field(default_factory=dict, repr=False)
+    metadata: dict[str, str] = field(default_factory=dict, repr=False, hash=False)
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:
@@ -206,6 +206,8 @@ class Snapshot:
 
         Raises ``CorruptSnapshotError`` for anything but a snapshot, with what is wrong, and ``UnsupportedVersionError``.
         """
+        if not isinstance(data, bytes):
+            raise TypeError(f"from_json() takes bytes, not {type(data).__name__}")
         return read(data)
 
 

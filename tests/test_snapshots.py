@@ -12,6 +12,8 @@ import dataclasses
 import json
 import pickle
 import re
+import uuid
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ from transcript_store import (
     _opaque,
     validate_snapshot_id,
 )
-from transcript_store.snapshots import newest_first
+from transcript_store.snapshots import newest_first, summarize
 from transcript_store.testing import SimulatedFileSystem
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -161,7 +163,7 @@ def test_lone_surrogates_survive(text: str) -> None:
     text = json.loads(json.dumps(text))  # two halves side by side are one character
     assert json.loads(with_messages(written).to_json())["messages"] == [text, {text: text}]
     assert with_messages(written).messages_json == written.replace(b", ", b",").replace(b": ", b":")
-    assert [json.loads(element) for element in _opaque.elements(written) or ()] == [text, {text: text}]
+    assert [json.loads(element) for element in _opaque.elements(written)] == [text, {text: text}]
 
 
 def test_nothing_is_decoded_and_encoded_again() -> None:
@@ -240,6 +242,37 @@ def test_a_cycle_is_refused() -> None:
     message.append(message)
     with pytest.raises(InvalidMessageError):
         snapshot(messages=message)
+
+
+@pytest.mark.parametrize("depth", [600, 990, 5000])
+def test_what_nests_too_deeply_is_refused(depth: int) -> None:
+    """At any depth, and before Python's own limit is an error that nobody expects."""
+    message: list[Any] = [1]
+    for _ in range(depth):
+        message = [message]
+    with pytest.raises(InvalidMessageError):
+        snapshot(messages=message)
+    for member in ("model", "tools", "metadata", "messages", "unknown"):
+        text = b'{"id":"%b","%b":%b}' % (ID.encode(), member.encode(), b"[" * depth + b"1" + b"]" * depth)
+        if member != "unknown" or depth == 5000:
+            with pytest.raises(CorruptSnapshotError):
+                Snapshot.from_json(text)
+            with suppress(CorruptSnapshotError):  # a listing does not look at everything, and must not fail otherwise
+                summarize(text)
+
+
+@pytest.mark.parametrize("bad", [None, "[]", 7, [1]])
+def test_messages_json_is_bytes(bad: Any) -> None:
+    """A text, or a list, is refused with its type."""
+    with pytest.raises(InvalidMessageError, match="must be bytes"):
+        with_messages(bad)
+
+
+def test_an_id_that_is_no_text_is_refused() -> None:
+    """None, or a ``uuid.UUID``, is not an id."""
+    for bad in (None, uuid.uuid4(), 7, ID.encode()):
+        with pytest.raises(InvalidSnapshotIdError):
+            validate_snapshot_id(bad)  # type: ignore[arg-type]
 
 
 def test_an_integer_of_too_many_digits_is_kept_and_not_read() -> None:
@@ -332,6 +365,14 @@ def test_anything_but_a_snapshot_is_corrupt(bad: bytes) -> None:
         Snapshot.from_json(bad)
     assert caught.value.kind == "damaged"
     assert caught.value.path is None
+
+
+@pytest.mark.parametrize("bad", [{}, "text", 7, True])
+def test_a_listing_leaves_out_what_has_no_messages(bad: Any) -> None:
+    """Neither an array nor null: what load() refuses is not worth listing."""
+    with pytest.raises(CorruptSnapshotError):
+        summarize(form(messages=bad))
+    assert summarize(form(messages=None)).message_count == 0
 
 
 def test_a_later_version_is_refused() -> None:
@@ -460,6 +501,7 @@ def test_times_as_datetimes() -> None:
     moment = datetime(2026, 3, 31, 12, 0, 0, 120000, tzinfo=UTC)
     assert snapshot(created_at=moment).created_at == "2026-03-31T12:00:00.12Z"
     assert snapshot(created_at="2026-03-31T14:00:00Z").created_at_datetime == datetime(2026, 3, 31, 14, tzinfo=UTC)
+    assert summarize(one.to_json()).created_at_datetime == one.created_at_datetime
 
 
 @given(

@@ -76,12 +76,10 @@ def members(text: bytes) -> dict[str, bytes]:
     )
 
 
-def elements(text: bytes) -> list[bytes] | None:
-    """The elements of a JSON array, each as it is written and none decoded; None if it is not an array."""
+def elements(text: bytes) -> list[bytes]:
+    """The elements of a JSON array, each as it is written and none decoded."""
     import msgspec
 
-    if not text.lstrip(b" \t\r\n").startswith(b"["):
-        return None
     return _shielded(
         text,
         lambda shielded: [bytes(element) for element in msgspec.json.decode(shielded, type=list[msgspec.Raw])],
@@ -89,12 +87,12 @@ def elements(text: bytes) -> list[bytes] | None:
     )
 
 
-def count(text: bytes) -> int:
-    """How many elements a JSON array has, none of them decoded; 0 if it is not an array."""
+def count(text: bytes) -> int | None:
+    """How many elements a JSON array has, none of them decoded; None if it is not an array."""
     import msgspec
 
     if not text.lstrip(b" \t\r\n").startswith(b"["):
-        return 0
+        return None
     return _shielded(text, lambda shielded: len(msgspec.json.decode(shielded, type=list[msgspec.Raw])))
 
 
@@ -104,20 +102,15 @@ def compact_length(text: bytes) -> int:
 
 
 def decode(text: bytes) -> Any:
-    """A JSON text as Python values; numbers with a fraction or an exponent are floats. Raises ``NotJSONError``."""
+    """A checked text as Python values; numbers with a fraction or an exponent are floats. Raises ``NotJSONError``."""
 
     def integer(digits: str) -> int:
         if len(digits) > MAX_DIGITS:
             raise NotJSONError(f"holds an integer of {len(digits):,} digits")
         return int(digits)
 
-    def constant(name: str) -> NoReturn:
-        raise NotJSONError(f"holds {name}, which JSON cannot carry")
-
     try:
-        return json.loads(text.decode("utf-8"), parse_int=integer, parse_constant=constant)
-    except json.JSONDecodeError as error:
-        raise NotJSONError(f"is not JSON: {error.msg} at character {error.pos}") from None
+        return json.loads(text.decode("utf-8"), parse_int=integer)
     except RecursionError:
         _too_deep()
 
@@ -125,24 +118,19 @@ def decode(text: bytes) -> Any:
 def encode(value: Any) -> bytes:
     """A Python value in compact form; raises ``NotJSONError`` for what would not come back equal."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        encoded = text.encode("utf-8")
+        encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+        comes_back = bool(decode(encoded) == value)
+    except NotJSONError:
+        raise
     except UnicodeEncodeError:
         raise NotJSONError("holds a lone surrogate, which UTF-8 cannot carry") from None
     except (TypeError, ValueError) as error:
         raise NotJSONError(f"is not a plain JSON value: {error}") from None
     except RecursionError:
         _too_deep()
-    if not _is_equal(decode(encoded), value):
+    if not comes_back:
         raise NotJSONError("holds something that JSON would give back changed (a tuple, a key that is not a str)")
     return escape(encoded)
-
-
-def _is_equal(decoded: Any, value: Any) -> bool:
-    try:
-        return bool(decoded == value)
-    except RecursionError:
-        _too_deep()
 
 
 def encode_string(text: str) -> bytes:

@@ -117,7 +117,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
 
 def _messages(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The messages as a transcript can hold them; raises ``InvalidMessageError``."""
-    elements = _opaque.elements(snapshot.messages_json) or []
+    elements = _opaque.elements(snapshot.messages_json) if snapshot.message_count else []
     messages = [parse(element, f"messages[{number}]") for number, element in enumerate(elements)]
     return [_gemini.as_the_api_writes(message) for message in messages] if snapshot.provider == "gemini" else messages
 

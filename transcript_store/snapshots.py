@@ -189,7 +189,7 @@ class Snapshot:
     @property
     def message_count(self) -> int:
         """How many messages there are; decodes none of them."""
-        return _opaque.count(self.messages_json)
+        return _opaque.count(self.messages_json) or 0
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -320,6 +320,8 @@ def summarize(data: bytes, *, path: str | None = None, id: str | None = None, si
             raise CorruptSnapshotError(path=path, kind="wrong-id", reason=f"it is snapshot {found}")
         messages = members.get("messages", b"null")
         message_count = _opaque.count(messages)
+        if message_count is None and messages != b"null":
+            raise NotJSONError("has messages that are neither an array nor null")
         metadata = _member(members, "metadata", dict, {})
         tokens = metadata.get(APPROXIMATE_TOKENS)
         if type(tokens) is not str or not re.fullmatch(r"\d{1,18}", tokens, re.ASCII):
@@ -329,7 +331,7 @@ def summarize(data: bytes, *, path: str | None = None, id: str | None = None, si
             provider=_member(members, "provider", str, ""),
             model=_member(members, "model", str, ""),
             created_at=_time(_member(members, "created_at", str, _NO_TIME)),
-            message_count=message_count,
+            message_count=message_count or 0,
             approximate_tokens=int(tokens),
             size_bytes=len(data) if size_bytes < 0 else size_bytes,
         )

@@ -149,6 +149,19 @@ def test_a_new_key_never_overwrites(cli: Cli, tmp_path: Path) -> None:
     assert cli("snapshot", "new-key", str(tmp_path / "none/key")).code == 1
 
 
+def test_a_key_that_could_not_be_stored_is_not_there(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a key in a file would be a surprise later."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Folder, "sync", refuse)
+    code, out, err = cli("snapshot", "new-key", str(tmp_path / "key"))
+    assert (code, out) == (1, "")
+    assert "cannot write a new key" in err
+    assert not (tmp_path / "key").exists()
+
+
 def test_another_key(cli: Cli, tmp_path: Path, key: str) -> None:
     """A plain store is sealed, a sealed one sealed anew; the old key, retired, opens what a crash left."""
     new = str(tmp_path / "new")

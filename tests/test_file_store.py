@@ -193,7 +193,7 @@ def test_what_go_stored_is_loaded_as_go_loads_it(case: Any, tmp_path: Path) -> N
     (listed,) = json.loads((folder / "list.json").read_bytes())
     (summary,) = store.list()
     assert {name: getattr(summary, name) for name in listed} == listed
-    assert store.verify() == ()
+    assert store.verify() == []
 
 
 @pytest.mark.parametrize("case", INDEX["vectors"], ids=lambda case: case["name"])
@@ -273,7 +273,7 @@ def test_any_json_value_survives_sealed_and_plain(values: list[Any], is_sealed: 
     assert again.load(one.id).messages == values
     assert again.load(one.id) == one
     assert again.list()[0].message_count == len(values)
-    assert again.verify() == ()
+    assert again.verify() == []
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_saving_mends_media_and_never_trusts_it(tmp_path: Path, key: bytes | Non
     one = snapshot(IMAGE)
     store.save(one)
     assert store.load(one.id) == one
-    assert store.verify() == ()
+    assert store.verify() == []
 
 
 def test_media_that_is_not_sealed_is_sealed_by_a_save(tmp_path: Path) -> None:
@@ -543,7 +543,7 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path, what: str, key: bytes 
     assert error.kind == "foreign"
     assert store.list() == []
     assert kinds(store) == ["foreign"]
-    assert store.collect_media(older_than_seconds=0) == ()
+    assert store.collect_media(older_than_seconds=0) == []
     assert (tmp_path / "store/media" / IMAGE_NAME).exists()
 
 
@@ -640,8 +640,8 @@ def test_a_store_that_is_not_there_is_empty_and_stays_away(tmp_path: Path) -> No
     """Only a save creates it."""
     store = store_at(tmp_path)
     assert store.list() == []
-    assert store.verify() == ()
-    assert store.collect_media() == ()
+    assert store.verify() == []
+    assert store.collect_media() == []
     assert isinstance(error_of(lambda: store.load(snapshot().id)), SnapshotNotFoundError)
     assert isinstance(error_of(lambda: store.delete(snapshot().id)), SnapshotNotFoundError)
     store.rotate_key(KEY)
@@ -799,7 +799,7 @@ def test_a_rotation_seals_everything_with_the_new_key(tmp_path: Path, key: bytes
         assert store.load(one.id) == one
         assert store_at(tmp_path, OTHER_KEY).load(one.id) == one
         assert isinstance(error_of(lambda one=one: store_at(tmp_path, key).load(one.id)), DecryptionError)  # type: ignore[misc]
-    assert store_at(tmp_path, OTHER_KEY).verify() == ()
+    assert store_at(tmp_path, OTHER_KEY).verify() == []
     assert store_at(tmp_path, key).list() == []
     store.save(snapshot("another"))
     assert len(store_at(tmp_path, OTHER_KEY).list()) == 3
@@ -916,16 +916,16 @@ def test_only_media_that_nothing_refers_to_goes(tmp_path: Path, key: bytes | Non
     store.delete(one.id)
     media = tmp_path / "store/media"
     (media / "somebody's file").write_text("kept")
-    assert store.collect_media() == ()
+    assert store.collect_media() == []
     (gone,) = {path.name for path in media.iterdir()} - {IMAGE_NAME, "somebody's file"}
-    assert store.collect_media(older_than_seconds=3600) == ()
+    assert store.collect_media(older_than_seconds=3600) == []
     os.utime(media / gone, (1, 1))
     os.utime(media / IMAGE_NAME, (1, 1))
-    assert store.collect_media(older_than_seconds=3600) == (gone,)
+    assert store.collect_media(older_than_seconds=3600) == [gone]
     assert {path.name for path in media.iterdir()} == {IMAGE_NAME, "somebody's file"}
     assert store.load(two.id) == two
     store.delete(two.id)
-    assert store.collect_media(older_than_seconds=0) == (IMAGE_NAME,)
+    assert store.collect_media(older_than_seconds=0) == [IMAGE_NAME]
     with pytest.raises(ValueError, match="older_than_seconds"):
         store.collect_media(older_than_seconds=-1)
 
@@ -957,7 +957,7 @@ def test_nothing_is_collected_while_a_snapshot_cannot_be_opened(
     one = snapshot(IMAGE)
     store.save(one)
     SPOIL[how](tmp_path / "store" / f"{one.id}.json")
-    assert store.collect_media(older_than_seconds=0) == ()
+    assert store.collect_media(older_than_seconds=0) == []
     assert (tmp_path / "store/media" / IMAGE_NAME).exists()
     assert one.id in caplog.text
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -967,7 +967,7 @@ def test_nothing_is_collected_without_the_key(tmp_path: Path) -> None:
     """Neither with none nor with another."""
     store_at(tmp_path, KEY).save(snapshot(IMAGE))
     for key in (None, OTHER_KEY):
-        assert store_at(tmp_path, key).collect_media(older_than_seconds=0) == ()
+        assert store_at(tmp_path, key).collect_media(older_than_seconds=0) == []
     assert (tmp_path / "store/media" / IMAGE_NAME).exists()
 
 
@@ -995,7 +995,7 @@ def test_who_writes_waits_for_the_lock_and_who_reads_does_not(tmp_path: Path, mo
             assert "read_only" not in str(error)
         assert store.load(one.id) == one
         assert len(store.list()) == 1
-        assert store.verify() == ()
+        assert store.verify() == []
         lock.release()
     store.delete(one.id)
 

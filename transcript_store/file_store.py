@@ -38,6 +38,7 @@ from transcript_store.inspection import Finding
 from transcript_store.snapshots import Snapshot, Summaries, newest_first
 
 Findings = list[Finding]
+Names = list[str]
 _LOCK_TIMEOUT_SECONDS = 10.0
 _NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -181,7 +182,7 @@ class FileStore:
                         raise failures[0]
             self._keys = Keys(key)
 
-    def verify(self) -> tuple[Finding, ...]:
+    def verify(self) -> Findings:
         """Everything that is damaged: snapshots and media that cannot be opened, read, or found. Changes nothing.
 
         The kinds are those of ``CorruptSnapshotError``, and ``unopened`` (no key opens it) and ``version``. Files under
@@ -190,7 +191,7 @@ class FileStore:
         findings: Findings = []
         with self._if_there("verify the store") as files:
             if files is None:
-                return ()
+                return findings
             there: set[str] = set()
             with _noted(findings):
                 there.update(files.media_names())
@@ -201,9 +202,9 @@ class FileStore:
                 with _noted(findings), suppress(FileNotFoundError):
                     missing = files.references(found) - there
                     findings += [_finding(files.missing(name)) for name in sorted(missing)]
-        return tuple(findings)
+        return findings
 
-    def collect_media(self, *, older_than_seconds: float = 86_400) -> tuple[str, ...]:
+    def collect_media(self, *, older_than_seconds: float = 86_400) -> Names:
         """Remove media that no snapshot refers to and that was written so long ago; returns the names that are gone.
 
         If a snapshot cannot be opened, its references are unknown: then nothing is removed, a warning is logged, and
@@ -216,7 +217,7 @@ class FileStore:
             raise ValueError(f"older_than_seconds must be 0 or more, not {older_than_seconds!r}")
         with self._if_there("collect media", "No media that a snapshot refers to was removed") as files:
             if files is None:
-                return ()
+                return []
             with self._locked(files):
                 in_use: set[str] = set()
                 for found in files.ids():
@@ -227,10 +228,10 @@ class FileStore:
                     except (CorruptSnapshotError, DecryptionError, UnsupportedVersionError) as error:
                         what = "cannot be opened, so its media is unknown and none was removed; verify() says more"
                         self._logger.warning("%s: snapshot %s %s (%s)", self._path, found, what, type(error).__name__)
-                        return ()
+                        return []
                 files.sweep()
                 written_before_us = self._files.now_us() - int(older_than_seconds * 1_000_000)
-                return tuple(files.collect(in_use, written_before_us))
+                return files.collect(in_use, written_before_us)
 
     # ---- open ----------------------------------------------------------------------------------------------------
 

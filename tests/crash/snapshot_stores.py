@@ -62,7 +62,7 @@ def observed_with(*keys: bytes) -> Any:
         insist(store.load(PROBE.id) == PROBE, "what is saved after the crash is not there")
         insist(not any("tmp" in name for name in _names(store)), "leftovers were not swept")
         store.collect_media(older_than_seconds=0)
-        insist(store.verify() == (), f"verify finds {store.verify()}")
+        insist(store.verify() == [], f"verify finds {store.verify()}")
         insist(state_of(store).records == tuple(sorted_with_probe(state)), "media that is referred to was collected")
         store.delete(PROBE.id)
         store.rotate_key(LATER_KEY)

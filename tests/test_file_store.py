@@ -222,6 +222,15 @@ def test_what_we_store_is_what_go_stores(case: Any, tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == int(mode, 8)
 
 
+DAMAGE: dict[str, list[str]] = {
+    "neg-media-missing": ["missing"],
+    "neg-truncated-json": ["damaged"],
+    "neg-wrong-key": ["unopened"],
+    "neg-no-key-on-encrypted": ["unopened"],
+    "neg-ciphertext-bit-flipped": ["unopened"],
+    "neg-bad-id": [],
+    "neg-list-skips-foreign-names": ["damaged", "wrong-id"],  # and no word of files under other names
+}
 EXPECTED = {
     "neg-media-missing": CorruptSnapshotError,
     "neg-truncated-json": CorruptSnapshotError,
@@ -239,6 +248,7 @@ def test_what_go_refuses_is_refused_by_name(case: Any, tmp_path: Path) -> None:
     store = vector(case["name"], tmp_path, None if case["key"] == "-" else bytes.fromhex(case["key"]))
     before = {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
     assert type(error_of(lambda: store.load(case["id"]))) is EXPECTED[case["name"]]
+    assert kinds(store) == DAMAGE[case["name"]]
     listed = [summary.id for summary in store.list()]
     assert listed == [summary["id"] for summary in json.loads(case["list"]) or () if summary["id"]]
     assert {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()} == before

@@ -20,7 +20,7 @@ import orjson
 
 from benchmarks.messages import messages, some_messages, text_messages
 from benchmarks.timing import duration, interleave, middle, ratio
-from transcript_store import ConversationLibrary, ConversationStore, verify
+from transcript_store import ConversationLibrary, ConversationStore, FileStore, Snapshot, verify
 from transcript_store._files import REAL
 from transcript_store._metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._records import GENESIS, SUFFIX_BYTES, seal_line
@@ -284,6 +284,62 @@ def _rename(folder: Path, old: str, new: str) -> None:
     (folder / "metadata.json").write_bytes(encode_document({**document.members, "id": new}, mark))
 
 
+# ---- snapshots -------------------------------------------------------------------------------------------------------
+
+_KEY = bytes(range(32))
+_PEAK_OF_LIST = """
+import sys
+from transcript_store import FileStore
+if len(sys.argv) > 1:
+    key = bytes.fromhex(sys.argv[2]) or None
+    listed = FileStore(sys.argv[1], encryption_key=key).list()
+    assert len(listed) == int(sys.argv[3]), len(listed)
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def snapshots(place: Workplace) -> Iterator[Row]:
+    """list() of snapshots of 50 messages, beside reading and decoding every file with orjson; and its memory."""
+    count = place.messages // 10
+    mix = some_messages(2_000)
+    for key, how in ((None, "plain"), (_KEY, "sealed")):
+        folder = place.directory / f"snapshots-{how}"
+        store = FileStore(folder, encryption_key=key)
+        store.save(Snapshot.create(provider="claude", messages=mix[:50]))
+        for number in range(count - 1):  # as save() writes them, without its syncs
+            at = number * 50 % len(mix)
+            one = Snapshot.create(provider="claude", model="a-model", messages=mix[at : at + 50])
+            data = store._keys.seal(REAL.random_bytes(12), one.to_json())
+            (folder / f"{one.id}.json").write_bytes(data)
+        size = sum(path.stat().st_size for path in folder.glob("*.json"))
+
+        def list_plainly(folder: Path = folder, store: FileStore = store) -> int:
+            return len([orjson.loads(store._keys.open(path.read_bytes()))["model"] for path in folder.glob("*.json")])
+
+        ours, plain = interleave([store.list, list_plainly], rounds=place.rounds)
+        what = f"list(), {count:,} snapshots of 50 messages, {_size(size)}, {how}"
+        yield _row(what, ours, plain, None, "beside: orjson decodes all")
+        if Path("/proc/self/status").exists():
+            arguments = [str(folder), (key or b"").hex(), str(count)]
+            command = [sys.executable, "-c", _PEAK_OF_LIST]
+            peaks = [
+                [
+                    int(subprocess.run([*command, *more], check=True, capture_output=True, text=True).stdout) * 1024
+                    for more in (arguments, [])
+                ]
+                for _ in range(3)
+            ]
+            low, median, high = middle([(used - bare) / 1e6 for used, bare in peaks])
+            yield Row(
+                f"memory of that list(), MB above import, {how}",
+                f"{median:.0f} MB",
+                _size(size),
+                median,
+                f"{low:.0f}–{high:.0f}",
+            )
+        shutil.rmtree(folder)
+
+
 # ---- replacing, starting ---------------------------------------------------------------------------------------------
 
 
@@ -337,6 +393,7 @@ MEASUREMENTS: dict[str, Callable[[Workplace], Iterator[Row]]] = {
     "get": get,
     "verify": verification,
     "library": library,
+    "snapshots": snapshots,
     "replace": replace,
     "start": start,
 }

@@ -37,14 +37,20 @@ from transcript_store import (
     ConversationNotLoadedError,
     ConversationStore,
     CorruptMetadataError,
+    CorruptSnapshotError,
     CorruptTranscriptError,
+    DecryptionError,
     GenerationNotFoundError,
     InvalidIdError,
+    InvalidKeyError,
     InvalidMessageError,
     InvalidMetadataError,
+    InvalidSnapshotIdError,
     PoisonedError,
+    ProviderMismatchError,
     ReadOnlyError,
     Refreshed,
+    SnapshotNotFoundError,
     StorageError,
     TranscriptStoreError,
     UnsupportedVersionError,
@@ -1082,6 +1088,13 @@ ERRORS: list[TranscriptStoreError] = [
     InvalidIdError("text"),
     StorageError(28, "text", "/p"),
     PoisonedError("text"),
+    InvalidSnapshotIdError("text", id="../etc"),
+    SnapshotNotFoundError("text", id="3b2f"),
+    CorruptSnapshotError(path="/p", kind="damaged", reason="r"),
+    CorruptSnapshotError(path=None, kind="damaged", reason="r"),
+    DecryptionError(path="/p", reason="r"),
+    InvalidKeyError("text", length_bytes=33),
+    ProviderMismatchError(snapshot_provider="claude", provider="openai"),
 ]
 
 
@@ -1118,6 +1131,12 @@ def test_errors_survive_pickling_and_copying(error):
         (InvalidMessageError, ValueError),
         (InvalidMetadataError, ValueError),
         (InvalidIdError, ValueError),
+        (InvalidSnapshotIdError, ValueError),
+        (SnapshotNotFoundError, LookupError),
+        (CorruptSnapshotError, ValueError),
+        (DecryptionError, ValueError),
+        (InvalidKeyError, ValueError),
+        (ProviderMismatchError, ValueError),
         (StorageError, OSError),
     ],
 )
@@ -1140,12 +1159,16 @@ def test_what_is_public_is_listed_once():
         assert getattr(transcript_store, name).__module__.startswith("transcript_store.")
     modules = {name for name, value in vars(transcript_store).items() if isinstance(value, types.ModuleType)}
     assert {name for name in modules if not name.startswith("_")} <= {
+        "adapter",
         "cli",
         "conversation",
         "errors",
+        "file_store",
         "inspection",
         "library",
+        "memory_store",
         "repairs",
+        "snapshots",
         "testing",
     }
 

@@ -24,6 +24,7 @@ _TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
 _POLL_SECONDS = 0.02
 _ATTEMPTS = 10
 _FIRST_READ_BYTES = 16 * 1024
+_WAY_OUT = "wait with lock_timeout_seconds, close that writer, or open with read_only=True"
 
 _WAYS_OUT = {
     errno.ENOSPC: "free some space and try again",
@@ -295,8 +296,9 @@ class Folder:
 class Lock:
     """The kernel's lock on the file ``lock`` in a folder: held by one writer, free the moment its process dies."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, way_out: str = _WAY_OUT) -> None:
         self._folder = folder
+        self._way_out = way_out
         self._files = folder.files
         self._handle = -1
 
@@ -369,7 +371,7 @@ class Lock:
         if (pid, host) == (self._files.process_id(), self._files.host_name()):
             by += " (this one: a store that was not closed)"
         return ConversationLockedError(
-            f"{self._folder.path}: {by} is writing to it; wait with lock_timeout_seconds, close that writer, or open with read_only=True",
+            f"{self._folder.path}: {by} is writing to it; {self._way_out}",
             path=self._folder.path,
             holder_pid=pid,
             holder_host=host,

@@ -34,7 +34,7 @@ LAST_GENERATION = 2**62 - 1
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 _CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
-_ORIGINS = ("forked_from",)
+_ORIGINS = ("forked_from", "restored_from")
 ENVELOPE = ("format", "version", "mark", "hash")
 
 
@@ -69,6 +69,8 @@ class ConversationMetadata:
     generation: int
     forked_from: dict[str, Any] | None = None
     """Of a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` at which it parted from the original."""
+    restored_from: dict[str, Any] | None = None
+    """Of what was restored: the ``snapshot``'s id, and what that said of the conversation it was made of."""
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -267,6 +269,7 @@ def public(members: dict[str, Any], updated_at: str) -> ConversationMetadata:
         labels=copy.get("labels") or {},
         generation=copy["generation"],
         forked_from=copy.get("forked_from"),
+        restored_from=copy.get("restored_from"),
     )
 
 

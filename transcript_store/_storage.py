@@ -269,9 +269,8 @@ class Storage:
         live = self._log.header.generation
         end = self._log.end
         members = {**members, "generation": live + 1, "updated_at": max(self.updated_at, self._log.stamp()[1])}
-        image = self._log.image(
-            members, entries, replaces={"generation": live, "records": end.seq, "head": end.head.decode()}
-        )
+        replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
+        image = self._log.image(members, entries, replaces=replaces)
         with self._changing("replace the transcript"):
             self._log.sync()
             self._must_reload = True

@@ -398,6 +398,37 @@ class ConversationStore:
     def _load(self) -> None:
         self._begin(Storage.load)
 
+    def _state(self) -> tuple[ConversationMetadata, list[Record], str]:
+        """Metadata, records and head of one moment: what a snapshot is made of."""
+        with self._exclusively():
+            storage = self._readable()
+            metadata = _metadata.public(storage.members, storage.updated_at)
+            return metadata, storage.log.records(), storage.log.end.head.decode()
+
+    def _restore(
+        self,
+        messages: list[dict[str, Any]],
+        fields_for: Callable[[str | None], dict[str, Any]],
+        restored_from: dict[str, Any],
+    ) -> None:
+        """Hold these messages and this metadata, in one commit: created with them, or loaded and replaced by them.
+
+        ``fields_for`` gives what changes of the metadata for the provider on record (None if there is none), or raises.
+        """
+        entries = self._entries(messages, None)
+        with self._exclusively():
+            self._refuse_read_only()
+            if self._storage is None or not self._storage.is_open:
+                try:
+                    self._load()
+                except ConversationNotFoundError:
+                    fields = {**self._changes(fields_for(None)), "restored_from": restored_from}
+                    self._initialize(fields, entries)
+                    return
+            storage = self._readable()
+            changes = self._changes(fields_for(storage.members.get("provider")))
+            storage.replace(entries, {**self._changed(storage, changes), "restored_from": restored_from})
+
     def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(f"{self._path}: there is a conversation, and it is loaded", path=self._path)

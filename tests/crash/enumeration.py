@@ -12,23 +12,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from tests.crash.model import (
-    ABSENT,
-    PROBE,
-    State,
-    ViolationError,
-    absent_on,
-    loaded,
-    observe,
-    state_of,
-    store_on,
-    sweep,
-)
-from tests.crash.operations import LOCK, TRANSCRIPT, Case, damaged_everything, damaged_metadata
-from transcript_store import ConversationStore, PoisonedError, TranscriptStoreError
+from tests.crash.model import ABSENT, State, ViolationError, store_on
+from tests.crash.operations import TRANSCRIPT, Case, damaged_everything, damaged_metadata
+from transcript_store import TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 FAULTS: dict[str, tuple[int, ...]] = {
@@ -64,10 +53,9 @@ class Run:
         self.case = case
         self.disk = disk
         self.returned = 0
-        self.store: ConversationStore = store_on(disk, durability=durability)
-        if case.starts_loaded:
-            self.store.load()
-            disk.sync_path(LOCK)
+        self.store = case.world.opened(disk, durability, case.starts_loaded)
+        if case.starts_loaded and case.world.lock in disk.tree():
+            disk.sync_path(case.world.lock)
 
     def go(self) -> None:
         for step in self.case.steps[self.returned :]:
@@ -78,11 +66,11 @@ class Run:
 @cache
 def states(case: Case) -> list[State]:
     """What a user sees before the first step and after each, of a store that is not broken: so it is kept."""
-    seen = [observe(case.disk())]
+    seen = [case.world.observe(case.disk())]
     for count in range(1, len(case.steps) + 1):
         disk = case.disk()
-        Run(Case(case.base, case.steps[:count]), disk).go()
-        seen.append(observe(disk.kill_process().copy()))
+        Run(replace(case, steps=case.steps[:count]), disk).go()
+        seen.append(case.world.observe(disk.kill_process().copy()))
     return seen
 
 
@@ -101,10 +89,11 @@ def judge(case: Case, disk: SimulatedFileSystem, may_be: set[State], where: str)
         if not any(kept in data for data in disk.tree().values() if data is not None):
             raise ViolationError(f"{case.name}, {where}: bytes that must be kept are nowhere")
     again = disk.copy() if case.repairs else None
-    found = observe(disk)
+    found = case.world.observe(disk)
     _compare(case, found, may_be, where)
     if again is not None and found.refused is not None:
-        _compare(case, _recovered(case, again), _repaired(case), f"{where}, repaired again")
+        _recover(case, again)
+        _compare(case, case.world.observe(again.copy()), _repaired(case), f"{where}, repaired again")
 
 
 def _repaired(case: Case) -> set[State]:
@@ -127,11 +116,6 @@ def _recover(case: Case, disk: SimulatedFileSystem) -> None:
         store_on(disk).load()
 
 
-def _recovered(case: Case, disk: SimulatedFileSystem) -> State:
-    _recover(case, disk)
-    return observe(disk.copy())
-
-
 def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
     if case.base is damaged_everything and len(may_be) > 1:
         may_be = may_be | {State(None, refused="archive")}  # what is damaged there is taken out last
@@ -152,7 +136,7 @@ def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills:
         if over and any_since is None:
             may_be = {seen[-1]}
         for image in disk.power_failures(limit=limit, fills=fills, seed=run.returned):
-            key = repr((sorted((path, data) for path, data in image.tree().items() if path != LOCK), may_be))
+            key = repr((sorted((path, data) for path, data in image.tree().items() if path != case.world.lock), may_be))
             if key not in judged:
                 judged.add(key)
                 judge(case, image, may_be, f"power cut {where}")
@@ -195,19 +179,15 @@ def kills_then_power_cuts(case: Case, *, limit: int) -> int:
         with suppress(SimulatedStop):
             run.go()
         disk = disk.kill_process()
-        sweep(disk)
-        store = store_on(disk)
         if case.repairs:
             _recover(case, disk)
             shown = seen[-1]
-        elif store.exists():
-            store.load()
-            disk.sync_path(LOCK)
-            shown = state_of(store)
-        elif run.returned:
-            shown = absent_on(disk)
         else:
-            continue
+            shown = case.world.shown(disk)
+            if shown.records is None and not run.returned:
+                continue
+            if case.world.lock in disk.tree():
+                disk.sync_path(case.world.lock)
         may_be = _that_stays(shown, allowed(seen, run.returned))
         for image in disk.power_failures(limit=limit):
             judge(case, image, may_be, f"killed at {stop.where}, loaded, then a power cut")
@@ -333,33 +313,18 @@ def _refusals(call: Call, code: int) -> Iterator[_Refuse]:
 
 
 def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
-    """The cause is gone: the same store, loaded anew if it must be, takes one more message, and all of it is there."""
-    sweep(run.disk)
-    store = run.store
-    created = False
+    """The cause is gone: the same store, loaded anew if it must be, takes one thing more, and all of it is there."""
     if case.repairs:
         judge(case, run.disk.copy(), may_be, where)
         run.go()
         may_be = _repaired(case)
-        store.load()
-    try:
-        store.append_message(PROBE)
-    except PoisonedError:
-        store.load()
-        store.append_message(PROBE)
-    except TranscriptStoreError:  # it is not loaded: its load or initialize failed, or it was closed
-        created = store.load_or_initialize()
-        store.append_message(PROBE)
-    found = state_of(store)
-    assert found.records is not None
-    before = found._replace(records=None, metadata=None) if created else found._replace(records=found.records[:-1])
-    _compare(case, before, may_be, f"{where}, then one more message")
-    store.close()
+        run.store.load()
+    before, found = case.world.go_on(run.store)
+    _compare(case, before, may_be, f"{where}, then one more")
     if run.disk.open_handles:
         raise ViolationError(f"{case.name}, {where}: left open: {run.disk.open_handles}")
-    survivor = run.disk.worst_power_failure()
-    with loaded(survivor) as again:
-        _compare(case, state_of(again), _that_stays(found, may_be), f"{where}, one more message, then a power cut")
+    after = case.world.shown(run.disk.worst_power_failure())
+    _compare(case, after, _that_stays(found, may_be), f"{where}, one more, then a power cut")
 
 
 def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
@@ -378,7 +343,7 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     run.go()
     count = 0
     for image, may_be in list(images.values())[::every]:
-        expected = observe(image.copy())
+        expected = case.world.observe(image.copy())
         _compare(case, expected, may_be, "power cut")
         if expected == ABSENT:
             continue

@@ -7,7 +7,9 @@ and is there afterwards, ``verify`` finds nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
@@ -18,6 +20,8 @@ from transcript_store import (
     ConversationStore,
     CorruptMetadataError,
     CorruptTranscriptError,
+    PoisonedError,
+    TranscriptStoreError,
     verify,
 )
 from transcript_store.testing import SimulatedFileSystem
@@ -46,6 +50,22 @@ class State(NamedTuple):
 
 
 ABSENT = State(None)
+
+
+@dataclass(frozen=True)
+class World:
+    """What is tested: how it is opened, what the next process finds of it, and how it goes on after an error."""
+
+    lock: str
+    """The path of its lock file, whose content nobody relies on."""
+    opened: Callable[[SimulatedFileSystem, str, bool], Any]
+    """Open it on a disk, with a durability, and load it or not."""
+    observe: Callable[[SimulatedFileSystem], State]
+    """What is found on a disk, which this may change; it insists that what is there can be lived with."""
+    shown: Callable[[SimulatedFileSystem], State]
+    """What the next process is shown, and leaves as it is."""
+    go_on: Callable[[Any], tuple[State, State]]
+    """Store one thing more, and say what is found without it and with it."""
 
 
 class ViolationError(AssertionError):
@@ -96,7 +116,7 @@ def _with_all_else(disk: Any, state: State) -> State:
     if any(path.startswith(f"{LIBRARY}/") and not path.startswith(DIRECTORY) for path in tree):
         library = library_on(disk)
         for summary in library.list():
-            _insist(summary.damage is None, f"the list says {summary.damage}")
+            insist(summary.damage is None, f"the list says {summary.damage}")
             if summary.id != ID:
                 with library.open(str(summary.id)) as other:
                     others.append(_state_of(other))
@@ -108,7 +128,7 @@ def sweep(disk: SimulatedFileSystem) -> None:
     if any("/.trash-" in path for path in disk.tree()):
         with suppress(ConversationNotFoundError):
             library_on(disk).delete(NOBODY)
-        _insist(not any("/.trash-" in path for path in disk.tree()), "what a delete left was not swept")
+        insist(not any("/.trash-" in path for path in disk.tree()), "what a delete left was not swept")
 
 
 def absent_on(disk: SimulatedFileSystem) -> State:
@@ -125,7 +145,7 @@ def observe(disk: SimulatedFileSystem) -> State:
         store.initialize(id=ID, messages=[PROBE])  # what is absent can be created
         store.close()
         with loaded(disk) as created:
-            _insist(created.get_messages() == [PROBE], "a conversation created after the crash is not there")
+            insist(created.get_messages() == [PROBE], "a conversation created after the crash is not there")
         return state
     try:
         store.load()
@@ -134,24 +154,24 @@ def observe(disk: SimulatedFileSystem) -> State:
     state = state_of(store)
     if store.recovery is not None and store.recovery.torn_bytes:
         quarantine = store.recovery.quarantine
-        _insist(quarantine is not None and disk.tree()[quarantine] is not None, "torn bytes were not kept")
+        insist(quarantine is not None and disk.tree()[quarantine] is not None, "torn bytes were not kept")
     store.close()
 
     with loaded(disk) as again:
-        _insist(again.recovery is None, "recovery had something to do again")
-        _insist(state_of(again) == state, "a second load shows something else")
+        insist(again.recovery is None, "recovery had something to do again")
+        insist(state_of(again) == state, "a second load shows something else")
         messages = again.get_messages()
         again.append_message(PROBE)
     with loaded(disk) as again:
-        _insist(again.get_messages() == [*messages, PROBE], "an append after the crash is not there, or not alone")
+        insist(again.get_messages() == [*messages, PROBE], "an append after the crash is not there, or not alone")
     verification = verify(DIRECTORY, file_system=disk)
     if any("/archive/" in finding.path for finding in verification.findings):
         return State(None, refused="archive")
-    _insist(verification.is_whole, f"verify finds {verification.findings}")
+    insist(verification.is_whole, f"verify finds {verification.findings}")
     live = f"{DIRECTORY}/archive/transcript-{verification.generation:06d}.jsonl"
-    _insist(live not in disk.tree(), "an unfinished replace was left in the archive")
+    insist(live not in disk.tree(), "an unfinished replace was left in the archive")
     leftovers = [path for path in disk.tree() if path.startswith(f"{DIRECTORY}/") and "/.tmp-" in path]
-    _insist(not leftovers, f"leftovers were not swept: {leftovers}")
+    insist(not leftovers, f"leftovers were not swept: {leftovers}")
     return state
 
 
@@ -162,6 +182,45 @@ def loaded(disk: SimulatedFileSystem) -> ConversationStore:
     return store
 
 
-def _insist(holds: bool, what: str) -> None:
+def shown(disk: SimulatedFileSystem) -> State:
+    """What the next process is shown when it loads the conversation."""
+    sweep(disk)
+    store = store_on(disk)
+    if not store.exists():
+        return absent_on(disk)
+    store.load()
+    return state_of(store)
+
+
+def go_on(store: ConversationStore) -> tuple[State, State]:
+    """One message more, after loading anew if that is what the error asks for."""
+    assert isinstance(store._files, SimulatedFileSystem)
+    sweep(store._files)
+    created = False
+    try:
+        store.append_message(PROBE)
+    except PoisonedError:
+        store.load()
+        store.append_message(PROBE)
+    except TranscriptStoreError:  # it is not loaded: its load or initialize failed, or it was closed
+        created = store.load_or_initialize()
+        store.append_message(PROBE)
+    found = state_of(store)
+    assert found.records is not None
+    store.close()
+    return found._replace(records=None, metadata=None) if created else found._replace(records=found.records[:-1]), found
+
+
+def _opened(disk: SimulatedFileSystem, durability: str, load: bool) -> ConversationStore:
+    store = store_on(disk, durability=durability)
+    if load:
+        store.load()
+    return store
+
+
+def insist(holds: bool, what: str) -> None:
     if not holds:
         raise ViolationError(what)
+
+
+CONVERSATION = World(f"{DIRECTORY}/lock", _opened, observe, shown, go_on)

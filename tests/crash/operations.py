@@ -7,11 +7,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pytest
 
-from tests.crash.model import DIRECTORY, ID, LIBRARY, SECRET, library_on, store_on
-from transcript_store import ConversationNotFoundError, ConversationStore, StorageError, repair, verify
+from tests.crash.model import CONVERSATION, DIRECTORY, ID, LIBRARY, SECRET, World, library_on, store_on
+from transcript_store import (
+    ConversationNotFoundError,
+    ConversationStore,
+    Snapshot,
+    StorageError,
+    repair,
+    restore_snapshot,
+    verify,
+)
 from transcript_store._folder import Folder
 from transcript_store._storage import Storage
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
@@ -19,7 +28,7 @@ from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
 LOCK = f"{DIRECTORY}/lock"
 
-Step = Callable[[ConversationStore], object]
+Step = Callable[[Any], object]
 
 
 def message(number: int, size: int = 20) -> dict[str, object]:
@@ -253,6 +262,25 @@ def replace(store: ConversationStore) -> None:
     store.replace_transcript([message(30), message(31, size=300)], compaction_count=2, model="second")
 
 
+RESTORED = Snapshot.create(
+    id="00000000-0000-4000-8000-000000000001",
+    provider="claude",
+    model="restored",
+    system_prompt="be brief again",
+    messages=[message(40), message(41, size=300)],
+    metadata={"transcript_store.labels": '{"title":"restored"}', "transcript_store.compaction_count": "4"},
+)
+
+
+def restore(store: ConversationStore) -> None:
+    restore_snapshot(RESTORED, store)
+
+
+def restore_anew(store: ConversationStore) -> None:
+    """There is no conversation yet."""
+    restore_snapshot(RESTORED, store)
+
+
 def interrupted_append(store: ConversationStore) -> None:
     """Ctrl-C between the write and the sync; what is shown afterwards has to stay."""
 
@@ -376,6 +404,7 @@ class Case:
     steps: tuple[Step, ...]
     keeps: bytes = b""
     """Bytes that must stay in some file, whatever happens: a torn tail goes to quarantine before it is cut."""
+    world: World = CONVERSATION
 
     def disk(self) -> SimulatedFileSystem:
         """The conversation on a disk of its own; made once, by a store that is not broken, if all of it is durable."""
@@ -391,8 +420,8 @@ class Case:
         """What the case can be run with: one that needs a sync to fail needs appends that sync; and a fork, which is
         synced, may have an append that the original may lose.
         """
-        needs_syncs = self.repairs or {append_with_failed_sync, fork} & set(self.steps)
-        return ("power-loss",) if needs_syncs else ("power-loss", "process-crash")
+        always = self.world is not CONVERSATION or self.repairs or {append_with_failed_sync, fork} & set(self.steps)
+        return ("power-loss",) if always else ("power-loss", "process-crash")
 
     @property
     def repairs(self) -> bool:
@@ -415,7 +444,7 @@ class Case:
     @property
     def starts_loaded(self) -> bool:
         """Whether the conversation is loaded before the first step: not where that step is about loading."""
-        return self.steps[0] not in (initialize, load, *REPAIRING)
+        return self.steps[0] not in (initialize, load, restore_anew, *REPAIRING)
 
 
 CASES = [
@@ -444,6 +473,8 @@ CASES = [
     Case(grown, (fork, append)),
     Case(replaced, (close, delete)),
     Case(grown, (close, delete_again)),
+    Case(nothing, (restore_anew,)),
+    Case(grown, (restore,)),
 ]
 
 REPAIRS = [

@@ -31,15 +31,18 @@ from tests.crash.operations import (
     load,
     nothing,
     replace,
+    restore_anew,
     torn,
     unmarked,
     update_metadata,
     without_line_feed,
 )
-from transcript_store import _archive, _log, _quarantine, _recovery
+from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
+from transcript_store import ConversationStore, _archive, _log, _quarantine, _recovery
 from transcript_store._folder import Folder, is_trash, new_trash, refused
 from transcript_store._log import Log
 from transcript_store._records import Position, record_body
+from transcript_store._snapshot_files import SnapshotFiles
 from transcript_store._storage import Storage
 from transcript_store.library import ConversationLibrary
 from transcript_store.testing import SimulatedFileSystem
@@ -325,6 +328,34 @@ def generation_deleted_without_a_sync(patch: Patch) -> None:
     patch.setattr(_archive, "remove", remove)
 
 
+def snapshot_before_its_media(patch: Patch) -> None:
+    """A snapshot is put in place, and then the media that it refers to."""
+
+    def save(self: SnapshotFiles, name: str, data: bytes, media: dict[str, bytes]) -> None:
+        real(self, name, data, {})
+        for media_name, text in media.items():
+            real(self, name, data, {media_name: text})
+
+    real = SnapshotFiles.save
+    patch.setattr(SnapshotFiles, "save", save)
+
+
+def sealing_not_noted(patch: Patch) -> None:
+    """Nothing remembers that a plain store is being sealed, so who has only the new key cannot finish."""
+    patch.setattr(SnapshotFiles, "note_sealing", _nothing)
+
+
+def restored_in_two_commits(patch: Patch) -> None:
+    """A conversation is created from a snapshot, and its messages are appended after that."""
+
+    def restore(self: ConversationStore, messages: Any, fields_for: Any, restored_from: Any) -> None:
+        real(self, [], fields_for, restored_from)
+        self.append_messages(messages)
+
+    real = ConversationStore._restore
+    patch.setattr(ConversationStore, "_restore", restore)
+
+
 BUGS = [
     Bug(no_sync_of_appends, Case(grown, (append,)), "power_cuts"),
     Bug(no_sync_of_directories, Case(grown, (replace,)), "power_cuts"),
@@ -356,4 +387,7 @@ BUGS = [
     Bug(trash_not_swept, Case(grown, (close, delete)), "kills"),
     Bug(fork_message_by_message, Case(grown, (fork,)), "kills"),
     Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts"),
+    Bug(snapshot_before_its_media, Case(nothing, (save, save_media), world=PLAIN), "kills"),
+    Bug(sealing_not_noted, Case(two, (rotate,), world=BEING_SEALED), "kills"),
+    Bug(restored_in_two_commits, Case(nothing, (restore_anew,)), "kills"),
 ]

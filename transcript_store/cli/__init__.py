@@ -19,7 +19,20 @@ from transcript_store import (
     TranscriptStoreError,
     __version__,
 )
-from transcript_store.cli import _terminal, delete, demo, fork, generations, head, listing, record, repair, show, verify
+from transcript_store.cli import (
+    _terminal,
+    delete,
+    demo,
+    fork,
+    generations,
+    head,
+    listing,
+    record,
+    repair,
+    show,
+    snapshot,
+    verify,
+)
 
 INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 and the number of the signal, as a shell shows it
 
@@ -48,6 +61,7 @@ _COMMANDS = (
     ("verify", verify),
     ("repair", repair),
     ("head", head),
+    ("snapshot", snapshot),
     ("demo", demo),
 )
 

@@ -27,6 +27,8 @@ _UNSAFE = re.compile(
     "\\ud800-\\udfff\\U000e0000-\\U000e007f]"
 )
 
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
 
 def safe(text: str) -> str:
     """Text that may go to a terminal: line feeds and tabs stay, what a terminal would obey becomes an escape."""
@@ -72,6 +74,12 @@ def say(text: str = "", *, now: bool = False) -> None:
 def say_json(value: Any) -> None:
     """Print a value as one line of JSON."""
     print(as_json(value, ascii_only=_encoding() != "utf-8"))
+
+
+def say_json_text(text: str) -> None:
+    """Print JSON that is written already: the same value, with harmless characters only."""
+    text = _UNSAFE.sub(_escape_json, text)
+    print(text if _encoding() == "utf-8" else _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
 def _encoding() -> str:

@@ -114,17 +114,22 @@ def _record(record: Record, *, full: bool) -> Iterator[str]:
     else:
         length = size(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
         yield f"#{record.seq}  {one_line(role_of(record.message))}  {time(record.at)}  {length}"
-        for part in parts_of(record.message):
-            if part.kind == "text":
-                yield from _indented(part.text, 4)
-            else:
-                yield f"    {one_line(part.title or part.kind)}"
-                if full or part.kind != "besides":
-                    yield from _indented(part.text if full else _cut(part.text), 6)
+        yield from lines_of(record.message, full=full)
     if record.extra is not None:
         yield "    extra"
         extra = as_text(record.extra)
         yield from _indented(extra if full else _cut(extra), 6)
+
+
+def lines_of(message: object, *, full: bool) -> Iterator[str]:
+    """The lines for a message, none of which begins in the first column."""
+    for part in parts_of(message):
+        if part.kind == "text":
+            yield from _indented(part.text, 4)
+        else:
+            yield f"    {one_line(part.title or part.kind)}"
+            if full or part.kind != "besides":
+                yield from _indented(part.text if full else _cut(part.text), 6)
 
 
 def _indented(text: str, columns: int) -> Iterator[str]:

@@ -33,6 +33,7 @@ class _Status(NamedTuple):
     st_ino: int
     st_nlink: int
     st_size: int
+    st_mtime_ns: int
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class SimulatedFileSystem:
         self._random = Random(seed)
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 3
+        self._modified_us: dict[int, int] = {}
         self._locks: dict[int, tuple[SimulatedFileSystem, int]] = {}
         self._pid = 1000
 
@@ -74,6 +76,7 @@ class SimulatedFileSystem:
         """Another process on the same disk: it sees the same files, and meets the same locks."""
         other = self._like(self._disk)
         other._locks = self._locks
+        other._modified_us = self._modified_us
         other._pid = self._pid + 1
         return other
 
@@ -158,6 +161,7 @@ class SimulatedFileSystem:
         other = SimulatedFileSystem(capacity_bytes=self.capacity_bytes)
         other._disk = disk
         other.clock_us = self.clock_us
+        other._modified_us = dict(self._modified_us)
         other._random.setstate(self._random.getstate())
         other._pid = self._pid + 1
         return other
@@ -235,6 +239,7 @@ class SimulatedFileSystem:
             if count == 0 and len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._disk.append(self._handles[handle].inode, bytes(data[:count]))
+        self._modified_us[self._handles[handle].inode] = self.clock_us
         return count
 
     def truncate(self, handle: int, size: int) -> None:
@@ -367,7 +372,8 @@ class SimulatedFileSystem:
         return inode
 
     def _status(self, inode: Inode) -> _Status:
-        return _Status(inode.mode, 1, inode.number, self._disk.links(inode.number), len(inode.data))
+        links, modified_ns = self._disk.links(inode.number), self._modified_us.get(inode.number, 0) * 1000
+        return _Status(inode.mode, 1, inode.number, links, len(inode.data), modified_ns)
 
 
 def _stopped(call: Call) -> int | None:

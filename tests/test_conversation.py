@@ -37,13 +37,20 @@ from transcript_store import (
     ConversationNotLoadedError,
     ConversationStore,
     CorruptMetadataError,
+    CorruptSnapshotError,
     CorruptTranscriptError,
+    DecryptionError,
+    GenerationNotFoundError,
     InvalidIdError,
+    InvalidKeyError,
     InvalidMessageError,
     InvalidMetadataError,
+    InvalidSnapshotIdError,
     PoisonedError,
+    ProviderMismatchError,
     ReadOnlyError,
     Refreshed,
+    SnapshotNotFoundError,
     StorageError,
     TranscriptStoreError,
     UnsupportedVersionError,
@@ -94,9 +101,20 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "head": lambda s: s.head,
     "recovery": lambda s: s.recovery,
     "refresh": lambda s: s.refresh(),
+    "generations": lambda s: s.generations(),
+    "delete_generation": lambda s: s.delete_generation(0),
+    "purge_quarantine": lambda s: s.purge_quarantine(),
 }
 NEEDS_NO_LOADING = {"directory", "exists", "initialize", "load", "load_or_initialize", "close"}
-WRITES = {"append_message", "append_messages", "append_event", "replace_transcript", "update_metadata"}
+WRITES = {
+    "append_message",
+    "append_messages",
+    "append_event",
+    "replace_transcript",
+    "update_metadata",
+    "delete_generation",
+    "purge_quarantine",
+}
 
 
 def test_every_method_is_known_to_this_file():
@@ -193,6 +211,7 @@ def test_initialize_takes_everything_at_once(tmp_path):
         "compaction_count": 0,
         "labels": {"team": "ü"},
         "generation": 0,
+        "forked_from": None,
     }
     store.close()
     store.load()
@@ -1055,6 +1074,7 @@ ERRORS: list[TranscriptStoreError] = [
     TranscriptStoreError("text"),
     ConversationNotLoadedError("text"),
     ConversationNotFoundError("text", path="/p"),
+    GenerationNotFoundError(path="/p", number=3, available=(0, 4)),
     ConversationExistsError("text", path="/p"),
     ConversationLockedError("text", path="/p", holder_pid=5, holder_host="h"),
     ConversationLockedError("text", path="/p"),
@@ -1068,6 +1088,13 @@ ERRORS: list[TranscriptStoreError] = [
     InvalidIdError("text"),
     StorageError(28, "text", "/p"),
     PoisonedError("text"),
+    InvalidSnapshotIdError("text", id="../etc"),
+    SnapshotNotFoundError("text", id="3b2f"),
+    CorruptSnapshotError(path="/p", kind="damaged", reason="r"),
+    CorruptSnapshotError(path=None, kind="damaged", reason="r"),
+    DecryptionError(path="/p", reason="r"),
+    InvalidKeyError("text", length_bytes=33),
+    ProviderMismatchError(snapshot_provider="claude", provider="openai"),
 ]
 
 
@@ -1097,12 +1124,19 @@ def test_errors_survive_pickling_and_copying(error):
     [
         (ConversationNotLoadedError, RuntimeError),
         (ConversationNotFoundError, LookupError),
+        (GenerationNotFoundError, LookupError),
         (CorruptTranscriptError, ValueError),
         (CorruptMetadataError, ValueError),
         (UnsupportedVersionError, ValueError),
         (InvalidMessageError, ValueError),
         (InvalidMetadataError, ValueError),
         (InvalidIdError, ValueError),
+        (InvalidSnapshotIdError, ValueError),
+        (SnapshotNotFoundError, LookupError),
+        (CorruptSnapshotError, ValueError),
+        (DecryptionError, ValueError),
+        (InvalidKeyError, ValueError),
+        (ProviderMismatchError, ValueError),
         (StorageError, OSError),
     ],
 )
@@ -1125,10 +1159,16 @@ def test_what_is_public_is_listed_once():
         assert getattr(transcript_store, name).__module__.startswith("transcript_store.")
     modules = {name for name, value in vars(transcript_store).items() if isinstance(value, types.ModuleType)}
     assert {name for name in modules if not name.startswith("_")} <= {
+        "adapter",
         "cli",
         "conversation",
         "errors",
+        "file_store",
         "inspection",
+        "library",
+        "memory_store",
+        "repairs",
+        "snapshots",
         "testing",
     }
 

@@ -40,7 +40,10 @@ def test_every_test_that_holds_up_a_promise_exists() -> None:
     assert [name for name in sorted(named) if not (TOP / name).exists()] == []
 
 
-@pytest.mark.parametrize("module", ["rich", "filelock", "asyncio", "transcript_store.cli", "transcript_store.testing"])
+@pytest.mark.parametrize(
+    "module",
+    ["rich", "filelock", "asyncio", "msgspec", "cryptography", "transcript_store.cli", "transcript_store.testing"],
+)
 def test_importing_the_package_is_cheap(module: str) -> None:
     """What only some callers need is imported only when they need it."""
     code = f"import sys, transcript_store; sys.exit({module!r} in sys.modules)"

@@ -5,6 +5,7 @@
     TranscriptStoreError
     ├── ConversationNotLoadedError      RuntimeError   call load() or initialize() first
     ├── ConversationNotFoundError       LookupError    there is nothing at this path
+    ├── GenerationNotFoundError         LookupError    there is no such generation (available)
     ├── ConversationExistsError                        something is there; it was not touched
     ├── ConversationLockedError                        another writer holds it (holder_pid)
     ├── ReadOnlyError                                  this store was opened with read_only=True
@@ -14,6 +15,12 @@
     ├── InvalidMessageError             ValueError     which member, and why; nothing was written
     ├── InvalidMetadataError            ValueError     which field, and why; nothing was written
     ├── InvalidIdError                  ValueError     not a canonical lower-case UUID
+    ├── InvalidSnapshotIdError          ValueError     not a canonical lower-case UUID
+    ├── SnapshotNotFoundError           LookupError    there is no snapshot with this id
+    ├── CorruptSnapshotError            ValueError     which file, what kind, why; it was not touched
+    ├── DecryptionError                 ValueError     the key does not open it: another key, or damage
+    ├── InvalidKeyError                 ValueError     a key has 32 bytes
+    ├── ProviderMismatchError           ValueError     a snapshot of another provider
     ├── StorageError                    OSError        the disk or the operating system refused
     └── PoisonedError                                  a sync failed before; load() anew
 
@@ -51,6 +58,17 @@ class ConversationNotFoundError(TranscriptStoreError, LookupError):
     def __init__(self, message: str, *, path: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+class GenerationNotFoundError(TranscriptStoreError, LookupError):
+    """The conversation at ``path`` has no generation of this ``number``; ``available`` are those that it has."""
+
+    def __init__(self, *, path: str, number: int, available: tuple[int, ...]) -> None:
+        shown = ", ".join(map(str, available[-20:]))
+        super().__init__(f"{path}: there is no generation {number}; there are {shown}")
+        self.path = path
+        self.number = number
+        self.available = available
 
 
 class ConversationExistsError(TranscriptStoreError):
@@ -92,7 +110,9 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
         self, *, path: str, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
     ) -> None:
         where = path if line_number is None else f"{path}, line {line_number}, byte {offset_bytes}"
-        super().__init__(f"{where}: {reason} [{kind}]; nothing was touched, and verify() says what is whole")
+        super().__init__(
+            f"{where}: {reason} [{kind}]; nothing was touched: verify() says what is whole, repair() what can be kept"
+        )
         self.path = path
         self.kind = kind
         self.reason = reason
@@ -104,14 +124,19 @@ class CorruptMetadataError(TranscriptStoreError, ValueError):
     """The metadata file at ``path`` is missing or damaged. Nothing was touched; the transcript beside it may be whole."""
 
     def __init__(self, *, path: str, kind: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason} [{kind}]; nothing was touched, and verify() says what is whole")
+        super().__init__(
+            f"{path}: {reason} [{kind}]; nothing was touched: verify() says what is whole, repair() what can be kept"
+        )
         self.path = path
         self.kind = kind
         self.reason = reason
 
 
 class UnsupportedVersionError(TranscriptStoreError, ValueError):
-    """The file at ``path`` was written by a later version of the format. It was not touched; upgrade to read it."""
+    """The file at ``path`` was written by a later version of the format. It was not touched; upgrade to read it.
+
+    ``path`` is empty where what was read is not a file.
+    """
 
     def __init__(self, message: str, *, path: str) -> None:
         super().__init__(message)
@@ -141,6 +166,70 @@ class InvalidMetadataError(TranscriptStoreError, ValueError):
 
 class InvalidIdError(TranscriptStoreError, ValueError):
     """An identifier is not a canonical lower-case UUID."""
+
+
+class InvalidSnapshotIdError(TranscriptStoreError, ValueError):
+    """A snapshot's id is not a canonical lower-case UUID. ``id`` holds at most 32 characters of what was given."""
+
+    def __init__(self, message: str, *, id: str) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class SnapshotNotFoundError(TranscriptStoreError, LookupError):
+    """There is no snapshot with this ``id`` in the store. ``list()`` shows what there is."""
+
+    def __init__(self, message: str, *, id: str) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class CorruptSnapshotError(TranscriptStoreError, ValueError):
+    """A snapshot, or a media file that it refers to, is damaged, or is not one. It was not touched.
+
+    ``path`` names the file, None where what was read is not a file. ``kind`` is ``damaged``, ``foreign`` (not a file of
+    ours stands there), ``wrong-id``, ``missing`` (a media file), ``wrong-media`` (its content does not have its hash) or
+    ``too-large``; ``reason`` is a sentence.
+    """
+
+    def __init__(self, *, path: str | None, kind: str, reason: str) -> None:
+        super().__init__(f"{path or 'the snapshot'}: {reason} [{kind}]; nothing was touched")
+        self.path = path
+        self.kind = kind
+        self.reason = reason
+
+
+class DecryptionError(TranscriptStoreError, ValueError):
+    """The file at ``path`` cannot be opened with the keys that were given, or with none; it was not touched.
+
+    AES-GCM cannot tell a wrong key from changed bytes. Give the key that it was sealed with (``encryption_key`` or
+    ``retired_keys``), or restore the file from a backup.
+    """
+
+    def __init__(self, *, path: str | None, reason: str) -> None:
+        super().__init__(f"{path or 'the bytes'}: {reason}; nothing was touched")
+        self.path = path
+        self.reason = reason
+
+
+class InvalidKeyError(TranscriptStoreError, ValueError):
+    """An encryption key does not have ``wanted_bytes`` (32) bytes, but ``length_bytes``. The key is not shown."""
+
+    def __init__(self, message: str, *, length_bytes: int | None, wanted_bytes: int = 32) -> None:
+        super().__init__(message)
+        self.length_bytes = length_bytes
+        self.wanted_bytes = wanted_bytes
+
+
+class ProviderMismatchError(TranscriptStoreError, ValueError):
+    """A snapshot of one provider cannot be continued with another: their messages have other forms. Nothing was changed."""
+
+    def __init__(self, *, snapshot_provider: str, provider: str) -> None:
+        super().__init__(
+            f"the snapshot is of provider {snapshot_provider!r:.60}, not {provider!r:.60}; nothing was changed"
+        )
+        self.snapshot_provider = snapshot_provider
+        self.provider = provider
 
 
 class StorageError(TranscriptStoreError, OSError):

@@ -17,7 +17,7 @@ from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, l
 from transcript_store import ConversationStore, __version__
 from transcript_store.cli import head
 
-COMMANDS = ("record", "show", "verify", "head", "demo")
+COMMANDS = ("record", "show", "verify", "head", "snapshot", "demo")
 
 
 def test_version(cli: Cli) -> None:
@@ -101,7 +101,7 @@ def test_damage_is_one_line(cli: Cli, tmp_path: Path, command: str) -> None:
     code, out, err = cli(command, directory)
     assert (code, out) == (1, "")
     assert "transcript.jsonl, line 2, byte" in err
-    assert err.endswith("nothing was touched, and transcript-store verify says what is whole\n")
+    assert err.endswith("nothing was touched: transcript-store verify says what is whole, repair what can be kept\n")
     assert err.count("\n") == 1
 
 

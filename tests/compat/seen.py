@@ -17,7 +17,8 @@ def seen(path: Path) -> dict[str, Any]:
         except ConversationNotFoundError:
             return {"conversation": None}
         conversation = {
-            "metadata": asdict(store.get_metadata()),
+            # What is None is left out: later versions add members, and know nothing of them for these.
+            "metadata": {name: value for name, value in asdict(store.get_metadata()).items() if value is not None},
             "records": [asdict(record) for record in store.get_records()],
             "messages": store.get_messages(),
             "head": store.head,

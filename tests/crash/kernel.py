@@ -16,20 +16,19 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import filelock  # noqa: F401 - imported once here, not again in every forked child
 
-from tests.crash.enumeration import Run, allowed, goes_on, judge, states
-from tests.crash.model import ViolationError, state_of, store_on
-from tests.crash.operations import LOCK, Case
+from tests.crash.enumeration import Run, allowed, goes_on, judge, states, that_stays
+from tests.crash.model import State, ViolationError
+from tests.crash.operations import Case
 from tests.crash.real_disk import RealDisk
 from tests.crash.replay import SYNCS, Replay, disk_holding
 from tests.crash.strace import Injection, Say, SystemCall, Traced, injections, trace
 from tests.crash.sync_sites import Site, announced
-from transcript_store import ConversationStore, TranscriptStoreError
+from transcript_store import TranscriptStoreError
 from transcript_store.testing import SimulatedFileSystem
 
 Note = Callable[[str, object], None]
@@ -65,16 +64,11 @@ class Outcome(NamedTuple):
         return calls
 
 
-@cache
-def _tree_of(base: Callable[[], SimulatedFileSystem]) -> Tree:
-    return base().tree()
-
-
 def run(case: Case, root: Path, injection: Injection | None = None, durability: str = "power-loss") -> Outcome:
     """Run a case in a traced child, perhaps with a fault; then let it go on, and return what is left."""
     seen = states(case)  # here, so that the children need not
     shutil.rmtree(root, ignore_errors=True)
-    disk = RealDisk.holding(root, _tree_of(case.base))
+    disk = RealDisk.holding(root, case.disk().tree())
     under_way: list[Run] = []
     before: Tree = {}
 
@@ -155,7 +149,7 @@ def power_cuts(
         outcome = run(case, folder / "all", injection, durability)
         assert len(outcome.calls) > 1
         # What a base left unsynced is still unsynced, unless a load came before the trace.
-        disk = disk_holding(outcome.before) if case.starts_loaded else case.base()
+        disk = disk_holding(outcome.before) if case.starts_loaded else case.disk()
         replay = Replay(disk, outcome.disk.root, outcome.traced.handles)
         returned = _Returned(outcome.traced.calls)
 
@@ -166,7 +160,7 @@ def power_cuts(
                 may_be = {seen[-1]}
             for image in replay.disk.power_failures(limit=limit, fills=fills, seed=count):
                 tree = image.tree()
-                key = repr((sorted((path, data) for path, data in tree.items() if path != LOCK), may_be))
+                key = repr((sorted((path, data) for path, data in tree.items() if path != case.world.lock), may_be))
                 if key not in judged:
                     judged.add(key)
                     left = folder / "left"
@@ -209,23 +203,23 @@ def kills_then_power_cuts(case: Case, *, limit: int, drop: Site | None = None, k
             replay = Replay(disk_holding(outcome.before), outcome.disk.root, outcome.traced.handles)
             replay.run(outcome.traced.calls)
             machine = RealDisk(outcome.disk.root, seed=2)
-            if not store_on(machine).exists():
-                continue
 
-            def load(_: Say, machine: RealDisk = machine) -> ConversationStore:
-                store = store_on(machine)
-                store.load()
-                return store
+            def load(_: Say, machine: RealDisk = machine) -> State:
+                return case.world.shown(machine)
 
             traced = trace(load)
-            shown = state_of(load(print))
+            shown = load(print)
+            if shown.records is None and not outcome.returned:
+                continue
             next_one = Replay(replay.disk.kill_process(), outcome.disk.root, traced.handles)
             sites = sites_of(traced.calls)
             next_one.run([made for made in traced.calls if drop is None or sites.get(made) != drop])
-            next_one.disk.sync_path(LOCK)
+            if case.world.lock in next_one.disk.tree():
+                next_one.disk.sync_path(case.world.lock)
+            may_be = that_stays(shown, allowed(states(case), outcome.returned))
             for image in next_one.disk.power_failures(limit=limit):
                 left = folder / "left"
-                judge(case, RealDisk.holding(left, image.tree()), {shown}, f"killed at {call}, loaded, power cut")
+                judge(case, RealDisk.holding(left, image.tree()), may_be, f"killed at {call}, loaded, power cut")
                 shutil.rmtree(left)
                 count += 1
     return count

@@ -7,15 +7,31 @@ and is there afterwards, ``verify`` finds nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 
 from tests.crash.real_disk import RealDisk
-from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from transcript_store import (
+    ConversationLibrary,
+    ConversationNotFoundError,
+    ConversationStore,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    PoisonedError,
+    TranscriptStoreError,
+    verify,
+)
 from transcript_store.testing import SimulatedFileSystem
 
-DIRECTORY = "/home/agent/conversation"
+LIBRARY = "/home/agent"
+ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+NOBODY = "00000000-0000-4000-8000-000000000000"
+DIRECTORY = f"{LIBRARY}/{ID}"
+SECRET = b"sk-live-0123456789"
 Machine = SimulatedFileSystem | RealDisk
 """What a conversation stands on: a disk in memory, or a folder of this machine's file system."""
 PROBE = {"role": "user", "content": "are you still there?"}
@@ -27,10 +43,32 @@ class State(NamedTuple):
     records: tuple[bytes, ...] | None
     metadata: tuple[Any, ...] | None = None
     refused: str | None = None
-    """The kind of a ``CorruptTranscriptError``, where loading was refused."""
+    """The kind of damage, where loading was refused; ``archive`` where only an earlier generation is damaged."""
+    archive: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
+    """The earlier generations, with their records."""
+    others: tuple[State, ...] = ()
+    """The other conversations in the library."""
+    has_secret: bool = False
+    """Whether ``SECRET`` stands in any file."""
 
 
 ABSENT = State(None)
+
+
+@dataclass(frozen=True)
+class World:
+    """What is tested: how it is opened, what the next process finds of it, and how it goes on after an error."""
+
+    lock: str
+    """The path of its lock file, whose content nobody relies on."""
+    opened: Callable[[Machine, str, bool], Any]
+    """Open it on a disk, with a durability, and load it or not."""
+    observe: Callable[[Machine], State]
+    """What is found on a disk, which this may change; it insists that what is there can be lived with."""
+    shown: Callable[[Machine], State]
+    """What the next process is shown, and leaves as it is."""
+    go_on: Callable[[Any], tuple[State, State]]
+    """Store one thing more, and say what is found without it and with it."""
 
 
 class ViolationError(AssertionError):
@@ -41,54 +79,102 @@ def store_on(disk: Machine, **options: Any) -> ConversationStore:
     return ConversationStore(DIRECTORY, file_system=disk, **options)
 
 
+def library_on(disk: Machine) -> ConversationLibrary:
+    return ConversationLibrary(LIBRARY, file_system=disk)
+
+
 def state_of(store: ConversationStore) -> State:
+    """What a user sees through a loaded store, and beside it in the library."""
+    return _with_all_else(store._files, _state_of(store))
+
+
+def _state_of(store: ConversationStore) -> State:
     metadata = store.get_metadata()
+    origin = metadata.forked_from or {}
     return State(
-        tuple(orjson.dumps([record.message, record.extra]) for record in store.get_records()),
+        _records(store),
         (
             metadata.provider,
             metadata.model,
             metadata.system_prompt,
             *sorted(metadata.labels.items()),
             metadata.compaction_count,
+            *(origin.get(key) for key in ("conversation", "generation", "seq")),
+        ),
+        archive=tuple(
+            (generation.number, () if generation.damage else _records(store, generation.number))
+            for generation in store.generations()[:-1]
         ),
     )
 
 
+def _records(store: ConversationStore, generation: int | None = None) -> tuple[bytes, ...]:
+    return tuple(orjson.dumps([record.message, record.extra]) for record in store.get_records(generation=generation))
+
+
+def _with_all_else(disk: Any, state: State) -> State:
+    tree = disk.tree()
+    has_secret = any(SECRET in data for data in tree.values() if data is not None)
+    others: list[State] = []
+    if any(path.startswith(f"{LIBRARY}/") and not path.startswith(DIRECTORY) for path in tree):
+        library = library_on(disk)
+        for summary in library.list():
+            insist(summary.damage is None, f"the list says {summary.damage}")
+            if summary.id != ID:
+                with library.open(str(summary.id)) as other:
+                    others.append(_state_of(other))
+    return state._replace(others=tuple(sorted(others, key=repr)), has_secret=has_secret)
+
+
+def sweep(disk: Machine) -> None:
+    """Do what sweeps what deletes have left: the next change in the library."""
+    if any("/.trash-" in path for path in disk.tree()):
+        with suppress(ConversationNotFoundError):
+            library_on(disk).delete(NOBODY)
+        insist(not any("/.trash-" in path for path in disk.tree()), "what a delete left was not swept")
+
+
+def absent_on(disk: Machine) -> State:
+    """What a user sees who finds no conversation."""
+    return _with_all_else(disk, ABSENT)
+
+
 def observe(disk: Machine) -> State:
     """What the next process finds on this disk, which it may then change: give it a disk of its own."""
+    sweep(disk)
     store = store_on(disk)
     if not store.exists():
-        store.initialize(messages=[PROBE])  # what is absent can be created
+        state = absent_on(disk)
+        store.initialize(id=ID, messages=[PROBE])  # what is absent can be created
         store.close()
         with loaded(disk) as created:
-            _insist(created.get_messages() == [PROBE], "a conversation created after the crash is not there")
-        return ABSENT
+            insist(created.get_messages() == [PROBE], "a conversation created after the crash is not there")
+        return state
     try:
         store.load()
-    except CorruptTranscriptError as error:
+    except (CorruptTranscriptError, CorruptMetadataError) as error:
         return State(None, refused=error.kind)
     state = state_of(store)
     if store.recovery is not None and store.recovery.torn_bytes:
         quarantine = store.recovery.quarantine
-        _insist(quarantine is not None and disk.tree().get(quarantine) is not None, "torn bytes were not kept")
+        insist(quarantine is not None and disk.tree().get(quarantine) is not None, "torn bytes were not kept")
     store.close()
 
     with loaded(disk) as again:
-        _insist(again.recovery is None, "recovery had something to do again")
-        _insist(state_of(again) == state, "a second load shows something else")
+        insist(again.recovery is None, "recovery had something to do again")
+        insist(state_of(again) == state, "a second load shows something else")
         messages = again.get_messages()
         again.append_message(PROBE)
     with loaded(disk) as again:
-        _insist(again.get_messages() == [*messages, PROBE], "an append after the crash is not there, or not alone")
+        insist(again.get_messages() == [*messages, PROBE], "an append after the crash is not there, or not alone")
     verification = verify(DIRECTORY, file_system=disk)
-    _insist(verification.is_whole, f"verify finds {verification.findings}")
-    archived = set(range(verification.generation or 0))
-    _insist(archived <= set(verification.archived_generations), "an earlier generation is not in the archive")
+    if any("/archive/" in finding.path for finding in verification.findings):
+        return State(None, refused="archive")
+    insist(verification.is_whole, f"verify finds {verification.findings}")
     live = f"{DIRECTORY}/archive/transcript-{verification.generation:06d}.jsonl"
-    _insist(live not in disk.tree(), "an unfinished replace was left in the archive")
-    leftovers = [path for path in disk.tree() if "/.tmp-" in path]
-    _insist(not leftovers, f"leftovers were not swept: {leftovers}")
+    insist(live not in disk.tree(), "an unfinished replace was left in the archive")
+    leftovers = [path for path in disk.tree() if path.startswith(f"{DIRECTORY}/") and "/.tmp-" in path]
+    insist(not leftovers, f"leftovers were not swept: {leftovers}")
     return state
 
 
@@ -99,6 +185,45 @@ def loaded(disk: Machine) -> ConversationStore:
     return store
 
 
-def _insist(holds: bool, what: str) -> None:
+def shown(disk: Machine) -> State:
+    """What the next process is shown when it loads the conversation."""
+    sweep(disk)
+    store = store_on(disk)
+    if not store.exists():
+        return absent_on(disk)
+    store.load()
+    return state_of(store)
+
+
+def go_on(store: ConversationStore) -> tuple[State, State]:
+    """One message more, after loading anew if that is what the error asks for."""
+    assert isinstance(store._files, Machine)
+    sweep(store._files)
+    created = False
+    try:
+        store.append_message(PROBE)
+    except PoisonedError:
+        store.load()
+        store.append_message(PROBE)
+    except TranscriptStoreError:  # it is not loaded: its load or initialize failed, or it was closed
+        created = store.load_or_initialize()
+        store.append_message(PROBE)
+    found = state_of(store)
+    assert found.records is not None
+    store.close()
+    return found._replace(records=None, metadata=None) if created else found._replace(records=found.records[:-1]), found
+
+
+def _opened(disk: Machine, durability: str, load: bool) -> ConversationStore:
+    store = store_on(disk, durability=durability)
+    if load:
+        store.load()
+    return store
+
+
+def insist(holds: bool, what: str) -> None:
     if not holds:
         raise ViolationError(what)
+
+
+CONVERSATION = World(f"{DIRECTORY}/lock", _opened, observe, shown, go_on)

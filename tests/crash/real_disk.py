@@ -7,6 +7,8 @@ either. Clock and random numbers are counted out, so that the same run leaves th
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from random import Random
 
@@ -45,6 +47,12 @@ class RealDisk(PosixFileSystem):
             f"/{path.relative_to(self.root)}": None if path.is_dir() else path.read_bytes()
             for path in sorted(self.root.rglob("*"))
         }
+
+    def copy(self) -> RealDisk:
+        """The same on a folder of its own, beside this one."""
+        root = Path(tempfile.mkdtemp(dir=self.root.parent, prefix="copy-"))
+        shutil.copytree(self.root, root, dirs_exist_ok=True)
+        return RealDisk(root, seed=self._random.getrandbits(32))
 
     def another_process(self) -> RealDisk:
         return RealDisk(self.root, seed=self._random.getrandbits(32))

@@ -103,8 +103,9 @@ class Replay:
                 self.disk.sync_data(parents[0])
             case "mkdirat" if parents[0] is not None:
                 self.disk.make_directory(parents[0], names[0])
-            case "unlinkat" if parents[0] is not None and "AT_REMOVEDIR" not in call.arguments:
-                self.disk.unlink(parents[0], names[0])
+            case "unlinkat" if parents[0] is not None:
+                remove = self.disk.remove_directory if "AT_REMOVEDIR" in call.arguments else self.disk.unlink
+                remove(parents[0], names[0])
             case "rename" | "renameat" | "renameat2" if parents[0] is not None:
                 if call.handles[0] != call.handles[1]:
                     raise ViolationError(f"a rename from one folder to another is not known to the model: {call}")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash import enumeration
+from tests.crash import enumeration, snapshot_stores
 from tests.crash.kernel import Note
 from tests.crash.operations import (
     CASES,
+    REPAIRS,
     TRANSCRIPT,
     Case,
     half_a_batch,
@@ -21,10 +22,14 @@ from tests.crash.operations import (
     without_line_feed,
 )
 
+CONVERSATIONS = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+CASES = [*CASES, *snapshot_stores.CASES]
 ALL = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 # A parent that may not be opened is taken for somebody else's, and not synced: refusing it when it is ours proves nothing.
-REFUSALS = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.base is not unsynced_parents], ids=lambda case: case.name
+REFUSED = [case for case in CASES if case.base is not unsynced_parents]
+REFUSALS = pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+QUICK_REFUSALS = pytest.mark.parametrize(
+    "case", [case for case in REFUSED if snapshot_stores.rotate not in case.steps], ids=lambda case: case.name
 )
 UNSYNCED = pytest.mark.parametrize(
     "case", [case for case in CASES if "process-crash" in case.durabilities], ids=lambda case: case.name
@@ -38,7 +43,7 @@ RECOVERIES = pytest.mark.parametrize(
 
 def stale(case: Case) -> bytes:
     """What a block may have held before: lines of this very transcript, which verify among themselves."""
-    return case.base().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'
+    return case.disk().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'
 
 
 @ALL
@@ -74,7 +79,7 @@ def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case, record_proper
     assert count >= 5
 
 
-@ALL
+@CONVERSATIONS  # a store of snapshots is read without a lock, and so without a sync
 def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case, record_property: Note) -> None:
     """P1, P9: a killed process leaves names and bytes in the cache; the next one may act on what it is shown."""
     count = enumeration.kills_then_power_cuts(case, limit=10)
@@ -82,7 +87,7 @@ def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case, record_
     assert count >= 5
 
 
-@REFUSALS
+@QUICK_REFUSALS
 def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_property: Note) -> None:
     """P6, P7: every errno at every call, once and for ever."""
     count = enumeration.errors(case)
@@ -93,8 +98,8 @@ def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_p
 @pytest.mark.long
 @REFUSALS
 def test_an_error_and_then_a_power_cut(case: Case, record_property: Note) -> None:
-    """P6, P7: the disk refuses, and then the power fails too."""
-    count = enumeration.errors(case, cut_limit=30)
+    """P6, P7: the disk refuses, and then the power fails too. (A rotation is judged by three more of them each time.)"""
+    count = enumeration.errors(case, cut_limit=4 if snapshot_stores.rotate in case.steps else 30)
     record_property("errors, simulated disk", count)
     assert count >= 10
 
@@ -114,3 +119,32 @@ def test_recovery_can_itself_be_cut_off_in_many_more_states(case: Case, record_p
     count = enumeration.cut_recoveries(case, limit=20)
     record_property("second crashes during a recovery, simulated disk", count)
     assert count >= 50
+
+
+@pytest.mark.parametrize("case", REPAIRS[:2], ids=lambda case: case.name)
+def test_a_power_cut_during_a_repair(case: Case, record_property: Note) -> None:
+    """P4, P9, P13: it is as it was, or repaired; repaired again it is whole; the original is somewhere."""
+    count = enumeration.power_cuts(case, limit=10)
+    record_property("states after a power cut, simulated disk", count)
+    assert count >= 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", REPAIRS, ids=lambda case: case.name)
+def test_a_repair_is_done_or_not(case: Case, record_property: Note) -> None:
+    """P4, P6, P7, P9, P13: every damage, stopped everywhere in every way, and the repair after that stopped too."""
+    count = enumeration.power_cuts(case, limit=60, fills=(b"\0", stale(case)))
+    record_property("states after a power cut, simulated disk", count)
+    assert count >= 20
+    count = enumeration.kills(case)
+    record_property("kills, simulated disk", count)
+    assert count >= 20
+    count = enumeration.kills_then_power_cuts(case, limit=10)
+    record_property("states after a kill, a load and a power cut, simulated disk", count)
+    assert count >= 20
+    count = enumeration.errors(case)
+    record_property("errors, simulated disk", count)
+    assert count >= 50
+    count = enumeration.cut_recoveries(case, limit=6, every=10)
+    record_property("second crashes during a recovery, simulated disk", count)
+    assert count >= 20

@@ -10,9 +10,9 @@ from functools import partial
 
 import pytest
 
-from tests.crash import enumeration
+from tests.crash import enumeration, snapshot_stores
 from tests.crash.kernel import Note
-from tests.crash.operations import CASES, Case
+from tests.crash.operations import CASES, REPAIRS, Case
 from tests.crash.sync_sites import Site, in_the_source, site
 from transcript_store.testing import SimulatedFileSystem
 
@@ -47,7 +47,7 @@ def sites_of(case: Case, patch: pytest.MonkeyPatch) -> set[Site]:
 def test_every_sync_is_needed(monkeypatch: pytest.MonkeyPatch, record_property: Note) -> None:
     """P5: the list of syncs in the source equals the list of mutants killed."""
     by_site: dict[Site, list[Case]] = {}
-    for case in CASES:
+    for case in [*CASES, *REPAIRS[:4], *snapshot_stores.CASES]:
         for made in sites_of(case, monkeypatch):
             by_site.setdefault(made, []).append(case)
     killed = {mutant for mutant, cases in by_site.items() if _is_killed(mutant, cases, monkeypatch)}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash import kernel
+from tests.crash import kernel, snapshot_stores
 from tests.crash.enumeration import states
 from tests.crash.kernel import Note
 from tests.crash.model import ViolationError
-from tests.crash.operations import CASES, Case, append_with_failed_sync, unsynced_parents
+from tests.crash.operations import CASES, Case, append_with_failed_sync, delete_again, unsynced_parents
 from tests.crash.seeded_bugs import BUGS, Bug
 from tests.crash.strace import CALLS, ERRORS, Injection
 from tests.crash.sync_sites import Site, in_the_source
@@ -20,7 +20,8 @@ from transcript_store import TranscriptStoreError
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
 
-ON_THE_KERNEL = [case for case in CASES if append_with_failed_sync not in case.steps]
+CONVERSATIONS = [case for case in CASES if not {append_with_failed_sync, delete_again} & set(case.steps)]
+ON_THE_KERNEL = [*CONVERSATIONS, *snapshot_stores.CASES]
 """A sync that fails by injection loses nothing here; tests/crash/test_failing_disk.py has disks on which it does."""
 
 

@@ -27,6 +27,8 @@ _UNSAFE = re.compile(
     "\\ud800-\\udfff\\U000e0000-\\U000e007f]"
 )
 
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
 
 def safe(text: str) -> str:
     """Text that may go to a terminal: line feeds and tabs stay, what a terminal would obey becomes an escape."""
@@ -36,6 +38,26 @@ def safe(text: str) -> str:
 def one_line(text: str) -> str:
     """The same on one line: for names, paths and errors, which must not be able to begin a line of their own."""
     return safe(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def many(number: int, what: str) -> str:
+    """A number and what it counts."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def time(at: str | None) -> str:
+    """A stored time for a person."""
+    at = str(at)  # only a file that somebody forged has something else here
+    return one_line(f"{at[:10]} {at[11:19]} UTC")
+
+
+def size(number: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
 
 
 def as_json(value: Any, *, ascii_only: bool = False) -> str:
@@ -52,6 +74,12 @@ def say(text: str = "", *, now: bool = False) -> None:
 def say_json(value: Any) -> None:
     """Print a value as one line of JSON."""
     print(as_json(value, ascii_only=_encoding() != "utf-8"))
+
+
+def say_json_text(text: str) -> None:
+    """Print JSON that is written already: the same value, with harmless characters only."""
+    text = _UNSAFE.sub(_escape_json, text)
+    print(text if _encoding() == "utf-8" else _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
 def _encoding() -> str:

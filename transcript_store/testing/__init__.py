@@ -1,4 +1,4 @@
-"""The public test kit: a disk that can lose power, to test your own agent on.
+"""The public test kit: a disk that can lose power, to test your own agent on, and the contract of a snapshot store.
 
 .. code-block:: python
 
@@ -13,8 +13,18 @@
             with ConversationStore("/conversation", file_system=after_power_cut) as survivor:
                 survivor.load()
                 assert survivor.get_messages() == [{"role": "user", "content": "stored"}]
+
+A ``SnapshotStore`` of your own (a database, an object store) keeps its contract if this raises nothing:
+
+.. code-block:: python
+
+    from transcript_store import MemorySnapshotStore
+    from transcript_store.testing import check_snapshot_store
+
+    check_snapshot_store(MemorySnapshotStore)
 """
 
 from transcript_store.testing._simulated import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.testing._snapshot_contract import check_snapshot_store
 
-__all__ = ["Call", "SimulatedFileSystem", "SimulatedStop"]
+__all__ = ["Call", "SimulatedFileSystem", "SimulatedStop", "check_snapshot_store"]

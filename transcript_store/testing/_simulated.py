@@ -33,6 +33,7 @@ class _Status(NamedTuple):
     st_ino: int
     st_nlink: int
     st_size: int
+    st_mtime_ns: int
 
 
 @dataclass(slots=True)
@@ -70,6 +71,7 @@ class SimulatedFileSystem:
         self._random = Random(seed)
         self._handles = _Handles()
         self._next_handle = 3
+        self._modified_us: dict[int, int] = {}
         self._locks: dict[int, tuple[SimulatedFileSystem, int]] = {}
         self._pid = 1000
 
@@ -79,6 +81,7 @@ class SimulatedFileSystem:
         """Another process on the same disk: it sees the same files, and meets the same locks."""
         other = self._like(self._disk)
         other._locks = self._locks
+        other._modified_us = self._modified_us
         other._pid = self._pid + 1
         return other
 
@@ -163,6 +166,7 @@ class SimulatedFileSystem:
         other = SimulatedFileSystem(capacity_bytes=self.capacity_bytes)
         other._disk = disk
         other.clock_us = self.clock_us
+        other._modified_us = dict(self._modified_us)
         other._random.setstate(self._random.getstate())
         other._pid = self._pid + 1
         return other
@@ -185,7 +189,7 @@ class SimulatedFileSystem:
 
     def create(self, parent: int, name: str) -> int:
         path = self._called("create", parent, name)
-        directory = self._inode(parent)
+        directory = self._living(parent)
         if name in directory.names:
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         number = self._disk.new_inode(is_directory=False)
@@ -210,7 +214,7 @@ class SimulatedFileSystem:
 
     def make_directory(self, parent: int, name: str) -> None:
         self._called("make_directory", parent, name)
-        directory = self._inode(parent)
+        directory = self._living(parent)
         if name in directory.names:
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         self._disk.name((directory.number, name, self._disk.new_inode(is_directory=True)))
@@ -240,6 +244,7 @@ class SimulatedFileSystem:
             if count == 0 and len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._disk.append(self._handles[handle].inode, bytes(data[:count]))
+        self._modified_us[self._handles[handle].inode] = self.clock_us
         return count
 
     def truncate(self, handle: int, size: int) -> None:
@@ -270,7 +275,17 @@ class SimulatedFileSystem:
 
     def unlink(self, parent: int, name: str) -> None:
         self._called("unlink", parent, name)
-        self._entry(parent, name)
+        if self._entry(parent, name).is_directory:
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        self._disk.name((self._inode(parent).number, name, None))
+
+    def remove_directory(self, parent: int, name: str) -> None:
+        self._called("remove_directory", parent, name)
+        inode = self._entry(parent, name)
+        if not inode.is_directory:
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+        if inode.names:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), name)
         self._disk.name((self._inode(parent).number, name, None))
 
     def try_lock(self, handle: int) -> bool:
@@ -336,6 +351,13 @@ class SimulatedFileSystem:
     def _inode(self, handle: int) -> Inode:
         return self._disk.inodes[self._handles[handle].inode]
 
+    def _living(self, handle: int) -> Inode:
+        """The directory that a name is to be made in, which must not have been removed."""
+        inode = self._inode(handle)
+        if inode.number != ROOT and not self._disk.links(inode.number):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._handles[handle].path)
+        return inode
+
     def _entry(self, parent: int, name: str) -> Inode:
         try:
             return self._disk.inodes[self._inode(parent).names[name]]
@@ -355,7 +377,8 @@ class SimulatedFileSystem:
         return inode
 
     def _status(self, inode: Inode) -> _Status:
-        return _Status(inode.mode, 1, inode.number, self._disk.links(inode.number), len(inode.data))
+        links, modified_ns = self._disk.links(inode.number), self._modified_us.get(inode.number, 0) * 1000
+        return _Status(inode.mode, 1, inode.number, links, len(inode.data), modified_ns)
 
 
 def _stopped(call: Call) -> int | None:

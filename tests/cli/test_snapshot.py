@@ -1,0 +1,232 @@
+"""`snapshot`: the store on the command line. Keys come from files and the environment; what is stored obeys no terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import Cli, conversation, obeyed
+from transcript_store import ConversationStore, FileStore, Snapshot, generate_encryption_key
+from transcript_store._folder import Folder, Lock
+
+MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+IMAGE = "A" * 600
+
+
+@pytest.fixture
+def key(tmp_path: Path, cli: Cli) -> str:
+    file = str(tmp_path / "key")
+    assert cli("snapshot", "new-key", file) == (0, "", "")
+    return file
+
+
+def saved(cli: Cli, tmp_path: Path, *options: str) -> str:
+    directory = conversation(tmp_path / "c", MESSAGES, provider="claude", model="a-model", system_prompt="Be brief.")
+    code, out, err = cli("snapshot", "save", directory, "--store", str(tmp_path / "s"), *options)
+    assert (code, err) == (0, "")
+    return out.strip()
+
+
+def test_a_conversation_moves_from_one_folder_to_another(cli: Cli, tmp_path: Path, key: str) -> None:
+    """Save, list, show, restore, delete, all sealed with one key: the messages are the same in the end."""
+    store = ("--store", str(tmp_path / "s"), "--key-file", key)
+    id = saved(cli, tmp_path, "--key-file", key)  # noqa: A001
+    assert b"hello" not in (tmp_path / "s" / f"{id}.json").read_bytes()
+    (line,) = cli("snapshot", "list", *store).out.splitlines()
+    assert line.startswith(id)
+    assert "2 messages" in line
+    assert line.endswith("claude a-model")
+    (listed,) = map(json.loads, cli("snapshot", "list", *store, "--json").out.splitlines())
+    assert (listed["id"], listed["message_count"]) == (id, 2)
+    shown = cli("snapshot", "show", id, *store).out
+    assert "#1  user\n    hi\n\n#2  assistant\n    hello\n" in shown
+    assert "system prompt  Be brief." in shown
+    assert cli("snapshot", "restore", id, *store, "--into", str(tmp_path / "d")) == (0, f"{tmp_path}/d\n", "")
+    with ConversationStore(tmp_path / "d", read_only=True) as copy:
+        copy.load()
+        assert copy.get_messages() == MESSAGES
+    assert cli("snapshot", "verify", *store) == (0, "whole: nothing is wrong\n", "")
+    assert cli("snapshot", "delete", id, *store) == (0, "", "")
+    code, out, err = cli("snapshot", "delete", id, *store)
+    assert (code, out) == (1, "")
+    assert f"there is no snapshot {id}" in err
+
+
+def test_the_json_form_is_what_a_program_reads(cli: Cli, tmp_path: Path) -> None:
+    """--json prints the snapshot as it is stored, big integers and all, without a character that a terminal obeys."""
+    text = '[{"n":123456789012345678901234567890,"f":1.0,"s":"\u202e\x7f\\u0007 é"}]'.encode()
+    one = Snapshot.create(
+        provider="p", model="\x1b]0;m\x07", system_prompt="\u202e", messages=[], metadata={"a\nb": "\x9b"}
+    )
+    one = Snapshot(
+        id=one.id,
+        provider=one.provider,
+        model=one.model,
+        messages_json=text,
+        created_at=one.created_at,
+        metadata=one.metadata,
+    )
+    FileStore(tmp_path / "s").save(one)
+    out = cli("snapshot", "show", one.id, "--store", str(tmp_path / "s"), "--json").out
+    assert json.loads(out) == json.loads(one.to_json())
+    assert '"f": 1.0' in out
+    for arguments in (("show", one.id), ("show", one.id, "--json"), ("list",), ("list", "--json")):
+        assert obeyed(cli("snapshot", *arguments, "--store", str(tmp_path / "s")).out) == set()
+
+
+def test_a_key_from_the_environment(cli: Cli, tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRANSCRIPT_STORE_KEY in hex; a key file that is given counts instead of it."""
+    monkeypatch.setenv("TRANSCRIPT_STORE_KEY", Path(key).read_text().strip())
+    id = saved(cli, tmp_path)  # noqa: A001
+    store = ("--store", str(tmp_path / "s"))
+    assert cli("snapshot", "show", id, *store).code == 0
+    monkeypatch.setenv("TRANSCRIPT_STORE_KEY", "0" * 64)
+    assert "none of the keys opens it" in cli("snapshot", "show", id, *store).err
+    assert cli("snapshot", "show", id, *store, "--key-file", key).code == 0
+    monkeypatch.setenv("TRANSCRIPT_STORE_KEY", "canary")
+    code, out, err = cli("snapshot", "list", *store)
+    assert (code, out) == (1, "")
+    assert "TRANSCRIPT_STORE_KEY: a key is 32 bytes or 64 hex digits" in err
+    assert "canary" not in err
+
+
+@pytest.mark.parametrize(
+    "content", [bytes(range(32)), bytes(range(32)).hex().encode(), bytes(range(32)).hex().upper().encode() + b"\r\n"]
+)
+def test_a_key_file_holds_bytes_or_hex(cli: Cli, tmp_path: Path, content: bytes) -> None:
+    """32 bytes as they are, or 64 hex digits and white space."""
+    file = tmp_path / "key"
+    file.touch(0o600)
+    file.write_bytes(content)
+    id = saved(cli, tmp_path, "--key-file", str(file))  # noqa: A001
+    assert FileStore(tmp_path / "s", encryption_key=bytes(range(32))).load(id).messages == MESSAGES
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33, b"g" * 64, b"0" * 63, b"\xff" * 64, b"0" * 10_000])
+def test_a_file_that_holds_no_key(cli: Cli, tmp_path: Path, content: bytes) -> None:
+    """One line that names the file and the length, and shows nothing of it."""
+    file = tmp_path / "key"
+    file.touch(0o600)
+    file.write_bytes(content)
+    code, out, err = cli("snapshot", "list", "--store", str(tmp_path / "s"), "--key-file", str(file))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"transcript-store: {file}: a key is 32 bytes or 64 hex digits")
+    assert err.count("\n") == 1
+    assert content[:31].decode("latin-1") not in err or not content
+
+
+def test_a_key_that_others_may_read_is_warned_of(cli: Cli, tmp_path: Path, key: str) -> None:
+    """Once, on standard error; a key of its owner only is not."""
+    store = ("--store", str(tmp_path / "s"), "--key-file", key)
+    assert cli("snapshot", "list", *store).err == ""
+    Path(key).chmod(0o640)
+    code, _, err = cli("snapshot", "list", *store)
+    assert code == 0
+    assert err == f"transcript-store: {key}: others than its owner may read this key: chmod 600\n"
+
+
+def test_a_new_key_never_overwrites(cli: Cli, tmp_path: Path) -> None:
+    """0600 whatever the umask, 64 hex digits, another each time; a file or a link that is there stays."""
+    before = os.umask(0)
+    try:
+        assert cli("snapshot", "new-key", str(tmp_path / "one")).code == 0
+    finally:
+        os.umask(before)
+    cli("snapshot", "new-key", str(tmp_path / "two"))
+    one, two = (tmp_path / "one").read_text(), (tmp_path / "two").read_text()
+    assert len(bytes.fromhex(one)) == len(bytes.fromhex(two)) == 32
+    assert one != two
+    assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o600
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("one", "link"):
+        assert cli("snapshot", "new-key", str(tmp_path / name)).code == 1
+    assert (tmp_path / "one").read_text() == one
+    assert not (tmp_path / "nowhere").exists()
+    assert cli("snapshot", "new-key", str(tmp_path / "none/key")).code == 1
+
+
+def test_a_key_that_could_not_be_stored_is_not_there(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a key in a file would be a surprise later."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Folder, "sync", refuse)
+    code, out, err = cli("snapshot", "new-key", str(tmp_path / "key"))
+    assert (code, out) == (1, "")
+    assert "cannot write a new key" in err
+    assert not (tmp_path / "key").exists()
+
+
+def test_another_key(cli: Cli, tmp_path: Path, key: str) -> None:
+    """A plain store is sealed, a sealed one sealed anew; the old key, retired, opens what a crash left."""
+    new = str(tmp_path / "new")
+    cli("snapshot", "new-key", new)
+    id, store = saved(cli, tmp_path), ("--store", str(tmp_path / "s"))  # noqa: A001
+    assert cli("snapshot", "rotate-key", *store, "--new-key-file", key).code == 0
+    assert cli("snapshot", "rotate-key", *store, "--key-file", key, "--new-key-file", new).code == 0
+    assert cli("snapshot", "show", id, *store, "--key-file", new).code == 0
+    assert cli("snapshot", "show", id, *store, "--key-file", key).code == 1
+    assert cli("snapshot", "show", id, *store, "--key-file", key, "--retired-key-file", new).code == 0
+    assert cli("snapshot", "rotate-key", *store, "--new-key-file", key).code == 1
+
+
+def test_verify_and_collect(cli: Cli, tmp_path: Path) -> None:
+    """Damage is exit code 1 with the file and why; media goes when nothing refers to it."""
+    store = ("--store", str(tmp_path / "s"))
+    one = Snapshot.create(provider="p", messages=[IMAGE])
+    FileStore(tmp_path / "s").save(one)
+    assert cli("snapshot", "collect-media", *store, "--older-than", "0").out == "0 files of media removed\n"
+    path = tmp_path / "s" / f"{one.id}.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    code, out, _ = cli("snapshot", "verify", *store)
+    assert code == 1
+    assert out.startswith(f"{path}\n  damaged: ")
+    found = json.loads(cli("snapshot", "verify", *store, "--json").out)
+    assert (found["is_whole"], [finding["kind"] for finding in found["findings"]]) == (False, ["damaged"])
+    code, out, err = cli("snapshot", "collect-media", *store, "--older-than", "0")
+    assert (code, out) == (0, "0 files of media removed\n")
+    assert one.id in err
+    path.unlink()
+    assert cli("snapshot", "collect-media", *store, "--older-than", "0").out == "1 files of media removed\n"
+
+
+def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad id, another provider, another writer, a command that makes no sense."""
+    store = ("--store", str(tmp_path / "s"))
+    id = saved(cli, tmp_path)  # noqa: A001
+    other = conversation(tmp_path / "other", provider="openai")
+    for arguments, said in (
+        (("show", "../../etc/passwd\x1b"), "is not a canonical lower-case UUID"),
+        (("restore", id, "--into", other), "the snapshot is of provider 'claude', not 'openai'"),
+    ):
+        code, out, err = cli("snapshot", *arguments, *store)
+        assert (code, out) == (1, "")
+        assert said in err
+        assert err.count("\n") == 1
+        assert obeyed(err) == set()
+    monkeypatch.setattr("transcript_store.file_store._LOCK_TIMEOUT_SECONDS", 0.0)
+    with Folder.open(FileStore(tmp_path)._files, str(tmp_path / "s")) as folder:
+        lock = Lock(folder)
+        lock.take(0)
+        code, _, err = cli("snapshot", "delete", id, *store)
+        lock.release()
+    assert code == 1
+    assert "try again when it is done" in err
+    misuse: list[tuple[str, ...]] = [(), ("show",), ("list",), ("forget", "x"), ("new-key", "")]
+    for words in misuse:
+        assert cli("snapshot", *words).code == 2
+
+
+def test_no_command_takes_a_key_as_an_argument(cli: Cli) -> None:
+    """Whoever may list processes could read it there."""
+    for command in ("save", "list", "show", "restore", "delete", "rotate-key", "verify", "collect-media"):
+        out = cli("snapshot", command, "--help").out
+        assert "--key-file FILE" in out
+        assert "--key " not in out
+    assert generate_encryption_key().hex() not in out

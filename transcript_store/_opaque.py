@@ -1,0 +1,206 @@
+r"""JSON that is kept as text: checked and laid out anew, without being decoded.
+
+A snapshot's messages are somebody else's JSON. Decoding and encoding them would lose the order and the repetition of keys,
+integers beyond 64 bits, and how numbers are written; so they stay bytes. Two forms of the same tokens:
+
+* *compact*, in memory: no white space, and ``< > &``, U+2028 and U+2029 written ``\u003c \u003e \u0026 \u2028 \u2029``;
+* *indented*, on disk: the same with two spaces a level, as Go's ``json.MarshalIndent`` writes it, without a last LF.
+
+``msgspec`` checks and lays out; it holds every token to RFC 8259. It refuses one thing that JSON allows, an escaped
+surrogate without its other half (``"\ud800"``; observed with msgspec 0.22): those are shielded from it.
+
+Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+MAX_DEPTH = 500
+"""Levels of nesting a snapshot's JSON may have (an empty innermost one not counted): half of what Python's parser reads."""
+
+MAX_DIGITS = 4000
+"""Digits an integer may have: Python reads 4300 (CPython's ``sys.int_info.default_max_str_digits``)."""
+
+_PIECE_BYTES = 2**20
+
+_T = TypeVar("_T")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_TO_SHIELD = re.compile(
+    rb"(?P<kept>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u])|"
+    rb"\\(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|\x7f"
+)
+_SHIELDED = re.compile(rb"\x7f([01])")
+_HTML = (
+    (b"<", b"\\u003c"),
+    (b">", b"\\u003e"),
+    (b"&", b"\\u0026"),
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+)
+
+
+class NotJSONError(ValueError):
+    """A text that is not JSON, or that this store does not carry; the message is a reason without a subject."""
+
+
+def compact(text: bytes) -> bytes:
+    """The compact form of any JSON text; raises ``NotJSONError``."""
+    check_unicode(text)
+    deep = b"\n" + b" " * (MAX_DEPTH + 1)
+    if deep in _laid_out(text, 1):
+        _too_deep()
+    return escape(_laid_out(text, -1))
+
+
+def indented(text: bytes) -> bytes:
+    """The indented form of a text in compact form."""
+    return _laid_out(text, 2)
+
+
+def members(text: bytes) -> dict[str, bytes]:
+    """The members of a JSON object, each as it is written; of a repeated key the last. Raises ``NotJSONError``."""
+    import msgspec
+
+    check_unicode(text)
+    return _shielded(
+        text,
+        lambda shielded: {
+            key: bytes(member) for key, member in msgspec.json.decode(shielded, type=dict[str, msgspec.Raw]).items()
+        },
+        lambda found, unshield: {key: unshield(member) for key, member in found.items()},
+    )
+
+
+def elements(text: bytes) -> list[bytes]:
+    """The elements of a JSON array, each as it is written and none decoded."""
+    import msgspec
+
+    return _shielded(
+        text,
+        lambda shielded: [bytes(element) for element in msgspec.json.decode(shielded, type=list[msgspec.Raw])],
+        lambda found, unshield: [unshield(element) for element in found],
+    )
+
+
+def count(text: bytes) -> int | None:
+    """How many elements a JSON array has, none of them decoded; None if it is not an array."""
+    import msgspec
+
+    if not text.lstrip(b" \t\r\n").startswith(b"["):
+        return None
+    return _shielded(text, lambda shielded: len(msgspec.json.decode(shielded, type=list[msgspec.Raw])))
+
+
+def compact_length(text: bytes) -> int:
+    """How many bytes a text takes in compact form, but for escapes."""
+    return len(_laid_out(text, -1))
+
+
+def decode(text: bytes) -> Any:
+    """A checked text as Python values; numbers with a fraction or an exponent are floats. Raises ``NotJSONError``."""
+
+    def integer(digits: str) -> int:
+        if len(digits) > MAX_DIGITS:
+            raise NotJSONError(f"holds an integer of {len(digits):,} digits")
+        return int(digits)
+
+    try:
+        return json.loads(text.decode("utf-8"), parse_int=integer)
+    except RecursionError:
+        _too_deep()
+
+
+def encode(value: Any) -> bytes:
+    """A Python value in compact form; raises ``NotJSONError`` for what would not come back equal."""
+    try:
+        encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+        comes_back = bool(decode(encoded) == value)
+    except NotJSONError:
+        raise
+    except UnicodeEncodeError:
+        raise NotJSONError("holds a lone surrogate, which UTF-8 cannot carry") from None
+    except (TypeError, ValueError) as error:
+        raise NotJSONError(f"is not a plain JSON value: {error}") from None
+    except RecursionError:
+        _too_deep()
+    if not comes_back:
+        raise NotJSONError("holds something that JSON would give back changed (a tuple, a key that is not a str)")
+    return escape(encoded)
+
+
+def encode_string(text: str) -> bytes:
+    """A string in compact form; a lone surrogate is escaped, as only JSON can carry it."""
+    encoded = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    # What surrogatepass let through are three bytes that begin with ED A0..BF: no valid character does.
+    return escape(re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]", _escape_surrogate, encoded))
+
+
+def _escape_surrogate(match: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(match[0].decode("utf-8", "surrogatepass"))
+
+
+def escape(text: bytes) -> bytes:
+    """Write what Go escapes in JSON as it does. These characters stand only in strings, and never after a backslash."""
+    for character, escaped in _HTML:
+        text = text.replace(character, escaped)
+    return text
+
+
+def check_unicode(text: bytes) -> None:
+    """Raise ``NotJSONError`` for bytes that are not UTF-8; in pieces, as text in memory may take four times the bytes."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(text), _PIECE_BYTES):
+        try:
+            decoder.decode(text[start : start + _PIECE_BYTES], start + _PIECE_BYTES >= len(text))
+        except UnicodeDecodeError:
+            raise NotJSONError("is not UTF-8") from None
+
+
+def _laid_out(text: bytes, indent: int) -> bytes:
+    import msgspec
+
+    return _shielded(
+        text, lambda shielded: msgspec.json.format(shielded, indent=indent), lambda found, unshield: unshield(found)
+    )
+
+
+def _shielded(
+    text: bytes,
+    work: Callable[[bytes], _T],
+    restore: Callable[[_T, Callable[[bytes], bytes]], _T] = lambda found, _: found,
+) -> _T:
+    r"""Let msgspec work on a text; if it refuses, once more with lone surrogates written so that it takes them.
+
+    A shielded ``\ud800`` is a DEL, ``1`` and ``ud800``; every DEL that stood there is a DEL and ``0``. Raises
+    ``NotJSONError``.
+    """
+    import msgspec
+
+    try:
+        try:
+            return work(text)
+        except msgspec.DecodeError:
+            if not _SURROGATE.search(text):
+                raise
+        return restore(work(_TO_SHIELD.sub(_shield, text)), lambda part: _SHIELDED.sub(_unshield, part))
+    except msgspec.DecodeError as error:
+        raise NotJSONError(f"is not JSON: {error}") from None
+    except RecursionError:
+        _too_deep()
+
+
+def _shield(match: re.Match[bytes]) -> bytes:
+    return match["kept"] or (b"\x7f1" + match["lone"] if match["lone"] else b"\x7f0")
+
+
+def _unshield(match: re.Match[bytes]) -> bytes:
+    return b"\\" if match[1] == b"1" else b"\x7f"
+
+
+def _too_deep() -> NoReturn:
+    raise NotJSONError(f"nests more than {MAX_DEPTH} levels deep") from None

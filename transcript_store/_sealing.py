@@ -1,0 +1,143 @@
+"""AES-256-GCM: keys, and what is sealed with them.
+
+::
+
+    sealed := nonce (12 bytes) ciphertext tag (16 bytes)
+
+No associated data, as go-tool-base writes it; what binds a file to its place stands inside it: a snapshot's id, and the
+hash that is a media file's name. Nonces are random and passed in. With random nonces a key is good for 2^32 files (NIST
+SP 800-38D, section 8.3). Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import Any, NoReturn
+
+from transcript_store.errors import InvalidKeyError
+
+KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
+OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
+
+
+def generate_encryption_key() -> bytes:
+    """A fresh key of 32 random bytes. Keep it where the snapshots are not: who loses it loses them."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+class NotOpenedError(Exception):
+    """No key opens these bytes; the message is a reason without a subject, and holds nothing of them."""
+
+
+class Key:
+    """One key. Neither ``repr`` nor pickling shows it. Raises ``InvalidKeyError``."""
+
+    __slots__ = ("_bytes", "_cipher")
+
+    def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes | bytearray | memoryview):
+            hint = "; bytes.fromhex() makes bytes of hex digits" if isinstance(key, str) else ""
+            kind = type(key).__name__
+            raise InvalidKeyError(f"an encryption key is {KEY_BYTES} bytes, not a {kind}{hint}", length_bytes=None)
+        self._bytes = bytes(key)
+        if len(self._bytes) != KEY_BYTES:
+            what = f"an encryption key has {KEY_BYTES} bytes, this one has {len(self._bytes)}"
+            raise InvalidKeyError(f"{what}; generate_encryption_key() makes one", length_bytes=len(self._bytes))
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # not paid for by those who do not seal
+
+        self._cipher = AESGCM(self._bytes)
+
+    def seal(self, nonce: bytes, plain: bytes) -> bytes:
+        return nonce + self._cipher.encrypt(nonce, plain, None)
+
+    def open(self, sealed: bytes) -> bytes | None:
+        """What was sealed; None if it was not sealed with this key, or was changed."""
+        from cryptography.exceptions import InvalidTag
+
+        if len(sealed) < OVERHEAD_BYTES:
+            return None
+        view = memoryview(sealed)
+        try:
+            return self._cipher.decrypt(view[:NONCE_BYTES], view[NONCE_BYTES:], None)
+        except InvalidTag:
+            return None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and hmac.compare_digest(self._bytes, other._bytes)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "<Key>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an encryption key cannot be pickled or copied: give it to whoever needs it yourself")
+
+
+class Keys:
+    """The keys of a store: the first seals, any of them opens; without one, nothing is sealed.
+
+    ``plain_too`` is for a store that is just being sealed: what is not sealed yet opens as well.
+    """
+
+    def __init__(self, *keys: Key, plain_too: bool = False) -> None:
+        self._keys = keys
+        self._plain_too = plain_too or not keys
+
+    @property
+    def can_seal(self) -> bool:
+        return bool(self._keys)
+
+    def seal(self, nonce: bytes, plain: bytes) -> bytes:
+        """Seal with the first key; without a key, the bytes as they are."""
+        return self._keys[0].seal(nonce, plain) if self._keys else plain
+
+    def open(self, data: bytes) -> bytes:
+        """What the bytes hold; raises ``NotOpenedError``."""
+        for key in self._keys:
+            plain = key.open(data)
+            if plain is not None:
+                return plain
+        is_text = _is_text(data)
+        if self._plain_too and is_text:
+            return data
+        if not self._keys:
+            raise NotOpenedError("it is not text, so it is sealed: give the encryption_key that it was sealed with")
+        if is_text:
+            raise NotOpenedError(
+                "it is not sealed, and this store has a key, so somebody else put it there, or it was stored without a key; "
+                "rotate_key() of a store opened without one seals what is there"
+            )
+        raise NotOpenedError("none of the keys opens it: it was sealed with another key, or it was changed or cut")
+
+    def open_current(self, data: bytes) -> bytes | None:
+        """What the bytes hold, if they are as :meth:`seal` makes them today; None otherwise."""
+        return self._keys[0].open(data) if self._keys else data
+
+    def rotated_to(self, key: Key, *, plain_too: bool) -> Keys:
+        """These keys while a rotation is under way: the new one seals, all of them open."""
+        others = [other for other in self._keys if other != key]
+        return Keys(key, *others, plain_too=plain_too or not self._keys or self._plain_too)
+
+    def __repr__(self) -> str:
+        return f"<{len(self._keys)} keys>"
+
+
+def _is_text(data: bytes) -> bool:
+    """Sealed bytes are random: but for the shortest, they are never UTF-8."""
+    try:
+        data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def keys_of(encryption_key: Any, retired_keys: Any) -> Keys:
+    """The keys of a store as a caller gives them; raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
+    retired = [Key(key) for key in retired_keys]
+    if encryption_key is None:
+        if retired:
+            raise ValueError("retired_keys open what was sealed before; a store with them needs an encryption_key")
+        return Keys()
+    return Keys(Key(encryption_key), *retired)

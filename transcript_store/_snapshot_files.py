@@ -1,0 +1,279 @@
+"""The files of a store of snapshots: each opened, checked and sealed.
+
+What stands where is said in ``file_store``; here a file is one value, and what is wrong with it is an error of ours that
+names it. Errors of the operating system pass through, for the caller to translate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from transcript_store import _media
+from transcript_store._folder import Folder, NotOursError
+from transcript_store._media import BadReferenceError
+from transcript_store._sealing import NONCE_BYTES, Key, Keys, NotOpenedError
+from transcript_store.errors import CorruptSnapshotError, DecryptionError, InvalidSnapshotIdError
+from transcript_store.snapshots import Snapshot, SnapshotSummary, read, summarize, validate_snapshot_id
+
+MAX_FILE_BYTES = 2**30
+"""What a snapshot may take, with its media in place: no file of any size can fill the memory of who loads it."""
+
+MEDIA = "media"
+SEALING = "sealing"
+_SUFFIX = ".json"
+
+Failure = CorruptSnapshotError | DecryptionError
+
+
+def file_name(id: str) -> str:
+    """The name of a snapshot's file: checked as an id, and as a name that cannot leave its directory."""
+    validate_snapshot_id(id)
+    name = f"{id}{_SUFFIX}"
+    if "/" in name or "\0" in name or name.startswith("."):
+        raise InvalidSnapshotIdError("a snapshot's id must not lead out of its store", id=id[:32])
+    return name
+
+
+class SnapshotFiles:
+    """The directory of a store, open; use ``with``. ``keys`` gives the store's keys of the moment."""
+
+    def __init__(self, folder: Folder, keys: Callable[[], Keys], logger: logging.Logger) -> None:
+        self.folder = folder
+        self._keys = keys
+        self._files = folder.files
+        self._logger = logger
+        self._media_folder: Folder | None = None
+
+    def __enter__(self) -> SnapshotFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._media_folder is not None:
+                self._media_folder.close()
+        finally:
+            self.folder.close()
+
+    # ---- what is there -------------------------------------------------------------------------------------------
+
+    def ids(self) -> Iterator[str]:
+        """The ids of the snapshots, by the names of their files."""
+        for name in self.folder.names():
+            if name.endswith(_SUFFIX):
+                found = name.removesuffix(_SUFFIX)
+                try:
+                    validate_snapshot_id(found)
+                except InvalidSnapshotIdError as error:
+                    self.skipped(error.id, error)
+                else:
+                    yield found
+
+    def media(self) -> Folder | None:
+        """The directory of media, None if there is none yet. Raises ``CorruptSnapshotError`` if it is not a directory."""
+        if self._media_folder is None and self.folder.status(MEDIA) is not None:
+            try:
+                self._media_folder = self.folder.subfolder(MEDIA)
+            except NotOursError as error:
+                path = self.folder.path_of(MEDIA)
+                raise CorruptSnapshotError(path=path, kind="foreign", reason=error.reason) from None
+        return self._media_folder
+
+    def media_names(self) -> list[str]:
+        """The names of the media, referred to or not."""
+        folder = self.media()
+        return [] if folder is None else [name for name in folder.names() if _media.is_hash(name)]
+
+    def skipped(self, name: str, error: Exception) -> None:
+        """Note at DEBUG what a listing leaves out; of the error only its class, as its text may hold contents."""
+        self._logger.debug("%s: skipped %r: %s", self.folder.path, name, type(error).__name__)
+
+    # ---- read ----------------------------------------------------------------------------------------------------
+
+    def load(self, id: str) -> Snapshot:
+        """A snapshot with its media in place. Raises ``FileNotFoundError``, and what damage raises."""
+        snapshot = self._without_media(id)
+        texts: dict[str, bytes] = {}
+        size = 0
+
+        def get(name: str) -> bytes:
+            nonlocal size
+            if name not in texts:
+                texts[name] = self.media_text(name)
+            size += len(texts[name])
+            if size > MAX_FILE_BYTES:
+                reason = "with its media it is larger than a snapshot can be"
+                raise CorruptSnapshotError(path=self._path(id), kind="too-large", reason=reason)
+            return texts[name]
+
+        try:
+            with self._bad_references(id):
+                messages = _media.move_in(snapshot.messages_json, get)
+        except CorruptSnapshotError as error:
+            if error.kind == "missing" and self._without_media(id) != snapshot:
+                return self.load(id)  # it was replaced, and its media collected, while it was read
+            raise
+        return dataclasses.replace(snapshot, messages_json=messages) if texts else snapshot
+
+    def summarize(self, id: str) -> SnapshotSummary:
+        """What a listing shows of a snapshot. Raises what :meth:`load` does, but for media."""
+        data, size = self._open(self.folder, file_name(id))
+        return summarize(data, path=self._path(id), id=id, size_bytes=size)
+
+    def references(self, id: str) -> set[str]:
+        """The names of the media that a snapshot refers to. Raises what :meth:`summarize` does."""
+        with self._bad_references(id):
+            return _media.references(self._without_media(id).messages_json)
+
+    def media_text(self, name: str) -> bytes:
+        """The text of media; it has the hash that is its name. Raises what damage raises."""
+        folder = self.media()
+        if folder is None:
+            raise self.missing(name)
+        try:
+            text, _ = self._open(folder, name)
+        except FileNotFoundError:
+            raise self.missing(name) from None
+        if _media.hash_of(text) != name:
+            reason = "its content does not have the hash that is its name: it was changed, or put there by somebody"
+            raise CorruptSnapshotError(path=folder.path_of(name), kind="wrong-media", reason=reason)
+        return text
+
+    def missing(self, name: str) -> CorruptSnapshotError:
+        """What is wrong when media is not there."""
+        reason = "a snapshot refers to this media, and it is not there: restore it from a backup"
+        return CorruptSnapshotError(path=self.folder.path_of(f"{MEDIA}/{name}"), kind="missing", reason=reason)
+
+    def _without_media(self, id: str) -> Snapshot:
+        data, _ = self._open(self.folder, file_name(id))
+        return read(data, path=self._path(id), id=id)
+
+    def _path(self, id: str) -> str:
+        return self.folder.path_of(file_name(id))
+
+    @contextmanager
+    def _bad_references(self, id: str) -> Iterator[None]:
+        try:
+            yield
+        except BadReferenceError as error:
+            raise CorruptSnapshotError(path=self._path(id), kind="damaged", reason=str(error)) from None
+
+    def _raw(self, folder: Folder, name: str) -> bytes:
+        """What a file holds, as it stands there."""
+        path = folder.path_of(name)
+        try:
+            handle = folder.open_file(name)
+        except NotOursError as error:
+            raise CorruptSnapshotError(path=path, kind="foreign", reason=error.reason) from None
+        try:
+            size = self._files.handle_status(handle).st_size
+            if size > MAX_FILE_BYTES:
+                reason = f"it has {size:,} bytes, more than a snapshot can have ({MAX_FILE_BYTES:,})"
+                raise CorruptSnapshotError(path=path, kind="too-large", reason=reason)
+            return bytes(self._files.read(handle, 0, size))
+        finally:
+            self._files.close(handle)
+
+    def _open(self, folder: Folder, name: str) -> tuple[bytes, int]:
+        """What a file holds, opened, and its size."""
+        while True:
+            keys = self._keys()
+            raw = self._raw(folder, name)
+            try:
+                return keys.open(raw), len(raw)
+            except NotOpenedError as error:
+                if keys is self._keys():  # else a thread has just begun to seal the store with another one
+                    raise DecryptionError(path=folder.path_of(name), reason=str(error)) from None
+
+    # ---- write, with the lock held -------------------------------------------------------------------------------
+
+    def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
+        """Store media and then what refers to it; on return all of it survives a power cut."""
+        if media:
+            if self._media_folder is None:
+                self._media_folder = self.folder.subfolder(MEDIA, create=True)
+            for media_name, text in media.items():
+                self._keep_media(self._media_folder, media_name, text)
+            self._media_folder.sync()
+        self._put(self.folder, name, data)
+
+    def _keep_media(self, folder: Folder, name: str, text: bytes) -> None:
+        """Store media, unless exactly that is there and sealed with the key of today: then only see to it that it stays."""
+        try:
+            there = self._keys().open_current(self._raw(folder, name))
+        except (FileNotFoundError, CorruptSnapshotError):
+            there = None
+        if there != text:
+            self._put(folder, name, text)
+            return
+        handle = folder.open_file(name)
+        try:
+            folder.sync(handle)  # go-tool-base stores it without
+        finally:
+            self._files.close(handle)
+
+    def _put(self, folder: Folder, name: str, plain: bytes) -> None:
+        folder.replace_file(name, [self._keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
+
+    def delete(self, name: str) -> None:
+        """Remove a snapshot, for good when it returns. Raises ``FileNotFoundError``."""
+        self._files.unlink(self.folder.handle, name)
+        self.folder.sync()
+
+    def collect(self, in_use: set[str], written_before_us: int) -> list[str]:
+        """Remove media that is not in use and was written before a time; returns the names."""
+        removed = []
+        for name in self.media_names():
+            folder = self._media_folder
+            assert folder is not None
+            status = folder.status(name)
+            if name not in in_use and status is not None and status.st_mtime_ns // 1000 <= written_before_us:
+                self._files.unlink(folder.handle, name)
+                removed.append(name)
+        return removed
+
+    def note_sealing(self, key: Key) -> None:
+        """Remember that a plain store is being sealed: in a file that is sealed itself, so that nobody else can say so."""
+        self.folder.replace_file(SEALING, [key.seal(self._files.random_bytes(NONCE_BYTES), SEALING.encode())])
+
+    def is_being_sealed_with(self, key: Key) -> bool:
+        """Whether a plain store was being sealed with this key: then what is not sealed yet is taken for what it was."""
+        try:
+            return key.open(self._raw(self.folder, SEALING)) is not None
+        except (FileNotFoundError, CorruptSnapshotError):
+            return False
+
+    def reseal(self) -> list[Failure]:
+        """Seal everything with the key of the moment; returns what could not be opened, and was left as it is."""
+        failures: list[Failure] = []
+        try:
+            names = self.media_names()
+        except CorruptSnapshotError as error:
+            failures.append(error)
+        else:
+            for name in names:
+                assert self._media_folder is not None
+                self._reseal(self._media_folder, name, failures)
+        for snapshot_id in self.ids():
+            self._reseal(self.folder, file_name(snapshot_id), failures)
+        if not failures:
+            self.folder.discard(SEALING)
+        return failures
+
+    def _reseal(self, folder: Folder, name: str, failures: list[Failure]) -> None:
+        try:
+            if self._keys().open_current(self._raw(folder, name)) is None:
+                self._put(folder, name, self._open(folder, name)[0])
+        except FileNotFoundError:
+            pass  # go-tool-base deletes without a lock
+        except (CorruptSnapshotError, DecryptionError) as error:
+            failures.append(error)
+
+    def sweep(self) -> None:
+        """Remove the temporaries that killed processes left."""
+        self.folder.sweep()
+        with suppress(CorruptSnapshotError):
+            if (media := self.media()) is not None:
+                media.sweep()

@@ -1,0 +1,221 @@
+"""``transcript-store snapshot``: conversations as values that can be stored, sealed, moved and continued."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from dataclasses import asdict
+
+from transcript_store import (
+    ConversationLockedError,
+    ConversationStore,
+    FileStore,
+    generate_encryption_key,
+    restore_snapshot,
+    snapshot_of,
+)
+from transcript_store._files import REAL, absolute_path
+from transcript_store._folder import Folder, refusals
+from transcript_store.cli._arguments import add_directory, add_json, count, path
+from transcript_store.cli._keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
+from transcript_store.cli._shapes import role_of
+from transcript_store.cli._terminal import complain, one_line, say, say_json, say_json_text, size
+from transcript_store.cli.show import lines_of
+
+HELP = "store conversations as snapshots, list, show and restore them; keys"
+DESCRIPTION = f"""\
+A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plain. It
+has the file format of the Go library go-tool-base. A key comes from --key-file or from {VARIABLE} (64 hex
+digits), never from an argument.
+"""
+EPILOG = """\
+examples:
+  transcript-store snapshot new-key ~/.keys/snapshots
+  transcript-store snapshot save chats/today --store snapshots --key-file ~/.keys/snapshots
+  transcript-store snapshot list --store snapshots --key-file ~/.keys/snapshots
+  transcript-store snapshot restore ID --store snapshots --into elsewhere/today --key-file ~/.keys/snapshots
+
+`transcript-store snapshot COMMAND --help` says more.
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the commands."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="snapshot_command")
+
+    def add(name: str, run: Callable[[Namespace], int], what: str, more: str = "") -> ArgumentParser:
+        command = commands.add_parser(
+            name,
+            help=what,
+            description=f"{what[0].upper()}{what[1:]}. {more}",
+            formatter_class=RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(run_snapshot=run)
+        if name != "new-key":
+            command.add_argument(
+                "--store", metavar="STORE", type=path, required=True, help="the directory of snapshots"
+            )
+            add_keys(command)
+        return command
+
+    add_directory(add("save", _save, "store a snapshot of the conversation in DIR, and print its id"))
+    add_json(
+        add("list", _list, "list the snapshots, newest first", "What cannot be opened is left out."),
+        "one JSON object a line",
+    )
+    show = add("show", _show, "print a snapshot")
+    what = "It is created if there is none; else\nits messages are replaced, and what was there stays in its archive."
+    restore = add("restore", _restore, "make the conversation in DIR continue from a snapshot", what)
+    delete = add("delete", _delete, "remove a snapshot for good", "Its media stays until collect-media.")
+    for command in (show, restore, delete):
+        command.add_argument("id", metavar="ID", help="the snapshot's id")
+    show.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
+    add_json(show, "the snapshot's JSON form")
+    restore.add_argument("--into", metavar="DIR", type=path, required=True, help="the conversation's directory")
+    rotate = add(
+        "rotate-key",
+        _rotate,
+        "seal everything with a new key",
+        "A plain store is sealed by it. If it is cut off, do it again.",
+    )
+    rotate.add_argument("--new-key-file", metavar="FILE", type=path, required=True, help="the new key (see new-key)")
+    add_json(
+        add(
+            "verify",
+            _verify,
+            "check every snapshot and all media; change nothing",
+            "Exit code 1 if anything is damaged.",
+        ),
+        "one JSON object",
+    )
+    collect = add("collect-media", _collect, "remove media that no snapshot refers to any more")
+    collect.add_argument(
+        "--older-than",
+        metavar="SECONDS",
+        type=count,
+        default=86_400,
+        help="leave what is younger (default 86400, a day)",
+    )
+    new_key = add("new-key", _new_key, "write a new key to FILE, readable by its owner only", "FILE must not exist.")
+    new_key.add_argument("file", metavar="FILE", type=path, help="where to; keep it where the snapshots are not")
+
+
+def run(arguments: Namespace) -> int:
+    """Run one of them."""
+    try:
+        status: int = arguments.run_snapshot(arguments)
+    except ConversationLockedError as error:
+        complain(str(error))
+        return 1
+    return status
+
+
+def _store(arguments: Namespace) -> FileStore:
+    return FileStore(arguments.store, encryption_key=key_of(arguments), retired_keys=retired_keys_of(arguments))
+
+
+def _save(arguments: Namespace) -> int:
+    store = _store(arguments)
+    with ConversationStore(arguments.directory, read_only=True) as conversation:
+        conversation.load()
+        snapshot = snapshot_of(conversation)
+    store.save(snapshot)
+    say(snapshot.id)
+    return 0
+
+
+def _list(arguments: Namespace) -> int:
+    for summary in _store(arguments).list():
+        if arguments.json:
+            say_json(asdict(summary))
+        else:
+            of = one_line(" ".join(text for text in (summary.provider, summary.model) if text))
+            counts = f"{summary.message_count:>6,} messages  ~{summary.approximate_tokens:>9,} tokens"
+            say(f"{summary.id}  {summary.created_at[:19]}  {counts}  {size(summary.size_bytes):>8}  {of}")
+    return 0
+
+
+def _show(arguments: Namespace) -> int:
+    snapshot = _store(arguments).load(arguments.id)
+    if arguments.json:
+        say_json_text(snapshot.to_json().decode())
+        return 0
+    facts = {
+        "snapshot": snapshot.id,
+        "provider": snapshot.provider,
+        "model": snapshot.model,
+        "system prompt": snapshot.system_prompt,
+        "tools": ", ".join(tool.name for tool in snapshot.tools),
+        "created": snapshot.created_at,
+        "messages": f"{snapshot.message_count:,}",
+        **snapshot.metadata,
+    }
+    for name, fact in facts.items():
+        if fact:
+            say(f"{one_line(name):<14} {one_line(fact)}")
+    for number, message in enumerate(snapshot.messages, 1):
+        say()
+        say(f"#{number}  {one_line(role_of(message))}")
+        for line in lines_of(message, full=arguments.full):
+            say(line)
+    return 0
+
+
+def _restore(arguments: Namespace) -> int:
+    snapshot = _store(arguments).load(arguments.id)
+    with ConversationStore(arguments.into) as conversation:
+        restore_snapshot(snapshot, conversation)
+        say(one_line(conversation.directory))
+    return 0
+
+
+def _delete(arguments: Namespace) -> int:
+    _store(arguments).delete(arguments.id)
+    return 0
+
+
+def _rotate(arguments: Namespace) -> int:
+    _store(arguments).rotate_key(key_in(arguments.new_key_file))
+    say("everything is sealed with the new key")
+    return 0
+
+
+def _verify(arguments: Namespace) -> int:
+    store = _store(arguments)
+    findings = store.verify()
+    if arguments.json:
+        found = [{"path": finding.path, "kind": finding.kind, "reason": finding.reason} for finding in findings]
+        say_json({"directory": store.directory, "is_whole": not findings, "findings": found})
+    else:
+        for finding in findings:
+            say(one_line(finding.path))
+            say(f"  {finding.kind}: {one_line(finding.reason)}")
+        say(f"not whole: {len(findings)} findings" if findings else "whole: nothing is wrong")
+    return 1 if findings else 0
+
+
+def _collect(arguments: Namespace) -> int:
+    removed = _store(arguments).collect_media(older_than_seconds=arguments.older_than)
+    say(f"{len(removed)} files of media removed")
+    return 0
+
+
+def _new_key(arguments: Namespace) -> int:
+    directory, name = os.path.split(absolute_path(arguments.file))
+    text = generate_encryption_key().hex().encode() + b"\n"
+    with (
+        refusals(arguments.file, "write a new key", "Nothing that was there was changed"),
+        Folder.open(REAL, directory) as folder,
+    ):
+        handle = REAL.create(folder.handle, name)
+        try:
+            folder.write_all(handle, text)
+            folder.sync(handle)
+        except BaseException:
+            folder.discard(name)
+            raise
+        finally:
+            REAL.close(handle)
+        folder.sync()
+    return 0

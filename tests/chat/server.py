@@ -1,0 +1,97 @@
+"""A provider on this machine: real HTTP, so that the SDKs run as they are, with every raw body captured.
+
+It answers each request with the next scripted :class:`Answer`, and refuses what the real services refuse: a request in which a
+tool call stands without its result, or the reverse. (No public test server checks that.)
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server says to one request. ``cut_after`` ends the connection after so many bytes of the body."""
+
+    body: bytes
+    content_type: str = "application/json"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    cut_after: int | None = None
+
+
+@dataclass(frozen=True)
+class Captured:
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw)
+
+
+class Server:
+    """``answers`` are given in order; ``requests`` is what came, raw. ``before_answer`` is called with each request."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer | Callable[[], Answer]] = []
+        self.requests: list[Captured] = []
+        self.url = ""
+        self.stalled = threading.Event()  # set: a handler that waits goes on
+
+    @property
+    def bodies(self) -> list[Any]:
+        return [request.body for request in self.requests]
+
+
+def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            server.requests.append(Captured(self.path, dict(self.headers), raw))
+            answer = server.answers.pop(0)
+            if not isinstance(answer, Answer):
+                answer = answer()
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            if answer.cut_after is None:
+                self.wfile.write(answer.body)
+            else:
+                self.wfile.write(answer.body[: answer.cut_after])
+                self.wfile.flush()
+                self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    server = Server()
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+    http.daemon_threads = True
+    server.url = f"http://127.0.0.1:{http.server_address[1]}"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stalled.set()
+        http.shutdown()
+        http.server_close()
+        thread.join()

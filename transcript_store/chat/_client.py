@@ -17,16 +17,21 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Any, Self
 
+from transcript_store.adapter import family, native_history, restore_snapshot, said_in, snapshot_of
 from transcript_store.chat._config import ChatConfig, Tool
 from transcript_store.chat._history import History
 from transcript_store.chat._pairing import paired
 from transcript_store.chat._protocols import Complete, StreamEvent, TextDelta, ToolCallEnded, ToolCallStarted, Usage
 from transcript_store.chat._record import Facts
 from transcript_store.chat._wire import JSON, Connection, Reply, Request, ToolCall, Wire
-from transcript_store.errors import IncompleteResponseError, MaxStepsError
+from transcript_store.conversation import ConversationStore
+from transcript_store.errors import IncompleteResponseError, MaxStepsError, ProviderMismatchError
+from transcript_store.snapshots import OURS, Snapshot, ToolSnapshot
 
+_PROMPT_ROLES = ("system", "developer")
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
@@ -39,8 +44,16 @@ class ResumableChatClient:
     """
 
     def __init__(
-        self, *, config: ChatConfig, wire: Wire, connection: Connection, history: History, facts: Facts
+        self,
+        *,
+        config: ChatConfig,
+        wire: Wire,
+        connection: Connection,
+        conversation: ConversationStore | None,
+        history: History,
+        facts: Facts,
     ) -> None:
+        self._conversation = conversation
         self._config = config
         self._wire = wire
         self._connection = connection
@@ -141,6 +154,55 @@ class ResumableChatClient:
         """A deep copy of the native messages in order, without the system prompt; from any thread, also while a turn runs."""
         return self._history.export()
 
+    def save(self, *, metadata: dict[str, str] | None = None) -> Snapshot:
+        """The conversation as a snapshot with a fresh id; neither the token nor a handler is in it.
+
+        ``metadata`` is added to it. Raises ``ValueError`` for a key in it that begins with ``transcript_store.``, and what
+        ``snapshot_of`` does.
+        """
+        given = dict(metadata or {})
+        if ours := [name for name in given if name.startswith(OURS)]:
+            raise ValueError(f"metadata keys that begin with {OURS!r} are not a caller's: {ours}")
+        if self._conversation is not None:
+            snapshot = snapshot_of(self._conversation)
+            return replace(snapshot, metadata={**snapshot.metadata, **given})
+        facts = self._facts
+        return Snapshot.create(
+            provider=facts.provider,
+            model=facts.model,
+            messages=native_history(facts.provider, facts.system_prompt or "", self.export_history()),
+            system_prompt=facts.system_prompt,
+            tools=[ToolSnapshot(tool["name"], tool["description"], tool["parameters"]) for tool in facts.tools],
+            metadata=given,
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot; on return a conversation that records this client holds it, in one commit.
+
+        The client keeps its own configured model and system prompt, and takes the snapshot's system prompt if it has none.
+        Its tools are gone: set them again; ``missing_tools`` names those that the snapshot knew.
+
+        Raises ``ProviderMismatchError`` for another provider's snapshot, and what ``restore_snapshot`` does; until then
+        nothing has changed.
+        """
+        with self._turn():
+            if family(snapshot.provider) != family(self._facts.provider):
+                raise ProviderMismatchError(snapshot_provider=snapshot.provider, provider=self._facts.provider)
+            if self._conversation is not None:
+                restore_snapshot(snapshot, self._conversation)
+                self._history.refresh()
+                self._facts.refresh()
+            else:
+                messages, prompt, _ = said_in(snapshot)
+                tools = [
+                    {"name": tool.name, "description": tool.description, "parameters": tool.parameters or {}}
+                    for tool in snapshot.tools
+                ]
+                self._history.replace(messages)
+                self._facts.take(system_prompt=prompt or None, tools=tools)
+            self._known_tools = self._facts.tool_names
+            self._tools = {}
+
     # ---- one turn ------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -222,6 +284,8 @@ class ResumableChatClient:
         messages = self._history.messages
         if self._config.select_messages is not None:
             messages = self._config.select_messages(messages)
+        if self._facts.system_prompt:  # a log of another program may begin with one, and it must not be said twice
+            messages = list(dropwhile(lambda message: message.get("role") in _PROMPT_ROLES, messages))
         return Request(
             model=self._facts.model,
             system_prompt=self._facts.system_prompt,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from transcript_store.adapter import family
 from transcript_store.chat._base_url import host_of, validate_base_url
 from transcript_store.chat._claude import ClaudeConnection, ClaudeWire
 from transcript_store.chat._claude_local import ClaudeLocalClient
@@ -34,9 +35,8 @@ _log = logging.getLogger("transcript_store.chat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider whose native messages we know. ``family``: those with the same native messages."""
+    """A provider whose wire format we know."""
 
-    family: str
     extra: str
     wire: Callable[[], Wire]
     connect: Callable[..., Connection]
@@ -47,7 +47,6 @@ class Provider:
 
 
 _CLAUDE = Provider(
-    family="claude",
     extra="claude",
     wire=ClaudeWire,
     connect=ClaudeConnection,
@@ -60,7 +59,6 @@ _CLAUDE = Provider(
 PROVIDERS: dict[str, Provider] = {
     "claude": _CLAUDE,
     "openai": Provider(
-        family="openai",
         extra="openai",
         wire=OpenAIWire,
         connect=OpenAIConnection,
@@ -70,7 +68,6 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variable="OPENAI_BASE_URL",
     ),
     "openai-compatible": Provider(
-        family="openai",
         extra="openai",
         wire=lambda: OpenAIWire(limit_member="max_tokens"),
         connect=OpenAIConnection,
@@ -80,7 +77,6 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variable="OPENAI_BASE_URL",
     ),
     "gemini": Provider(
-        family="gemini",
         extra="gemini",
         wire=GeminiWire,
         connect=GeminiConnection,
@@ -90,11 +86,6 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variable="GOOGLE_GEMINI_BASE_URL",
     ),
 }
-
-
-def family(provider: str) -> str:
-    """The providers that share native messages: openai and openai-compatible are one family."""
-    return PROVIDERS[provider].family if provider in PROVIDERS else provider
 
 
 def create_client(
@@ -128,7 +119,14 @@ def create_client(
     if conversation is None:
         recorded.replace(history)
     _log.info("%s: requests go to %s", config.provider, host_of(base_url))
-    return ResumableChatClient(config=config, wire=wire, connection=connection, history=recorded, facts=facts)
+    return ResumableChatClient(
+        config=config,
+        wire=wire,
+        connection=connection,
+        conversation=conversation,
+        history=recorded,
+        facts=facts,
+    )
 
 
 def _local(config: ChatConfig, conversation: ConversationStore | None, *, allow_insecure: bool) -> ChatClient:
@@ -200,7 +198,7 @@ def _attach(
         if created:
             return
         metadata = conversation.get_metadata()
-    if metadata.provider is not None and family(metadata.provider) != provider.family:
+    if metadata.provider is not None and family(metadata.provider) != family(config.provider):
         raise ProviderMismatchError(snapshot_provider=metadata.provider, provider=config.provider)
     if initial_history:
         if conversation.get_messages(last=1):

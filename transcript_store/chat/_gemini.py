@@ -222,8 +222,8 @@ class GeminiConnection:
 
     def send(self, model: str, body: JSON) -> JSON:
         response = self._client._api_client.request("post", f"{_path(model)}:generateContent", body)
-        parsed: Any = json.loads(response.body)
-        return parsed if isinstance(parsed, dict) else {}
+        parsed: JSON = json.loads(response.body)
+        return parsed
 
     def stream(self, model: str, body: JSON) -> Generator[JSON, None, None]:
         path = f"{_path(model)}:streamGenerateContent?alt=sse"

@@ -66,6 +66,11 @@ class Facts:
         if prompt is not None:
             self._set(system_prompt=prompt() if callable(prompt) else prompt)
 
+    def take(self, *, system_prompt: str | None, tools: list[dict[str, Any]] | None) -> None:
+        """Go on from other facts, where there is no conversation that was given them; then the configuration has its say."""
+        self._values.update(system_prompt=system_prompt, tools=tools)
+        self.refresh()
+
     def set(self, *, tools: Sequence[ToolDescription]) -> None:
         self._set(
             tools=[

@@ -29,6 +29,14 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_certificates() -> Iterator[None]:
+    """The test server speaks http; reading the certificate authorities is most of what a client costs to make."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ssl.SSLContext.load_verify_locations", lambda *_, **__: None)
+        yield
+
+
 @pytest.fixture(params=list(DIALECTS))
 def dialect(request: pytest.FixtureRequest) -> Dialect:
     return DIALECTS[request.param]

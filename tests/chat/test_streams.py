@@ -61,7 +61,6 @@ def test_stopped_in_the_middle(dialect: Dialect, server: Server, tmp_path: Path,
 
 def test_interrupted_before_anything_came(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """Ctrl-C while the server still thinks: there is nothing to keep, and the next turn works."""
-
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(
             dialect, server, conversation, select_messages=lambda _: (_ for _ in ()).throw(KeyboardInterrupt)

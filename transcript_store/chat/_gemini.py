@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
-from typing import Any
 
 from transcript_store.chat._wire import (
     JSON,

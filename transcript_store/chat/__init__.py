@@ -2,6 +2,8 @@
 
 .. code-block:: python
 
+    from pathlib import Path
+
     from transcript_store.chat import ChatConfig, Tool
 
     config = ChatConfig(provider="claude", system_prompt="Be brief.")
@@ -9,7 +11,7 @@
         "read_file",
         "Read a file.",
         {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-        handler=lambda path: open(path).read(),
+        handler=lambda path: Path(path).read_text(),
     )
 
 ``create_client(config, conversation=…)`` makes a client; docs/chat.md says how a turn is journaled and resumed. This file

@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
 from transcript_store.chat._protocols import Usage
 from transcript_store.errors import IncompleteResponseError, MissingExtraError
@@ -76,13 +77,11 @@ class ClaudeLocalClient:
 
     def ask(self, question: str, schema: dict[str, Any]) -> Any:
         """One turn whose answer is JSON; the program is told the schema in words. Raises ``IncompleteResponseError`` if it is not."""
-        text = self.chat(
-            f"{question}\n\nAnswer with nothing but JSON that satisfies this JSON schema:\n{json.dumps(schema)}"
+        return parsed_answer(
+            self.chat(
+                f"{question}\n\nAnswer with nothing but JSON that satisfies this JSON schema:\n{json.dumps(schema)}"
+            )
         )
-        try:
-            return json.loads(text[min(text.find("{") % (len(text) + 1), text.find("[") % (len(text) + 1)) :] or text)
-        except json.JSONDecodeError as error:
-            raise IncompleteResponseError(reason=f"the answer is not JSON ({error})", text=text) from None
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
         """The program runs tools of its own and cannot be given any: raises ``ValueError`` for any."""

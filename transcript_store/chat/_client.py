@@ -11,8 +11,6 @@ What is true at each step, whatever happens next (a crash, Ctrl-C, an error of t
 from __future__ import annotations
 
 import inspect
-import json
-import re
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,6 +19,7 @@ from itertools import dropwhile
 from typing import Any, Self
 
 from transcript_store.adapter import family, native_history, restore_snapshot, said_in, snapshot_of
+from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
 from transcript_store.chat._history import History
 from transcript_store.chat._pairing import paired
@@ -32,7 +31,6 @@ from transcript_store.errors import IncompleteResponseError, MaxStepsError, Prov
 from transcript_store.snapshots import OURS, Snapshot, ToolSnapshot
 
 _PROMPT_ROLES = ("system", "developer")
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 class ResumableChatClient:
@@ -105,11 +103,7 @@ class ResumableChatClient:
         """
         with self._turn():
             text = self._last(self._steps(question, stream=False, schema=schema))
-        fenced = _FENCED.fullmatch(text)
-        try:
-            return json.loads(fenced[1] if fenced else text)
-        except json.JSONDecodeError as error:
-            raise IncompleteResponseError(reason=f"the answer is not JSON ({error})", text=text) from None
+        return parsed_answer(text)
 
     def stream_chat(self, prompt: str) -> Iterator[StreamEvent]:
         """One turn as :meth:`chat` does it, as events: ``TextDelta``, ``ToolCallStarted``, ``ToolCallEnded``, ``Complete``.

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,14 @@ class Captured:
 
 
 class Server:
-    """``answers`` are given in order; ``requests`` is what came, raw. ``before_answer`` is called with each request."""
+    """``answers`` are given in order, or asked of ``upstream``; ``requests`` is what came, raw."""
 
     def __init__(self) -> None:
         self.answers: list[Answer | Callable[[], Answer]] = []
         self.requests: list[Captured] = []
+        self.upstream: str | None = None
+        """The base URL of another server: this one then only records and passes on."""
         self.url = ""
-        self.stalled = threading.Event()  # set: a handler that waits goes on
 
     @property
     def bodies(self) -> list[Any]:
@@ -58,9 +61,11 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["Content-Length"]))
             server.requests.append(Captured(self.path, dict(self.headers), raw))
-            answer = server.answers.pop(0)
-            if not isinstance(answer, Answer):
-                answer = answer()
+            if server.upstream is not None:
+                answer = passed_on(server.upstream, server.requests[-1])
+            else:
+                scripted = server.answers.pop(0)
+                answer = scripted if isinstance(scripted, Answer) else scripted()
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             for name, value in answer.headers.items():
@@ -80,6 +85,17 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+def passed_on(upstream: str, request: Captured) -> Answer:
+    kept = {name: value for name, value in request.headers.items() if name.lower() not in ("host", "connection")}
+    try:
+        with urlopen(
+            Request(upstream + request.path, request.raw, {**kept, "Accept-Encoding": "identity"})
+        ) as response:
+            return Answer(response.read(), response.headers["Content-Type"], response.status)
+    except HTTPError as error:
+        return Answer(error.read(), error.headers["Content-Type"], error.code)
+
+
 @contextmanager
 def serving() -> Iterator[Server]:
     server = Server()
@@ -91,7 +107,6 @@ def serving() -> Iterator[Server]:
     try:
         yield server
     finally:
-        server.stalled.set()
         http.shutdown()
         http.server_close()
         thread.join()

@@ -96,7 +96,7 @@ def first_life(
     client.set_tools([Tool("add", "Add.", SCHEMA, handler=handler or (lambda a, b: a + b))])
     if stream:
         for event in client.stream_chat("What is it?"):
-            if isinstance(event, TextDelta) and event.text == "dying":
+            if isinstance(event, TextDelta):
                 die()
     else:
         client.chat("What is it?")

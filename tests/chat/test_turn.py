@@ -5,6 +5,7 @@ next step. The SDKs are the real ones and speak real HTTP; what they sent is loo
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,32 @@ def test_a_failed_request_leaves_the_question_on_record(dialect: Dialect, server
         assert len(conversation.get_messages()) == 1
         assert client.chat("Two") == "Yes."
         assert dialect.messages(server.bodies[1]) == conversation.get_messages()[:2]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_a_passing_error_is_retried_as_the_server_asks(dialect: Dialect, server: Server, streamed: bool) -> None:
+    """A 429 with its ``Retry-After``: the same body is sent again, after that time, and nothing is on record twice."""
+    say = dialect.stream if streamed else dialect.reply
+    busy = Answer(b'{"error": {"message": "busy", "code": 429}}', status=429, headers={"Retry-After": "1"})
+    server.answers += [busy, say("Yes.")]
+    client = connect(dialect, server)
+    began = time.monotonic()
+    assert (list(client.stream_chat("Go"))[-1].text if streamed else client.chat("Go")) == "Yes."
+    assert time.monotonic() - began >= 0.99
+    assert server.requests[0].raw == server.requests[1].raw
+    assert len(client.export_history()) == 2
+
+
+def test_an_error_that_does_not_pass_is_given_up(dialect: Dialect, server: Server) -> None:
+    """Three attempts, then the SDK's own error."""
+    server.answers += [
+        Answer(b'{"error": {"message": "no", "code": 503}}', status=503, headers={"Retry-After": "0"})
+    ] * 4
+    client = connect(dialect, server)
+    with pytest.raises(Exception, match="503"):
+        client.chat("Go")
+    assert len(server.requests) == 3
+    server.answers.clear()
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["connection cut", "ends early"])

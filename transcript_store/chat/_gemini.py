@@ -13,7 +13,9 @@ https://ai.google.dev/api/generate-content, and google-genai 3.4.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from typing import Any
 
 from transcript_store.chat._wire import (
     JSON,
@@ -213,21 +215,29 @@ class GeminiConnection:
                 base_url=base_url,
                 api_version="v1beta",
                 timeout=int(timeout_seconds * 1000),
-                # As often as the other two SDKs try, and as fast; this one tries once if it is not told.
-                retry_options=types.HttpRetryOptions(attempts=3, initial_delay=0.5, max_delay=8.0),
                 httpx_client=self._http,
             ),
         )
 
     def send(self, model: str, body: JSON) -> JSON:
-        response = self._client._api_client.request("post", f"{_path(model)}:generateContent", body)
+        path = f"{_path(model)}:generateContent"
+        response = _retrying(lambda: self._client._api_client.request("post", path, body))
         parsed: JSON = json.loads(response.body)
         return parsed
 
     def stream(self, model: str, body: JSON) -> Generator[JSON, None, None]:
         path = f"{_path(model)}:streamGenerateContent?alt=sse"
-        for response in self._client._api_client.request_streamed("post", path, body):
-            yield json.loads(response.body)
+
+        def begin() -> tuple[Any, Any]:
+            responses = self._client._api_client.request_streamed("post", path, body)
+            return responses, next(responses, None)
+
+        responses, first = _retrying(begin)
+        with closing(responses):
+            if first is not None:
+                yield json.loads(first.body)
+            for response in responses:
+                yield json.loads(response.body)
 
     def close(self) -> None:
         self._client.close()
@@ -236,3 +246,35 @@ class GeminiConnection:
 
 def _path(model: str) -> str:
     return model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
+
+
+_ATTEMPTS = 3  # with their delays, what the other two SDKs do
+_PASSING_STATUS = (408, 409, 429, 500, 502, 503, 504)
+_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS, _LONGEST_RETRY_AFTER_SECONDS = 0.5, 8.0, 60.0
+
+
+def _retrying(call: Callable[[], Any]) -> Any:
+    """Do this again if the error is of the passing kind. The SDK's own retries take no notice of ``Retry-After`` (3.4)."""
+    import httpx2
+    import tenacity
+    from google.genai.errors import APIError
+
+    def is_passing(error: BaseException) -> bool:
+        return isinstance(error, httpx2.TransportError) or (
+            isinstance(error, APIError) and error.code in _PASSING_STATUS
+        )
+
+    def delay(state: Any) -> float:
+        error = state.outcome.exception()
+        asked = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
+        if asked.isdecimal() and int(asked) <= _LONGEST_RETRY_AFTER_SECONDS:
+            return float(asked)
+        doubled: float = _FIRST_DELAY_SECONDS * 2 ** (state.attempt_number - 1)
+        return min(doubled, _LONGEST_DELAY_SECONDS)
+
+    return tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(_ATTEMPTS),
+        retry=tenacity.retry_if_exception(is_passing),
+        wait=delay,
+        reraise=True,
+    )(call)

@@ -5,6 +5,7 @@ Also the way out that nobody plans: the iterator is dropped, or another turn beg
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from pathlib import Path
@@ -16,8 +17,8 @@ from tests.chat.conftest import connect
 from tests.chat.dialects import Dialect
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore, TranscriptStoreError
-from transcript_store.chat import TextDelta, Tool, ToolCallStarted
-from transcript_store.errors import IncompleteResponseError
+from transcript_store.chat import ChatConfig, TextDelta, Tool, ToolCallStarted, create_client
+from transcript_store.errors import IncompleteResponseError, InvalidMessageError
 
 CALLS = (("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
@@ -169,6 +170,9 @@ def test_a_response_that_is_not_the_providers(dialect: Dialect, server: Server, 
         Answer(b"[1]"),
         Answer(b'{"content": 1, "choices": 1, "candidates": 1}'),
         Answer(b'"a page"'),
+        Answer(
+            b'{"choices": [{"message": {"content": [1]}}], "content": [1], "candidates": [{"content": {"parts": [1]}}]}'
+        ),
     ]
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation)
@@ -178,6 +182,36 @@ def test_a_response_that_is_not_the_providers(dialect: Dialect, server: Server, 
                 client.chat("Go")
             assert kept(conversation)["partial"] == json.loads(answer.body)
             assert client.chat("Again") == "Yes."
+
+
+def test_a_character_that_a_stream_split_is_whole(dialect: Dialect, server: Server) -> None:
+    """Some servers send the two halves of a surrogate pair in two events; JSON in UTF-8 can carry neither alone."""
+    stream = dialect.stream("<>").body.decode().replace('"<"', r'"\ud83d"').replace('">"', r'"\ude00"')
+    server.answers += [Answer(stream.encode(), content_type="text/event-stream")]
+    client = connect(dialect, server)
+    assert list(client.stream_chat("Go"))[-1].text == "\U0001f600"
+
+
+def test_a_reply_that_no_record_can_hold(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """A lone surrogate, or an integer beyond 64 bits: the error says so, what came is kept as text, the next turn works."""
+    for number, (old, new) in enumerate(((b'"Well."', b'"\\ud800"'), (b'"Well."', b'"Well.", "x": ' + b"9" * 30))):
+        server.answers[:] = [Answer(dialect.reply("Well.").body.replace(old, new)), dialect.reply("Yes.")]
+        with ConversationStore(tmp_path / str(number)) as conversation:
+            client = connect(dialect, server, conversation)
+            with pytest.raises(InvalidMessageError):
+                client.chat("Go")
+            assert new.removeprefix(b'"Well.", "x": ').decode().strip('"') in kept(conversation)["partial"]
+            assert client.chat("Again") == "Yes."
+
+
+def test_a_client_that_nobody_closed_lets_go(dialect: Dialect, server: Server) -> None:
+    """Its connections are closed with it; pytest would make an error of a socket that is not."""
+    server.answers += [dialect.reply("Yes.")]
+    config = ChatConfig(provider=dialect.provider, token="t", base_url=server.url)  # type: ignore[arg-type]
+    client = create_client(config, allow_insecure_base_url=True)
+    client.chat("Go")
+    del client
+    gc.collect()
 
 
 def test_errors_that_are_not_ours_pass_through(dialect: Dialect, server: Server) -> None:

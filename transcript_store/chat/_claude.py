@@ -21,6 +21,7 @@ from transcript_store.chat._wire import (
     ToolCall,
     ToolResult,
     count,
+    joined,
     without_nulls,
 )
 
@@ -146,7 +147,7 @@ class ClaudeAssembly:
             for name, value in delta.items():
                 if name != "type":
                     before = block.get(name)
-                    block[name] = before + value if isinstance(before, str) and isinstance(value, str) else value
+                    block[name] = joined(before, value) if isinstance(before, str) and isinstance(value, str) else value
         return str(delta.get("text", "")) if kind == "text_delta" else ""
 
     def _finish_input(self, index: int) -> bool:

@@ -11,26 +11,25 @@ What is true at each step, whatever happens next (a crash, Ctrl-C, an error of t
 from __future__ import annotations
 
 import inspect
+import json
 import threading
-from collections.abc import Generator, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from itertools import dropwhile
 from typing import Any, Self
 
 from transcript_store.adapter import family, native_history, restore_snapshot, said_in, snapshot_of
 from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
-from transcript_store.chat._history import History
+from transcript_store.chat._history import History, without_prompt
 from transcript_store.chat._pairing import paired
 from transcript_store.chat._protocols import Complete, StreamEvent, TextDelta, ToolCallEnded, ToolCallStarted, Usage
 from transcript_store.chat._record import Facts
 from transcript_store.chat._wire import JSON, Connection, Reply, Request, ToolCall, Wire
 from transcript_store.conversation import ConversationStore
-from transcript_store.errors import IncompleteResponseError, MaxStepsError, ProviderMismatchError
+from transcript_store.errors import IncompleteResponseError, InvalidMessageError, MaxStepsError, ProviderMismatchError
 from transcript_store.snapshots import OURS, Snapshot, ToolSnapshot
-
-_PROMPT_ROLES = ("system", "developer")
 
 
 class ResumableChatClient:
@@ -55,6 +54,7 @@ class ResumableChatClient:
         self._config = config
         self._wire = wire
         self._connection = connection
+        self._let_go = weakref.finalize(self, connection.close)
         self._history = history
         self._facts = facts
         self._tools: dict[str, Tool] = {}
@@ -73,9 +73,12 @@ class ResumableChatClient:
         self.close()
 
     def close(self) -> None:
-        """End a stream that is unfinished, and let go of the connections to the server; the conversation stays open."""
+        """End a stream that is unfinished, and let go of the connections to the server; the conversation stays open.
+
+        The connections of a client that nobody closed go with it.
+        """
         with self._turn():
-            self._connection.close()
+            self._let_go()
 
     # ---- ChatClient ----------------------------------------------------------------------------------------------
 
@@ -268,7 +271,7 @@ class ResumableChatClient:
         if stream:
             reply = yield from self._streamed_reply(body)
         else:
-            reply = self._whole_reply(self._connection.send(self._facts.model, body))
+            reply = _understood(self._wire.reply, self._connection.send(self._facts.model, body))
             self._keep(reply)
         if reply.incomplete:
             raise IncompleteResponseError(reason=reply.incomplete, text=reply.text)
@@ -278,8 +281,8 @@ class ResumableChatClient:
         messages = self._history.messages
         if self._config.select_messages is not None:
             messages = self._config.select_messages(messages)
-        if self._facts.system_prompt:  # a log of another program may begin with one, and it must not be said twice
-            messages = list(dropwhile(lambda message: message.get("role") in _PROMPT_ROLES, messages))
+        if self._facts.system_prompt:
+            messages = without_prompt(messages)
         return Request(
             model=self._facts.model,
             system_prompt=self._facts.system_prompt,
@@ -288,13 +291,6 @@ class ResumableChatClient:
             max_tokens=self._config.max_tokens,
             schema=schema,
         )
-
-    def _whole_reply(self, body: Any) -> Reply:
-        try:
-            return self._wire.reply(body)
-        except (AttributeError, LookupError, TypeError) as error:
-            reason = f"the response is not in the provider's form ({type(error).__name__})"
-            return Reply(message=None, text="", stop_reason=None, extra={}, incomplete=reason, raw=body)
 
     def _streamed_reply(self, body: JSON) -> Generator[StreamEvent, None, Reply]:
         """Take a streamed reply; on return, and whatever it raises once the first event came, what came is on record."""
@@ -309,7 +305,7 @@ class ResumableChatClient:
             except BaseException as error:
                 if not began:
                     raise  # a request that failed, or was given up: nothing came
-                reply = assembly.reply()
+                reply = _understood(lambda _: assembly.reply(), None)
                 if reply.incomplete:
                     reply = replace(reply, incomplete=f"the stream was cut ({type(error).__name__})")
                 self._keep(reply)
@@ -318,7 +314,7 @@ class ResumableChatClient:
                 if reply.incomplete:
                     raise IncompleteResponseError(reason=reply.incomplete, text=reply.text) from error
                 return reply  # its stop reason had come, so nothing of it is missing
-        reply = assembly.reply()
+        reply = _understood(lambda _: assembly.reply(), None)
         self._keep(reply)
         return reply
 
@@ -327,11 +323,25 @@ class ResumableChatClient:
         extra = reply.extra
         if reply.incomplete:
             extra = {**extra, "incomplete": {"reason": reply.incomplete, "partial": reply.raw}}
-        if reply.message is not None:
-            self._history.append(reply.message, extra)
-        else:
-            self._history.note(extra)
+        try:
+            if reply.message is not None:
+                self._history.append(reply.message, extra)
+            else:
+                self._history.note(extra)
+        except InvalidMessageError as error:  # a lone surrogate, an integer beyond 64 bits: kept as text
+            partial = json.dumps([reply.message, extra])
+            self._history.note({"incomplete": {"reason": str(error), "partial": partial}})
+            raise
         taken, given = self._wire.tokens(reply.extra.get("usage") or {})
         self._usage = Usage(
             input_tokens=self._usage.input_tokens + taken, output_tokens=self._usage.output_tokens + given
         )
+
+
+def _understood(read: Callable[[Any], Reply], raw: Any) -> Reply:
+    """The reply that ``read`` finds; one that says so, and keeps ``raw``, if a server answered in a form of its own."""
+    try:
+        return read(raw)
+    except (AttributeError, LookupError, TypeError) as error:
+        reason = f"the response is not in the provider's form ({type(error).__name__})"
+        return Reply(message=None, text="", stop_reason=None, extra={}, incomplete=reason, raw=raw)

@@ -16,7 +16,7 @@ from transcript_store.chat._claude_local import ClaudeLocalClient
 from transcript_store.chat._client import ResumableChatClient
 from transcript_store.chat._config import ChatConfig
 from transcript_store.chat._gemini import GeminiConnection, GeminiWire
-from transcript_store.chat._history import History, plain_copies
+from transcript_store.chat._history import PROMPT_ROLES, History, plain_copies
 from transcript_store.chat._openai import OpenAIConnection, OpenAIWire
 from transcript_store.chat._protocols import ChatClient
 from transcript_store.chat._record import Facts
@@ -176,7 +176,7 @@ def _is_loopback(host: str) -> bool:
 def _initial_history(config: ChatConfig) -> list[Message]:
     messages = plain_copies(config.initial_history or (), "initial_history")
     for place, message in enumerate(messages):
-        if message.get("role") in ("system", "developer"):
+        if message.get("role") in PROMPT_ROLES:
             raise ValueError(f"initial_history[{place}] is a system message; give it as ChatConfig.system_prompt")
     return messages
 

@@ -26,6 +26,7 @@ from transcript_store.chat._wire import (
     ToolCall,
     ToolResult,
     count,
+    joined,
     without_nulls,
 )
 
@@ -112,7 +113,7 @@ class GeminiAssembly:
         parts = [*_parts(self._content)]
         for part in _parts(content):
             if parts and _goes_on(parts[-1], part):
-                parts[-1] = {**parts[-1], "text": parts[-1]["text"] + part["text"]}
+                parts[-1] = {**parts[-1], "text": joined(parts[-1]["text"], part["text"])}
             else:
                 parts.append(part)
         self._content = {**self._content, **content}

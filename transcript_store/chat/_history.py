@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 from transcript_store._messages import decode, encode
@@ -22,6 +23,8 @@ from transcript_store._records import Record
 from transcript_store.chat._pairing import Owed, owed
 from transcript_store.chat._wire import JSON, Message, ToolCall, Wire
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore
+
+PROMPT_ROLES = ("system", "developer")
 
 _FIRST_LOOK = 16
 """How many records from the end are looked through for the last reply, before more are."""
@@ -51,7 +54,7 @@ class History:
 
     def export(self) -> list[Message]:
         """A deep copy of the messages; may be called from any thread."""
-        return plain_copies(self.messages, "messages")
+        return plain_copies(without_prompt(self.messages), "messages")
 
     def refresh(self) -> None:
         """Follow the transcript if it is not as it was: another writer of this process, or a call that was interrupted."""
@@ -122,6 +125,11 @@ class History:
             if look >= total:
                 return []
             look *= 8
+
+
+def without_prompt(messages: Sequence[Message]) -> list[Message]:
+    """The messages without system prompts at their beginning, where a log of some other program may have them."""
+    return list(dropwhile(lambda message: message.get("role") in PROMPT_ROLES, messages))
 
 
 def plain_copies(messages: Sequence[dict[str, Any]], name: str) -> list[Message]:

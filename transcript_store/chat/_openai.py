@@ -21,6 +21,7 @@ from transcript_store.chat._wire import (
     ToolCall,
     ToolResult,
     count,
+    joined,
     without_nulls,
 )
 
@@ -129,7 +130,7 @@ def merge(target: JSON, delta: JSON) -> None:
     for name, value in delta.items():
         before = target.get(name)
         if isinstance(before, str) and isinstance(value, str) and name not in _REPLACED:
-            target[name] = before + value
+            target[name] = joined(before, value)
         elif isinstance(before, dict) and isinstance(value, dict):
             merge(before, value)
         elif isinstance(value, list):

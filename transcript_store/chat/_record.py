@@ -76,6 +76,7 @@ class Facts:
             tools=[
                 {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools
             ]
+            or None
         )
 
     def _set(self, **values: Any) -> None:

@@ -147,6 +147,14 @@ class Connection(Protocol):
         ...
 
 
+def joined(before: str, more: str) -> str:
+    """Streamed text put together; a character that was split between two events (a surrogate pair) becomes whole again."""
+    text = before + more
+    if "\udc00" <= more[:1] <= "\udfff":
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return text
+
+
 def count(usage: JSON, *names: str) -> int:
     """The sum of these members of a usage object; what is missing or null counts nothing."""
     return sum(value for name in names if type(value := usage.get(name)) is int)

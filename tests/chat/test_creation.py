@@ -156,6 +156,31 @@ def test_the_token_is_nowhere(
     assert any(CANARY in str(request.headers) for request in server.requests)
 
 
+def test_where_gemini_is_asked(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's own variables (another service, another version) change nothing; a model may come with its folder."""
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p")
+    monkeypatch.setenv("GOOGLE_GENAI_API_VERSION", "v9")
+    dialect = DIALECTS["gemini"]
+    for model, path in (("m", "models/m"), ("models/m", "models/m"), ("tunedModels/t", "tunedModels/t")):
+        server.answers += [dialect.reply("Yes."), dialect.stream("Yes.")]
+        client = connect(dialect, server, model=model)
+        client.chat("Go")
+        list(client.stream_chat("Go"))
+        assert [request.path for request in server.requests[-2:]] == [
+            f"/v1beta/{path}:generateContent",
+            f"/v1beta/{path}:streamGenerateContent?alt=sse",
+        ]
+
+
+@pytest.mark.parametrize("name", ["claude", "openai"])
+def test_a_connection_is_made_soon_or_not_at_all(name: str, server: Server) -> None:
+    """However long a reply may take, a server that cannot be reached is known after seconds, as the SDKs have it."""
+    for given, connect_seconds in ((600.0, 5.0), (1.0, 1.0)):
+        timeout = connect(DIALECTS[name], server, timeout_seconds=given)._connection._client.timeout
+        assert (timeout.read, timeout.connect) == (given, connect_seconds)
+
+
 def test_capabilities_are_discovered(dialect: Dialect, server: Server) -> None:
     """Ours have all three."""
     client = connect(dialect, server)
@@ -300,6 +325,8 @@ def test_claude_local_takes_no_history(program: Path, tmp_path: Path, monkeypatc
     with pytest.raises(InvalidBaseUrlError):
         create_client(ChatConfig(provider="claude-local"))
     monkeypatch.delenv("ANTHROPIC_BASE_URL")
+    create_client(ChatConfig(provider="claude-local", base_url="https://gateway.test/")).chat("hello")
+    assert json.loads(program.read_text())["env"]["ANTHROPIC_BASE_URL"] == "https://gateway.test/"
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingExtraError, match="program 'claude'"):
         create_client(ChatConfig(provider="claude-local"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.chat.conftest import connect
-from tests.chat.dialects import DIALECTS, Dialect
+from tests.chat.dialects import DIALECTS, Call, Dialect
 from tests.chat.server import Server
 from transcript_store import ConversationStore, FileStore
 from transcript_store.chat import ChatConfig, PersistentChatClient, Tool, create_client
@@ -74,6 +74,47 @@ def test_a_snapshot_is_listed_restored_and_continued(
             conversation.close()
     if first is not None:
         first.close()
+
+
+def test_a_snapshots_metadata_is_the_callers_but_for_ours(dialect: Dialect, server: Server) -> None:
+    """Keys of ours say where a conversation came from; nobody else may say it."""
+    with pytest.raises(ValueError, match=r"transcript_store\."):
+        connect(dialect, server).save(metadata={"transcript_store.seq": "1"})
+
+
+def test_a_client_keeps_its_model_through_a_restore(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """Also one that took it from the record: the snapshot's model is another program's choice."""
+    snapshot = begin(dialect, server, model="theirs").save()
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize(provider=dialect.provider, model="ours")
+        client = connect(dialect, server, conversation)
+        client.restore(snapshot)
+        assert client.model == conversation.get_metadata().model == "ours"
+        assert client.save().model == "ours"
+
+
+def test_forty_calls_in_one_reply(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """The reply that is owed results is found however many records stand behind it."""
+    calls: tuple[Call, ...] = tuple(("add", {"a": k, "b": 0}) for k in range(40))
+    ran: list[int] = []
+
+    def add(a: int, b: int) -> int:
+        ran.append(a)
+        if a == 30:
+            raise KeyboardInterrupt
+        return a + b + 1000
+
+    server.answers += [dialect.reply("", calls), dialect.reply("Yes.")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        client.set_tools([Tool("add", "", SCHEMA, handler=add)])
+        with pytest.raises(KeyboardInterrupt):
+            client.chat("Go")
+    with ConversationStore(tmp_path / "c") as conversation:
+        assert connect(dialect, server, conversation).chat("Go on") == "Yes."
+        told = json.dumps(dialect.messages(server.bodies[1]))
+    assert [k for k in range(40) if f'"{1000 + k}"' in told] == list(range(30))
+    assert told.count("outcome is unknown") == 10
 
 
 def test_a_snapshot_of_another_provider_is_refused(server: Server, tmp_path: Path) -> None:

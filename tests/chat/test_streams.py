@@ -145,6 +145,38 @@ def test_nothing_happens_before_the_first_event_is_asked_for(dialect: Dialect, s
     assert len(client.export_history()) == 2
 
 
+def test_cut_behind_the_stop_reason(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """Everything had come but the end of the stream: the reply is whole, and nobody is troubled."""
+    server.answers += [dialect.stream("All of it", cut=True), dialect.reply("Yes.")]
+    if dialect.name.startswith("openai"):  # its SDK reads no further than its own end mark
+        body = dialect.stream("All of it").body.replace(b"data: [DONE]", b": cut here")
+        server.answers[0] = Answer(body, content_type="text/event-stream", cut_after=len(body) - 2)
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        assert list(client.stream_chat("Go"))[-1].text == "All of it"
+        assert "incomplete" not in (conversation.get_records()[-1].extra or {})
+        assert client.chat("Go on") == "Yes."
+
+
+def test_a_stream_in_another_thread_is_ended_later(dialect: Dialect, server: Server) -> None:
+    """A turn that was refused because a stream was being read does not forget that stream."""
+    server.answers += [dialect.stream("A long answer"), dialect.reply("Yes.")]
+    refused: list[str] = []
+
+    def look(messages: list[Any]) -> list[Any]:
+        if len(messages) == 1 and not refused:
+            refused.append("")
+            with pytest.raises(RuntimeError, match="under way"):
+                client.add("Now")
+        return messages
+
+    client = connect(dialect, server, select_messages=look)
+    stream = client.stream_chat("Go")
+    next(event for event in stream if isinstance(event, TextDelta))
+    assert client.chat("Something else") == "Yes."
+    assert refused
+
+
 def test_a_malformed_event_is_a_cut(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """Broken JSON, and JSON of another form, in the middle of a stream: an error of ours, the SDK's behind it."""
     good = dialect.stream("A long answer", stop=False).body

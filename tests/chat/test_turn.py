@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.chat.conftest import connect
-from tests.chat.dialects import Call, Dialect
+from tests.chat.dialects import DIALECTS, Call, Dialect
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore
 from transcript_store.chat import (
@@ -109,6 +109,21 @@ def test_what_a_handler_raises_goes_back_to_the_model(dialect: Dialect, server: 
     assert "OSError: no such file" in raw
     assert "there is no tool named 'nowhere'" in raw
     assert "unexpected keyword argument" in raw
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null"])
+def test_arguments_that_are_no_json_object(server: Server, arguments: str) -> None:
+    """OpenAI's arguments are text that a model wrote: the tool does not run, and the model is told."""
+    dialect = DIALECTS["openai"]
+    answer = dialect.reply("", (("add", {}),))
+    server.answers += [
+        Answer(answer.body.replace(b'"arguments": "{}"', b'"arguments": ' + json.dumps(arguments).encode()))
+    ]
+    server.answers += [dialect.reply("I see.")]
+    client = connect(dialect, server)
+    client.set_tools([ADD])
+    assert client.chat("Go") == "I see."
+    assert "the arguments are not a JSON object" in server.requests[1].raw.decode()
 
 
 def test_max_steps_is_an_error_with_everything_on_record(dialect: Dialect, server: Server, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from transcript_store.chat._create import PROVIDERS
 from transcript_store.chat._gemini import GeminiWire
 from transcript_store.chat._openai import OpenAIWire
 from transcript_store.chat._pairing import owed, paired
-from transcript_store.chat._wire import Message, Reply, Request, Wire
+from transcript_store.chat._wire import Message, Reply, Request, ToolDescription, Wire
 
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (("add", {"a": 1, "b": [2]}), ("add", {"a": 3}))
 
@@ -109,6 +109,33 @@ def test_a_reply_that_ran_out_of_tokens_in_a_call(reason: str) -> None:
     cut = ClaudeWire().reply({"role": "assistant", "content": [block], "stop_reason": "max_tokens"})
     assert cut.message is None
     assert cut.incomplete
+
+
+def test_a_block_that_stops_with_half_its_input_is_half() -> None:
+    """Claude says that the block is over, and its input is no JSON: the call is not made up from what there is."""
+    assembly = ClaudeWire().assembly()
+    block = {"type": "tool_use", "id": "t", "name": "rm", "input": {}}
+    for event in (
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"path": '}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": None},
+    ):
+        assembly.add(event)
+    reply = assembly.reply()
+    assert reply.message is None
+    assert reply.incomplete == "the reply was cut short (tool_use)"
+    assert reply.raw["content"] == [{**block, "partial_json": '{"path": '}]
+
+
+def test_text_in_parts_and_choices_that_nobody_asked_for() -> None:
+    """Some compatible servers answer with content parts; of several choices the first one is the reply."""
+    parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+    assert OpenAIWire().reply({"choices": [{"message": {"role": "assistant", "content": parts}}]}).text == "ab"
+    events = [{"choices": [{"index": k, "delta": {"content": str(k)}, "finish_reason": "stop"}]} for k in (1, 0)]
+    assert assemble(OpenAIWire(), events)[1] == "0"
+    refusal = {"role": "assistant", "content": None, "refusal": "No."}
+    assert OpenAIWire().reply({"choices": [{"message": refusal, "finish_reason": "stop"}]}).text == "No."
 
 
 def test_a_blocked_prompt_is_an_incomplete_reply() -> None:
@@ -253,19 +280,25 @@ def test_requests_satisfy_the_sdks_own_types(dialect: Dialect) -> None:
             tool_message,
             *(results if wire.results_are_messages else [wire.results_message(results)]),
         ],
-        tools=[],
+        tools=[ToolDescription(name="add", description="Add.", parameters={"type": "object", "properties": {}})],
         max_tokens=5,
         schema={"type": "object"},
     )
     body = wire.request(request, stream=True)
     if dialect.name == "claude":
         TypeAdapter(MessageCreateParams).validate_python(body)
+        assert body["max_tokens"] == 5
     elif dialect.name == "gemini":
         for content in body["contents"]:
             known = [{k: v for k, v in part.items() if k != "xNew"} for part in content["parts"]]
             Content.model_validate({**content, "parts": known})
         GenerationConfig.model_validate(body["generationConfig"])
-        FunctionDeclaration.model_validate({"name": "n", "description": "d", "parametersJsonSchema": {}})
+        (declaration,) = body["tools"][0]["functionDeclarations"]
+        assert FunctionDeclaration.model_validate(declaration).parameters_json_schema == {
+            "type": "object",
+            "properties": {},
+        }
+        assert body["generationConfig"]["maxOutputTokens"] == 5
     else:
         TypeAdapter(CompletionCreateParams).validate_python(body)
         limit = "max_tokens" if dialect.name == "openai-compatible" else "max_completion_tokens"

@@ -85,7 +85,7 @@ def _host(authority: str) -> str | None:
             return None
         try:
             ipaddress.IPv6Address(address)
-        except ValueError:
+        except ValueError:  # from Python 3.11.4 on urlsplit sees to that
             return None
         host, colon, port = address, rest[:1], rest[1:]
     else:

@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from transcript_store.chat._wire import (
+    CONNECT_SECONDS,
     JSON,
     Assembly,
     Message,
@@ -257,7 +258,7 @@ class ClaudeConnection:
         self._client = anthropic.Anthropic(
             api_key=token,
             base_url=base_url,
-            timeout=timeout_seconds,
+            timeout=anthropic.Timeout(timeout_seconds, connect=min(timeout_seconds, CONNECT_SECONDS)),
             http_client=anthropic.DefaultHttpxClient(follow_redirects=False),
         )
 

@@ -176,7 +176,7 @@ class ResumableChatClient:
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot; on return a conversation that records this client holds it, in one commit.
 
-        The client keeps its own configured model and system prompt, and takes the snapshot's system prompt if it has none.
+        The client keeps its own model, and its own system prompt if it was configured with one; else it takes the snapshot's.
         Its tools are gone: set them again; ``missing_tools`` names those that the snapshot knew.
 
         Raises ``ProviderMismatchError`` for another provider's snapshot, and what ``restore_snapshot`` does; until then
@@ -186,7 +186,7 @@ class ResumableChatClient:
             if family(snapshot.provider) != family(self._facts.provider):
                 raise ProviderMismatchError(snapshot_provider=snapshot.provider, provider=self._facts.provider)
             if self._conversation is not None:
-                restore_snapshot(snapshot, self._conversation)
+                restore_snapshot(replace(snapshot, model=self._facts.model), self._conversation)
                 self._history.refresh()
                 self._facts.refresh()
             else:
@@ -205,9 +205,8 @@ class ResumableChatClient:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Only one at a time. A stream that somebody left unfinished ends here, and what came of it is recorded."""
-        stream, self._stream = self._stream, None
-        if stream is not None and inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
-            stream.close()
+        if self._stream is not None and inspect.getgeneratorstate(self._stream) == inspect.GEN_SUSPENDED:
+            self._stream.close()
         if not self._turn_lock.acquire(blocking=False):
             raise RuntimeError("a turn of this client is under way")
         try:

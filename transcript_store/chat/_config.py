@@ -62,8 +62,8 @@ class ChatConfig:
     * ``max_steps``: how many requests one turn may take, each with the tool calls that follow from it.
     * ``max_tokens``: the most tokens of one reply. ``timeout_seconds``: how long a server may be silent.
     * ``initial_history``: native messages, without a system prompt, that a new conversation begins with.
-    * ``select_messages``: is given all messages of the conversation before each request and returns those that the
-      request carries (the newest that fit a small context). What is on record stays whole, and a tool call is never
+    * ``select_messages``: is given all messages of the conversation before each request, to read and not to change, and
+      returns those that the request carries (the newest that fit a small context). What is on record stays whole, and a tool call is never
       sent without its result nor the reverse, whatever it returns.
     """
 

@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from transcript_store.chat._wire import (
+    CONNECT_SECONDS,
     JSON,
     Assembly,
     Message,
@@ -218,12 +219,12 @@ def _sendable(message: Message) -> Message | None:
         return message
     if not _says_something(message):
         return None
-    members = {name: value for name, value in message.items() if name != "annotations"}
-    if not members.get("tool_calls"):
-        members.pop("tool_calls", None)
-    if isinstance(members.get("audio"), dict):
-        members["audio"] = {"id": members["audio"].get("id")}
-    return members
+    left_out = {"annotations"} if message.get("tool_calls") else {"annotations", "tool_calls"}
+    audio = message.get("audio")
+    if left_out.isdisjoint(message) and not isinstance(audio, dict):
+        return message
+    members = {name: value for name, value in message.items() if name not in left_out}
+    return {**members, "audio": {"id": audio.get("id")}} if isinstance(audio, dict) else members
 
 
 def _text(message: Message) -> str:
@@ -256,7 +257,7 @@ class OpenAIConnection:
         self._client = openai.OpenAI(
             api_key=token,
             base_url=base_url,
-            timeout=timeout_seconds,
+            timeout=openai.Timeout(timeout_seconds, connect=min(timeout_seconds, CONNECT_SECONDS)),
             http_client=openai.DefaultHttpxClient(follow_redirects=False),
         )
 

@@ -279,6 +279,28 @@ def test_what_is_recorded_beside_the_client_is_in_its_next_request(
         assert len(dialect.messages(server.bodies[-1])) == 3
 
 
+def test_a_tool_that_records_something_itself(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """In the middle of a turn: a note, a message, whatever it is called; the next request has it, and its calls are paired."""
+    calls: tuple[Call, ...] = (("note", {}), ("note", {}))
+    server.answers += [dialect.reply("", calls), dialect.reply("Yes.")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        remark = client._wire.user_message("said by the tool")
+
+        def note() -> str:
+            conversation.append_event({"tool_result": "mine", "at": 1})
+            conversation.append_event({"tool_result": {"index": 0}})
+            conversation.append_message(remark)
+            return "noted"
+
+        client.set_tools([Tool("note", "", {"type": "object"}, handler=note)])
+        assert client.chat("Go") == "Yes."
+        sent = dialect.messages(server.bodies[1])
+        assert sent.count(remark) == 2
+        assert json.dumps(sent).count("noted") == 2
+        assert client.export_history() == conversation.get_messages()
+
+
 def test_a_request_may_carry_less_than_the_record(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """``select_messages`` chooses; a result whose call it left out is left out too, and the record stays whole."""
     with ConversationStore(tmp_path / "c") as conversation:

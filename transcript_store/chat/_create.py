@@ -149,7 +149,7 @@ def _base_url(config: ChatConfig, provider: Provider, *, allow_insecure: bool) -
 
 def _token(config: ChatConfig, provider: Provider, *, may_be_absent: bool) -> str:
     given = config.token() if callable(config.token) else config.token
-    tokens = [given, *(os.environ.get(name) for name in provider.token_variables)] if given is None else [given]
+    tokens = [os.environ.get(name) for name in provider.token_variables] if given is None else [given]
     for token in map(_checked, tokens):
         if token:
             return token

@@ -13,11 +13,12 @@ What a record's ``extra`` may say, beside what belongs to a reply (``response_id
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any
 
+from transcript_store._log import Appended
 from transcript_store._messages import decode, encode
 from transcript_store._records import Record
 from transcript_store.chat._pairing import Owed, owed
@@ -44,7 +45,7 @@ class History:
         self._conversation = conversation
         self._messages: list[Message] = []
         self._tail: list[_Entry] = []  # the last reply and everything behind it
-        self._head: str | None = None  # of the transcript as the list has it
+        self._seen: tuple[str, int] | None = None  # head and number of records of the transcript as the list has it
         self.refresh()
 
     @property
@@ -58,21 +59,20 @@ class History:
 
     def refresh(self) -> None:
         """Follow the transcript if it is not as it was: another writer of this process, or a call that was interrupted."""
-        if self._conversation is None or self._conversation.head == self._head:
+        if self._conversation is None or (seen := _state(self._conversation)) == self._seen:
             return
-        head = self._conversation.head
         messages = self._conversation.get_messages()
         self._tail = [_Entry(message=r.message, extra=r.extra) for r in self._last_reply_on(self._conversation)]
         self._messages = messages
-        self._head = head
+        self._seen = seen
 
     def append(self, message: Message, extra: JSON | None = None) -> None:
         """Add a message; on return it is durable."""
-        if self._conversation is not None:
-            self._conversation.append_message(message, extra=extra or None)
-            self._head = self._conversation.head
-        else:
+        conversation = self._conversation
+        if conversation is None:
             encode(message, "message", DEFAULT_MAX_LINE_BYTES)  # refused here as a record would refuse it
+        elif not self._followed(lambda: conversation.append_message(message, extra=extra or None)):
+            return
         self._messages.append(message)
         if self._wire.is_reply(message):
             self._tail.clear()
@@ -80,10 +80,9 @@ class History:
 
     def note(self, extra: JSON) -> None:
         """Add a record without a message; on return it is durable."""
-        if self._conversation is not None:
-            self._conversation.append_event(extra)
-            self._head = self._conversation.head
-        self._tail.append(_Entry(message=None, extra=extra))
+        conversation = self._conversation
+        if conversation is None or self._followed(lambda: conversation.append_event(extra)):
+            self._tail.append(_Entry(message=None, extra=extra))
 
     def note_result(self, place: int, call: ToolCall, result: JSON) -> None:
         """Add the result of one of several calls, whose message is still to come; on return it is durable."""
@@ -104,12 +103,19 @@ class History:
         replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
         self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
 
+    def _followed(self, append: Callable[[], Appended]) -> bool:
+        """Append a record; whether it stands behind those that the list has. If not (a tool recorded something), follow."""
+        assert self._conversation is not None
+        before = _state(self._conversation)
+        appended = append()
+        if before == self._seen and appended.seq == before[1] + 1:
+            self._seen = _state(self._conversation)
+            return True
+        self.refresh()
+        return False
+
     def _owed(self) -> Owed:
-        journaled = {
-            note["index"]: note["result"]
-            for entry in self._tail
-            if entry.message is None and (note := (entry.extra or {}).get("tool_result"))
-        }
+        journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)
         said = [entry.message for entry in self._tail if entry.message is not None]
         cut_short = bool(self._tail and "incomplete" in (self._tail[0].extra or {}))
         return owed(self._wire, said, journaled, cut_short=cut_short)
@@ -125,6 +131,18 @@ class History:
             if look >= total:
                 return []
             look *= 8
+
+
+def _state(conversation: ConversationStore) -> tuple[str, int]:
+    return conversation.head, conversation.record_count
+
+
+def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:
+    """The place of a call and its result, if this is what :meth:`History.note_result` writes; others may use its name too."""
+    note = (extra or {}).get("tool_result")
+    if type(note) is dict and type(note.get("index")) is int and type(note.get("result")) is dict:
+        return note["index"], note["result"]
+    return None
 
 
 def without_prompt(messages: Sequence[Message]) -> list[Message]:

@@ -1112,7 +1112,7 @@ def test_a_hostile_transcript_is_repaired_in_linear_time(base: Base, name: str, 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_transcript_of_20_mb(base: Base, name: str, mode: Mode) -> None:
-    """P15: 20 MB of it are repaired within two minutes of CPU time, the worst of them; most take a second."""
+    """P15: 20 MB of it are repaired within two minutes of CPU time."""
     unit = HOSTILE[name]
     hostile = unit * (20_000_000 // len(unit))
     with scratch_directory() as directory:

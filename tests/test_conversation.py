@@ -212,6 +212,7 @@ def test_initialize_takes_everything_at_once(tmp_path):
         "labels": {"team": "ü"},
         "generation": 0,
         "forked_from": None,
+        "restored_from": None,
     }
     store.close()
     store.load()

@@ -40,12 +40,12 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     metadata, records, head = conversation._state()
     origin = metadata.restored_from or {}
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
-    messages = [record.message for record in records if record.message is not None]
-    if provider == "gemini":
-        messages = [_gemini.as_the_api_writes(message) for message in messages]
-    if prompt and _family(provider) == "openai" and (not messages or _prompt_in(messages[0]) != prompt):
-        taken_off: Any = origin.get("system_message")
-        messages.insert(0, taken_off if _prompt_in(taken_off) == prompt else {"role": "system", "content": prompt})
+    messages = native_history(
+        provider,
+        prompt,
+        [record.message for record in records if record.message is not None],
+        taken_off=origin.get("system_message"),
+    )
     kept = origin.get("metadata")
     return Snapshot.create(
         provider=provider,
@@ -78,11 +78,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
     one), ``InvalidMessageError`` for what a transcript cannot hold (an integer beyond 64 bits, a lone surrogate, a key
     twice in one object, a message that is not an object), and what ``initialize()`` and ``replace_transcript()`` raise.
     """
-    messages = _messages(snapshot)
-    prompt, taken_off = snapshot.system_prompt, None
-    first = _prompt_in(messages[0]) if messages and _family(snapshot.provider) == "openai" else None
-    if first and prompt in ("", first):
-        prompt, taken_off = first, messages.pop(0)
+    messages, prompt, taken_off = said_in(snapshot)
     metadata = snapshot.metadata
     fields: dict[str, Any] = {
         "model": snapshot.model or None,
@@ -97,7 +93,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
     def fields_for(provider: str | None) -> dict[str, Any]:
         if provider is None:
             return {**fields, "provider": snapshot.provider} if snapshot.provider else fields
-        if _family(provider) != _family(snapshot.provider):
+        if family(provider) != family(snapshot.provider):
             raise ProviderMismatchError(snapshot_provider=snapshot.provider, provider=provider)
         return fields
 
@@ -116,6 +112,34 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
 # ---- messages ----------------------------------------------------------------------------------------------------------
 
 
+def native_history(
+    provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, taken_off: Any = None
+) -> list[dict[str, Any]]:
+    """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once.
+
+    ``taken_off`` is the message that carried the prompt before; it comes back if it still says the same.
+    """
+    history = list(messages)
+    if provider == "gemini":
+        return [_gemini.as_the_api_writes(message) for message in history]
+    if prompt and family(provider) == "openai" and (not history or _prompt_in(history[0]) != prompt):
+        history.insert(0, taken_off if _prompt_in(taken_off) == prompt else {"role": "system", "content": prompt})
+    return history
+
+
+def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:
+    """What was said in a snapshot: the messages without the system prompt, the prompt, and the message that carried it.
+
+    Raises ``InvalidMessageError`` for what a transcript cannot hold.
+    """
+    messages = _messages(snapshot)
+    prompt = snapshot.system_prompt
+    first = _prompt_in(messages[0]) if messages and family(snapshot.provider) == "openai" else None
+    if first and prompt in ("", first):
+        return messages[1:], first, messages[0]
+    return messages, prompt, None
+
+
 def _messages(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The messages as a transcript can hold them; raises ``InvalidMessageError``."""
     elements = _opaque.elements(snapshot.messages_json) if snapshot.message_count else []
@@ -123,7 +147,8 @@ def _messages(snapshot: Snapshot) -> list[dict[str, Any]]:
     return [_gemini.as_the_api_writes(message) for message in messages] if snapshot.provider == "gemini" else messages
 
 
-def _family(provider: str) -> str:
+def family(provider: str) -> str:
+    """The providers that share native messages: ``openai`` and ``openai-compatible`` are one family."""
     return _FAMILIES.get(provider, provider)
 
 

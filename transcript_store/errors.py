@@ -20,9 +20,14 @@
     ├── CorruptSnapshotError            ValueError     which file, what kind, why; it was not touched
     ├── DecryptionError                 ValueError     the key does not open it: another key, or damage
     ├── InvalidKeyError                 ValueError     a key has 32 bytes
-    ├── ProviderMismatchError           ValueError     a snapshot of another provider
+    ├── ProviderMismatchError           ValueError     a snapshot, or a conversation, of another provider
     ├── StorageError                    OSError        the disk or the operating system refused
-    └── PoisonedError                                  a sync failed before; load() anew
+    ├── PoisonedError                                  a sync failed before; load() anew
+    ├── InvalidBaseUrlError             ValueError     no credential may be sent there; the URL is not repeated
+    ├── MissingExtraError               ImportError    the provider's SDK is not installed; what to install
+    ├── MissingTokenError                              no token; which variable would hold one
+    ├── MaxStepsError                                  the model went on calling tools; all is on record
+    └── IncompleteResponseError                        a reply that ended early; what came is on record
 
 Each carries its facts as attributes and survives pickling. Errors of the operating system are translated once, where
 files are touched, with the original as ``__cause__``.
@@ -222,11 +227,14 @@ class InvalidKeyError(TranscriptStoreError, ValueError):
 
 
 class ProviderMismatchError(TranscriptStoreError, ValueError):
-    """A snapshot of one provider cannot be continued with another: their messages have other forms. Nothing was changed."""
+    """A snapshot, or a conversation, of one provider cannot be continued with another: their messages have other forms.
+
+    Nothing was changed.
+    """
 
     def __init__(self, *, snapshot_provider: str, provider: str) -> None:
         super().__init__(
-            f"the snapshot is of provider {snapshot_provider!r:.60}, not {provider!r:.60}; nothing was changed"
+            f"what is on record is of provider {snapshot_provider!r:.60}, not {provider!r:.60}; nothing was changed"
         )
         self.snapshot_provider = snapshot_provider
         self.provider = provider
@@ -248,3 +256,60 @@ class StorageError(TranscriptStoreError, OSError):
 
 class PoisonedError(TranscriptStoreError):
     """An earlier sync failed, so the store no longer knows what the disk holds and refuses to write. ``load()`` anew."""
+
+
+class InvalidBaseUrlError(TranscriptStoreError, ValueError):
+    """A base URL that no credential may be sent to; ``reason`` says why. The URL is nowhere in it: it may hold a token."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"invalid base URL: {reason}")
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)
+
+
+class MissingExtraError(TranscriptStoreError, ImportError):
+    """The SDK of ``provider`` is not installed. ``pip install 'transcript-store[<extra>]'`` installs it."""
+
+    def __init__(self, *, provider: str, extra: str, program: str | None = None) -> None:
+        way_out = (
+            f"pip install 'transcript-store[{extra}]'"
+            if program is None
+            else f"install the program {program!r} on the PATH"
+        )
+        super().__init__(f"provider {provider!r} needs what is not installed: {way_out}")
+        self.provider = provider
+        self.extra = extra
+
+
+class MissingTokenError(TranscriptStoreError):
+    """There is no token for ``provider``: give ``ChatConfig`` one, or set one of the environment ``variables``."""
+
+    def __init__(self, *, provider: str, variables: tuple[str, ...]) -> None:
+        super().__init__(
+            f"provider {provider!r} needs a token: set {' or '.join(variables)}, or give ChatConfig a token"
+        )
+        self.provider = provider
+        self.variables = variables
+
+
+class MaxStepsError(TranscriptStoreError):
+    """The model still called tools after ``steps`` requests in one turn. All of it is on record, and the next turn goes on from it."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(f"the model still called tools after {steps} requests (max_steps); all of it is on record")
+        self.steps = steps
+
+
+class IncompleteResponseError(TranscriptStoreError):
+    """A reply ended before it was whole; ``reason`` says how, ``text`` is the text that came.
+
+    What can be sent again of it is on record, the rest in the record's ``extra``; the next turn works. If a connection
+    broke, the SDK's error is the ``__cause__``.
+    """
+
+    def __init__(self, *, reason: str, text: str) -> None:
+        super().__init__(f"the reply is incomplete: {reason}; what came is on record")
+        self.reason = reason
+        self.text = text

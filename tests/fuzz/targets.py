@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -19,9 +20,13 @@ from tests.crash.model import DIRECTORY, observe, store_on
 from tests.crash.operations import TRANSCRIPT
 from transcript_store import (
     CorruptMetadataError,
+    CorruptSnapshotError,
     CorruptTranscriptError,
+    InvalidBaseUrlError,
     InvalidMessageError,
     InvalidMetadataError,
+    InvalidSnapshotIdError,
+    Snapshot,
     UnsupportedVersionError,
 )
 from transcript_store._files import absolute_path
@@ -29,6 +34,8 @@ from transcript_store._messages import MAX_DEPTH, encode, parse
 from transcript_store._metadata import MetadataDocument, checked_fields, decode_document, encode_document
 from transcript_store._records import SUFFIX_BYTES, as_record, seal_line
 from transcript_store._recovery import NotAHeader, read_header, scan
+from transcript_store.chat._base_url import validate_base_url
+from transcript_store.snapshots import validate_snapshot_id
 from transcript_store.testing import SimulatedFileSystem
 
 LIMIT_BYTES = 1 << 20
@@ -236,6 +243,46 @@ def path(data: bytes) -> None:
     assert "\0" not in made
 
 
+def snapshot(data: bytes) -> None:
+    """A snapshot's JSON form: refused, or it comes back equal, and is written the same from then on."""
+    try:
+        read = Snapshot.from_json(data)
+    except (CorruptSnapshotError, UnsupportedVersionError):
+        return
+    written = read.to_json()
+    again = Snapshot.from_json(written)
+    assert again == read
+    assert again.to_json() == written
+
+
+def ids(data: bytes) -> None:
+    """An id: refused, or one that no path, no NUL and no other spelling hides in."""
+    text = data.decode("utf-8", "surrogateescape")
+    try:
+        validate_snapshot_id(text)
+    except InvalidSnapshotIdError as error:
+        if len(str(error)) > 400:
+            raise AssertionError("an error that repeats all of it") from error
+        return
+    assert len(text) == 36
+    assert set(text) <= set("0123456789abcdef-")
+
+
+def url(data: bytes) -> None:
+    """A base URL: refused without repeating it, or credentials go to one host over https."""
+    text = data.decode("utf-8", "surrogateescape")
+    try:
+        validate_base_url(text)
+    except InvalidBaseUrlError:
+        return
+    if text:
+        parts = urlsplit(text)
+        assert parts.scheme == "https"
+        assert parts.hostname
+        assert "@" not in parts.netloc
+        assert not any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in text)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "lines": lines,
     "conversation": conversation,
@@ -244,4 +291,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "message-text": message_text,
     "message-value": message_value,
     "path": path,
+    "snapshot": snapshot,
+    "ids": ids,
+    "url": url,
 }

@@ -22,9 +22,22 @@ A ``SnapshotStore`` of your own (a database, an object store) keeps its contract
     from transcript_store.testing import check_snapshot_store
 
     check_snapshot_store(MemorySnapshotStore)
+
+A persistent chat client of your own (another provider) keeps its contract if ``check_chat_client`` raises nothing; it is given
+a ``ChatBench``: clients that speak to a model whose replies are scripted. ``tests/chat/test_contract.py`` has ours.
 """
 
+from transcript_store.testing._chat_contract import ChatBench, ScriptedReply, SentRequest, check_chat_client
 from transcript_store.testing._simulated import Call, SimulatedFileSystem, SimulatedStop
 from transcript_store.testing._snapshot_contract import check_snapshot_store
 
-__all__ = ["Call", "SimulatedFileSystem", "SimulatedStop", "check_snapshot_store"]
+__all__ = [
+    "Call",
+    "ChatBench",
+    "ScriptedReply",
+    "SentRequest",
+    "SimulatedFileSystem",
+    "SimulatedStop",
+    "check_chat_client",
+    "check_snapshot_store",
+]

@@ -1,0 +1,203 @@
+"""Where a token may go. The tables are the Go program's own verdicts; where we are stricter, the case says why.
+
+Incident elsewhere: a token pasted into the URL field stood in the error message, and from there in a bug report. So no error
+here repeats anything of a URL.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.chat.conftest import connect
+from tests.chat.dialects import DIALECTS, Dialect
+from tests.chat.server import Server
+from transcript_store.chat import MAX_BASE_URL_LENGTH, ChatConfig, create_client, validate_base_url
+from transcript_store.errors import InvalidBaseUrlError
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+
+STRICTER = {
+    "https://example.com.": "a trailing dot does not make a placeholder real",
+    "https://host:99999/": "no port is above 65535",
+    "https://host\u2028/": "a host name that is not ASCII is given in its xn-- form",
+    "https://.": "a host name has labels",
+    "https://a..b/": "no label is empty",
+}
+"""What the Go program accepts and we refuse."""
+
+
+def table(name: str) -> list[Any]:
+    return [pytest.param(row, id=repr(row["in"])[:40]) for row in json.loads((VECTORS / name).read_text())]
+
+
+def accepted(url: str, *, allow_insecure: bool = False) -> bool:
+    try:
+        validate_base_url(url, allow_insecure=allow_insecure)
+    except InvalidBaseUrlError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("row", table("validate_url.json"))
+def test_the_go_table(row: dict[str, Any]) -> None:
+    """We accept what the Go program accepts, but for the differences that are listed, and nothing else."""
+    assert accepted(row["in"]) == (row["ok"] and row["in"] not in STRICTER)
+
+
+@pytest.mark.parametrize("row", table("validate_url_insecure.json"))
+def test_the_go_table_with_allow_insecure(row: dict[str, Any]) -> None:
+    """``allow_insecure`` lets http through, and nothing else."""
+    assert accepted(row["in"], allow_insecure=True) == (row["ok"] and row["in"] not in STRICTER)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("https://host/" + "a" * MAX_BASE_URL_LENGTH + "\x00", "bytes"),
+        ("https://u:p@h\x00ost/", "control"),
+        ("https://u:p@[::1/", "parsed"),
+        (" https://host/", "parsed"),
+        ("ftp://u:p@host/", "user information"),
+        ("https://:p@host/", "user information"),
+        ("ftp:///", "scheme"),
+        ("http://host/", "https"),
+        ("https:///v1", "no host"),
+        ("https:host/v1", "no host"),
+        ("https://:443/", "no host"),
+        ("https://[::1]x/", "host or port"),
+        ("https://[fe80::g]/", "parsed"),
+        ("https://host:/", "host or port"),
+        ("https://host:0/", "host or port"),
+        ("https://host:1e3/", "host or port"),
+        ("https://host:\u0663/", "host or port"),
+        ("https://host\\.evil.test/", "host or port"),
+        ("https://b\u00fccher.test/", "host or port"),
+        ("https://" + "a" * 64 + ".test/", "host or port"),
+        ("https://EXAMPLE.com./", "placeholder"),
+        ("https://a.b.Example.ORG:443/v1", "placeholder"),
+        ("https://x.localhost.localdomain./", "placeholder"),
+    ],
+)
+def test_the_cheapest_rule_comes_first(url: str, reason: str) -> None:
+    """Each rule by its reason; a URL that breaks several is refused for the one that is cheapest to see."""
+    with pytest.raises(InvalidBaseUrlError, match=reason) as caught:
+        validate_base_url(url)
+    assert pickle.loads(pickle.dumps(caught.value)).reason == caught.value.reason
+
+
+@pytest.mark.parametrize(
+    "url", ["https://notexample.com/", "https://example.com.au/", "https://[2001:db8::1]/", "https://h:65535"]
+)
+def test_what_only_looks_like_a_placeholder(url: str) -> None:
+    validate_base_url(url)
+
+
+HOSTS = st.one_of(
+    st.sampled_from(
+        ["api.openai.com", "example.com", "EXAMPLE.net.", "a.example.org", "[::1]", "localhost.localdomain", "1.2.3.4"]
+    ),
+    st.text(st.sampled_from("ab.-_:[]@%\\ é\u3002\uff0e"), max_size=12),
+)
+URLS = st.one_of(
+    st.text(max_size=40),
+    st.builds(
+        lambda scheme, user, host, port, rest: f"{scheme}{user}{host}{port}{rest}",
+        st.sampled_from(["https://", "http://", "HTTPS://", "//", "https:/", "ftp://", " https://", "https:\\\\"]),
+        st.sampled_from(["", "user@", "user:pass@", "@", "%40@"]),
+        HOSTS,
+        st.sampled_from(["", ":", ":0", ":443", ":65535", ":65536", ":+1", ":1_0"]),
+        st.one_of(st.just(""), st.text(max_size=10).map("/".__add__), st.sampled_from(["?q@h", "#f@h", "/a b", "\\@evil.test/"])),
+    ),
+)  # fmt: skip
+
+
+@given(URLS, st.booleans())
+@example("https://example\u3002com/", False)
+@example("https://host#@evil", False)
+def test_nothing_accepted_breaks_a_rule(url: str, allow_insecure: bool) -> None:
+    """What is accepted is read by the HTTP library as we read it: https, a real host, no user information."""
+    if not url or not accepted(url, allow_insecure=allow_insecure):
+        return
+    parsed = httpx2.URL(url)
+    assert parsed.scheme == "https" or (allow_insecure and parsed.scheme == "http")
+    assert parsed.host
+    assert not parsed.userinfo
+    assert parsed.port is None or 1 <= parsed.port <= 65_535
+    host = parsed.host.lower().removesuffix(".")
+    assert all(host.split(".")) or ip_address(host)
+    for name in ("example.com", "example.net", "example.org", "localhost.localdomain"):
+        assert host != name
+        assert not host.endswith("." + name)
+    assert len(url.encode()) <= MAX_BASE_URL_LENGTH
+    assert url.isprintable() or not any(ord(c) < 32 or ord(c) == 127 for c in url)
+
+
+@given(URLS.filter(lambda url: len(url) > 3))
+def test_no_error_repeats_a_url(url: str) -> None:
+    """Neither the message nor what stands behind it holds the URL, or the part behind its scheme."""
+    try:
+        validate_base_url("https://canary:canary@" + url)
+    except InvalidBaseUrlError as error:
+        chain: BaseException | None = error
+        while chain is not None:
+            assert "canary" not in f"{chain!s}{chain!r}{chain.args}"
+            chain = chain.__cause__ or chain.__context__
+
+
+ENVIRONMENT = {
+    "claude": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "openai-compatible": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "gemini": ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"),
+}
+
+
+@pytest.mark.parametrize("provider", ENVIRONMENT)
+def test_a_url_from_the_environment_passes_the_same_rules(
+    provider: Any, monkeypatch: pytest.MonkeyPatch, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that breaks a rule is refused before anything is sent; a good one is used, and no variable can allow http."""
+    url_variable, token_variable = ENVIRONMENT[provider]
+    monkeypatch.setenv(token_variable, "sk-canary")
+    for bad in ("http://host.test/", "https://u:p@host.test/", "https://api.example.com/"):
+        monkeypatch.setenv(url_variable, bad)
+        with pytest.raises(InvalidBaseUrlError):
+            create_client(ChatConfig(provider=provider))
+    monkeypatch.setenv(url_variable, server.url)
+    server.answers += [DIALECTS[provider].reply("From the test server.")]
+    with caplog.at_level(logging.INFO, "transcript_store"):
+        client: Any = create_client(ChatConfig(provider=provider), allow_insecure_base_url=True)
+    with client:
+        assert client.chat("Hi") == "From the test server."
+    assert "sk-canary" in str(server.requests[0].headers)
+    ours = [r.getMessage() for r in caplog.records if r.name.startswith("transcript_store")]
+    assert ours == [f"{provider}: requests go to 127.0.0.1"]
+
+
+def test_a_compatible_server_needs_a_url() -> None:
+    """There is no server that a token for some other provider could go to unasked."""
+    with pytest.raises(InvalidBaseUrlError, match="needs one"):
+        create_client(ChatConfig(provider="openai-compatible", token="sk-canary"))
+
+
+def test_a_redirect_is_not_followed(dialect: Dialect, server: Server) -> None:
+    """A server cannot send the token on to another one: the SDKs follow redirects unless they are told not to."""
+    from tests.chat.server import Answer, serving
+
+    with serving() as elsewhere:
+        server.answers += [Answer(b"{}", status=307, headers={"Location": elsewhere.url + "/v1/messages"})] * 3
+        elsewhere.answers += [dialect.reply("stolen")] * 3
+        client = connect(dialect, server)
+        with pytest.raises(Exception, match=r"(?i)307|redirect"):
+            client.chat("Hi")
+        assert elsewhere.requests == []

@@ -1,0 +1,92 @@
+"""The contract of persistent chat clients, kept by all of ours, and able to tell a client that does not keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.chat.conftest import connect
+from tests.chat.dialects import DIALECTS, Dialect
+from tests.chat.server import Answer, Server, serving
+from transcript_store import ConversationStore
+from transcript_store.chat import ResumableChatClient
+from transcript_store.chat._history import History
+from transcript_store.testing import ScriptedReply, SentRequest, check_chat_client
+
+
+class Bench:
+    """A ``ChatBench`` on the test server: it answers in the form, streamed or not, in which it is asked."""
+
+    def __init__(self, dialect: Dialect, server: Server) -> None:
+        self._dialect, self._server = dialect, server
+
+    @property
+    def sent(self) -> list[SentRequest]:
+        return [
+            SentRequest(
+                system_prompts=self._dialect.system_prompts(body),
+                messages=self._dialect.messages(body),
+                unpaired=int(self._dialect.refusal(body) is not None),
+            )
+            for body in self._server.bodies
+        ]
+
+    def script(self, *replies: ScriptedReply) -> None:
+        self._server.answers += [partial(self._answer, reply) for reply in replies]
+
+    def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
+        return connect(self._dialect, self._server, conversation, **config)
+
+    def _answer(self, reply: ScriptedReply) -> Answer:
+        if reply.fails:
+            return Answer(b'{"error": {"message": "no"}}', status=400)
+        request = self._server.requests[-1]
+        if "stream" in request.path or request.body.get("stream"):
+            return self._dialect.stream(reply.text, reply.calls, stop=not reply.ends_early)
+        return self._dialect.reply(reply.text, reply.calls)
+
+
+def benches(dialect: Dialect) -> Any:
+    @contextmanager
+    def bench() -> Iterator[Bench]:
+        with serving() as server:
+            yield Bench(dialect, server)
+
+    return bench
+
+
+def test_our_clients_keep_the_contract(dialect: Dialect) -> None:
+    """Every one of its points, for each provider."""
+    check_chat_client(benches(dialect))
+
+
+def test_the_contract_tells_a_client_that_does_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose, each in one place: the suite names the point."""
+    dialect = DIALECTS["claude"]
+    append = ResumableChatClient._say
+
+    def say_without_settling(self: Any, prompt: str) -> None:
+        self._history.refresh()
+        self._history.append(self._wire.user_message(prompt))
+
+    def forget(self: Any, prompt: str) -> None:
+        append(self, prompt)
+        if len(self._history._messages) > 3:
+            del self._history._messages[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResumableChatClient, "_say", say_without_settling)
+        with pytest.raises(AssertionError, match=r"^C7, "):
+            check_chat_client(benches(dialect))
+    with monkeypatch.context() as patch:
+        patch.setattr(ResumableChatClient, "_say", forget)
+        with pytest.raises(AssertionError, match=r"^C2, "):
+            check_chat_client(benches(dialect))
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "export", History.messages.fget)  # type: ignore[attr-defined]
+        with pytest.raises(AssertionError, match=r"^C12, "):
+            check_chat_client(benches(dialect))

@@ -1,0 +1,54 @@
+"""Chat clients whose conversations can be resumed: every message is on disk before it is acted upon.
+
+.. code-block:: python
+
+    from pathlib import Path
+
+    from transcript_store.chat import ChatConfig, Tool
+
+    config = ChatConfig(provider="claude", system_prompt="Be brief.")
+    read_file = Tool(
+        "read_file",
+        "Read a file.",
+        {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+        handler=lambda path: Path(path).read_text(),
+    )
+
+``create_client(config, conversation=…)`` makes a client; docs/chat.md says how a turn is journaled and resumed. This file
+lists what is public; the SDKs are imported only when a client of theirs is made.
+"""
+
+from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, validate_base_url
+from transcript_store.chat._client import ResumableChatClient
+from transcript_store.chat._config import ChatConfig, Provider, Tool
+from transcript_store.chat._create import create_client
+from transcript_store.chat._protocols import (
+    ChatClient,
+    Complete,
+    PersistentChatClient,
+    StreamEvent,
+    StreamingChatClient,
+    TextDelta,
+    ToolCallEnded,
+    ToolCallStarted,
+    Usage,
+)
+
+__all__ = [
+    "MAX_BASE_URL_LENGTH",
+    "ChatClient",
+    "ChatConfig",
+    "Complete",
+    "PersistentChatClient",
+    "Provider",
+    "ResumableChatClient",
+    "StreamEvent",
+    "StreamingChatClient",
+    "TextDelta",
+    "Tool",
+    "ToolCallEnded",
+    "ToolCallStarted",
+    "Usage",
+    "create_client",
+    "validate_base_url",
+]

@@ -1,0 +1,23 @@
+"""An answer that is to be JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from transcript_store.errors import IncompleteResponseError
+
+_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
+
+
+def parsed_answer(text: str) -> Any:
+    """The JSON value that a model answered, also where it put it into a Markdown fence, as some do whatever they are told.
+
+    Raises ``IncompleteResponseError`` if it is not JSON.
+    """
+    fenced = _FENCED.fullmatch(text)
+    try:
+        return json.loads(fenced[1] if fenced else text)
+    except json.JSONDecodeError as error:
+        raise IncompleteResponseError(reason=f"the answer is not JSON ({error})", text=text) from None

@@ -1,0 +1,206 @@
+"""How a client is made: who the providers are, where a token comes from and where it may go, and what is on record."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from transcript_store.adapter import family
+from transcript_store.chat._base_url import host_of, validate_base_url
+from transcript_store.chat._claude import ClaudeConnection, ClaudeWire
+from transcript_store.chat._claude_local import ClaudeLocalClient
+from transcript_store.chat._client import ResumableChatClient
+from transcript_store.chat._config import ChatConfig
+from transcript_store.chat._gemini import GeminiConnection, GeminiWire
+from transcript_store.chat._history import PROMPT_ROLES, History, plain_copies
+from transcript_store.chat._openai import OpenAIConnection, OpenAIWire
+from transcript_store.chat._protocols import ChatClient
+from transcript_store.chat._record import Facts
+from transcript_store.chat._wire import Connection, Message, Wire
+from transcript_store.conversation import ConversationStore
+from transcript_store.errors import (
+    ConversationNotLoadedError,
+    InvalidBaseUrlError,
+    MissingExtraError,
+    MissingTokenError,
+    ProviderMismatchError,
+)
+
+_log = logging.getLogger("transcript_store.chat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """A provider whose wire format we know."""
+
+    extra: str
+    wire: Callable[[], Wire]
+    connect: Callable[..., Connection]
+    default_model: str
+    token_variables: tuple[str, ...]
+    base_url: str | None
+    base_url_variable: str
+
+
+_CLAUDE = Provider(
+    extra="claude",
+    wire=ClaudeWire,
+    connect=ClaudeConnection,
+    default_model="claude-sonnet-5-5",
+    token_variables=("ANTHROPIC_API_KEY",),
+    base_url="https://api.anthropic.com",
+    base_url_variable="ANTHROPIC_BASE_URL",
+)
+
+PROVIDERS: dict[str, Provider] = {
+    "claude": _CLAUDE,
+    "openai": Provider(
+        extra="openai",
+        wire=OpenAIWire,
+        connect=OpenAIConnection,
+        default_model="gpt-6.2-sol",
+        token_variables=("OPENAI_API_KEY",),
+        base_url="https://api.openai.com/v1",
+        base_url_variable="OPENAI_BASE_URL",
+    ),
+    "openai-compatible": Provider(
+        extra="openai",
+        wire=lambda: OpenAIWire(limit_member="max_tokens"),
+        connect=OpenAIConnection,
+        default_model="default",
+        token_variables=("OPENAI_API_KEY",),
+        base_url=None,
+        base_url_variable="OPENAI_BASE_URL",
+    ),
+    "gemini": Provider(
+        extra="gemini",
+        wire=GeminiWire,
+        connect=GeminiConnection,
+        default_model="gemini-3.8-flash",
+        token_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),  # in the SDK's own order
+        base_url="https://generativelanguage.googleapis.com",
+        base_url_variable="GOOGLE_GEMINI_BASE_URL",
+    ),
+}
+
+
+def create_client(
+    config: ChatConfig, *, conversation: ConversationStore | None = None, allow_insecure_base_url: bool = False
+) -> ChatClient:
+    """Make a chat client; with a ``conversation`` it goes on from what is on record there, and records every step.
+
+    The store is loaded, or initialized, if the caller has not done so; closing it stays with the caller. On return what
+    the configuration gives (model, system prompt, ``initial_history``) is on record. Nothing is sent yet.
+    ``allow_insecure_base_url`` allows http, for servers on this machine; no file or environment variable can.
+
+    Raises ``MissingExtraError`` (what to install), ``MissingTokenError`` (which variable to set), ``InvalidBaseUrlError``,
+    ``ProviderMismatchError`` (the conversation is another provider's), ``ValueError`` for a system message in
+    ``initial_history`` or one beside a conversation that has messages, and what ``load()`` and ``initialize()`` raise.
+    """
+    if config.provider == "claude-local":
+        return _local(config, conversation, allow_insecure=allow_insecure_base_url)
+    provider = PROVIDERS[config.provider]
+    base_url = _base_url(config, provider, allow_insecure=allow_insecure_base_url)
+    token = _token(config, provider, may_be_absent=provider.base_url is None and _is_loopback(host_of(base_url)))
+    history = _initial_history(config)
+    try:
+        connection = provider.connect(token=token, base_url=base_url, timeout_seconds=config.timeout_seconds)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(provider=config.provider, extra=provider.extra) from error
+    wire = provider.wire()
+    if conversation is not None:
+        _attach(conversation, config, provider, history)
+    facts = Facts(config, default_model=provider.default_model, conversation=conversation)
+    recorded = History(wire, conversation)
+    if conversation is None:
+        recorded.replace(history)
+    _log.info("%s: requests go to %s", config.provider, host_of(base_url))
+    return ResumableChatClient(
+        config=config,
+        wire=wire,
+        connection=connection,
+        conversation=conversation,
+        history=recorded,
+        facts=facts,
+    )
+
+
+def _local(config: ChatConfig, conversation: ConversationStore | None, *, allow_insecure: bool) -> ChatClient:
+    if conversation is not None or config.initial_history:
+        raise ValueError("claude-local keeps its history to itself; it takes no conversation and no initial_history")
+    base_url = config.base_url or os.environ.get(_CLAUDE.base_url_variable) or ""
+    validate_base_url(base_url, allow_insecure=allow_insecure)
+    token = _checked(config.token() if callable(config.token) else config.token)
+    return ClaudeLocalClient(config, token=token, base_url=base_url)
+
+
+def _base_url(config: ChatConfig, provider: Provider, *, allow_insecure: bool) -> str:
+    """Where the token will go: as configured, or in the SDK's own variable, or the provider's; checked in each case."""
+    url = config.base_url or os.environ.get(provider.base_url_variable) or provider.base_url
+    if not url:
+        raise InvalidBaseUrlError(f"{config.provider} needs one, and none was given")
+    validate_base_url(url, allow_insecure=allow_insecure)
+    return url
+
+
+def _token(config: ChatConfig, provider: Provider, *, may_be_absent: bool) -> str:
+    given = config.token() if callable(config.token) else config.token
+    tokens = [os.environ.get(name) for name in provider.token_variables] if given is None else [given]
+    for token in map(_checked, tokens):
+        if token:
+            return token
+    if may_be_absent:
+        return "none"  # the SDK demands one; servers on this machine do not look at it
+    raise MissingTokenError(provider=config.provider, variables=provider.token_variables)
+
+
+def _checked(token: str | None) -> str:
+    """The token without the line feed that files and keychains add; httpx2 would repeat an unfit one in its error."""
+    token = (token or "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise ValueError("the token holds characters that no HTTP header can carry")
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _initial_history(config: ChatConfig) -> list[Message]:
+    messages = plain_copies(config.initial_history or (), "initial_history")
+    for place, message in enumerate(messages):
+        if message.get("role") in PROMPT_ROLES:
+            raise ValueError(f"initial_history[{place}] is a system message; give it as ChatConfig.system_prompt")
+    return messages
+
+
+def _attach(
+    conversation: ConversationStore, config: ChatConfig, provider: Provider, initial_history: list[Message]
+) -> None:
+    """Load the store or initialize it, check that this provider may go on, and put the initial history on record."""
+    try:
+        metadata = conversation.get_metadata()
+    except ConversationNotLoadedError:
+        prompt: Any = config.system_prompt
+        created = conversation.load_or_initialize(
+            provider=config.provider,
+            model=config.model or provider.default_model,
+            system_prompt=None if callable(prompt) else prompt,
+            messages=initial_history,
+        )
+        if created:
+            return
+        metadata = conversation.get_metadata()
+    if metadata.provider is not None and family(metadata.provider) != family(config.provider):
+        raise ProviderMismatchError(snapshot_provider=metadata.provider, provider=config.provider)
+    if initial_history:
+        if conversation.get_messages(last=1):
+            raise ValueError("initial_history was given beside a conversation that has messages")
+        conversation.append_messages(initial_history)

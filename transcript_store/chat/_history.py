@@ -1,0 +1,157 @@
+"""A conversation as a client has it: its native messages, each on disk before it counts.
+
+With a :class:`ConversationStore` the transcript is the truth, and the list here follows it; without one the list is all there
+is. The messages in the list are never changed, so that a copy of the list is a snapshot of the conversation.
+
+What a record's ``extra`` may say, beside what belongs to a reply (``response_id``, ``model``, ``stop_reason``, ``usage``):
+
+* ``tool_result`` ``{index, id, name, result}``: a record without a message: the result of one of several calls, in its
+  native form, before the message that carries all of them;
+* ``interrupted`` ``[id, …]``: the calls for which this results message says that the outcome is unknown;
+* ``incomplete`` ``{reason, partial}``: the reply ended early; ``partial`` is all that came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import dropwhile
+from typing import Any
+
+from transcript_store._log import Appended
+from transcript_store._messages import decode, encode
+from transcript_store._records import Record
+from transcript_store.chat._pairing import Owed, owed
+from transcript_store.chat._wire import JSON, Message, ToolCall, Wire
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore
+
+PROMPT_ROLES = ("system", "developer")
+
+_FIRST_LOOK = 16
+"""How many records from the end are looked through for the last reply, before more are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    message: Message | None
+    extra: JSON | None
+
+
+class History:
+    """The messages of one conversation, and what its end owes to the last reply."""
+
+    def __init__(self, wire: Wire, conversation: ConversationStore | None) -> None:
+        self._wire = wire
+        self._conversation = conversation
+        self._messages: list[Message] = []
+        self._tail: list[_Entry] = []  # the last reply and everything behind it
+        self._seen: tuple[str, int] | None = None  # head and number of records of the transcript as the list has it
+        self.refresh()
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages in order, as a new list of the messages themselves: read them, do not change them."""
+        return list(self._messages)
+
+    def export(self) -> list[Message]:
+        """A deep copy of the messages; may be called from any thread."""
+        return plain_copies(without_prompt(self.messages), "messages")
+
+    def refresh(self) -> None:
+        """Follow the transcript if it is not as it was: another writer of this process, or a call that was interrupted."""
+        if self._conversation is None or (seen := _state(self._conversation)) == self._seen:
+            return
+        messages = self._conversation.get_messages()
+        self._tail = [_Entry(message=r.message, extra=r.extra) for r in self._last_reply_on(self._conversation)]
+        self._messages = messages
+        self._seen = seen
+
+    def append(self, message: Message, extra: JSON | None = None) -> None:
+        """Add a message; on return it is durable."""
+        conversation = self._conversation
+        if conversation is None:
+            encode(message, "message", DEFAULT_MAX_LINE_BYTES)  # refused here as a record would refuse it
+        elif not self._followed(lambda: conversation.append_message(message, extra=extra or None)):
+            return
+        self._messages.append(message)
+        if self._wire.is_reply(message):
+            self._tail.clear()
+        self._tail.append(_Entry(message=message, extra=extra))
+
+    def note(self, extra: JSON) -> None:
+        """Add a record without a message; on return it is durable."""
+        conversation = self._conversation
+        if conversation is None or self._followed(lambda: conversation.append_event(extra)):
+            self._tail.append(_Entry(message=None, extra=extra))
+
+    def note_result(self, place: int, call: ToolCall, result: JSON) -> None:
+        """Add the result of one of several calls, whose message is still to come; on return it is durable."""
+        self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
+
+    def settle(self) -> None:
+        """Bring the record to where the next message may follow: a call that was interrupted gets a result that says so."""
+        self.refresh()
+        debt = self._owed()
+        for message in debt.messages:
+            lost = [result.id or result.name for result in self._wire.results(message)]
+            interrupted = [name for name in debt.interrupted if name in lost]
+            self.append(message, {"interrupted": interrupted} if interrupted else None)
+
+    def replace(self, messages: Sequence[Message]) -> None:
+        """Begin anew with these messages, where there is no conversation to restore them into."""
+        self._messages = list(messages)
+        replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
+        self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
+
+    def _followed(self, append: Callable[[], Appended]) -> bool:
+        """Append a record; whether it stands behind those that the list has. If not (a tool recorded something), follow."""
+        assert self._conversation is not None
+        before = _state(self._conversation)
+        appended = append()
+        if before == self._seen and appended.seq == before[1] + 1:
+            self._seen = _state(self._conversation)
+            return True
+        self.refresh()
+        return False
+
+    def _owed(self) -> Owed:
+        journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)
+        said = [entry.message for entry in self._tail if entry.message is not None]
+        cut_short = bool(self._tail and "incomplete" in (self._tail[0].extra or {}))
+        return owed(self._wire, said, journaled, cut_short=cut_short)
+
+    def _last_reply_on(self, conversation: ConversationStore) -> Sequence[Record]:
+        look, total = _FIRST_LOOK, conversation.record_count
+        while True:
+            records = conversation.get_records(last=look)
+            for place in range(len(records) - 1, -1, -1):
+                message = records[place].message
+                if message is not None and self._wire.is_reply(message):
+                    return records[place:]
+            if look >= total:
+                return []
+            look *= 8
+
+
+def _state(conversation: ConversationStore) -> tuple[str, int]:
+    return conversation.head, conversation.record_count
+
+
+def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:
+    """The place of a call and its result, if this is what :meth:`History.note_result` writes; others may use its name too."""
+    note = (extra or {}).get("tool_result")
+    if type(note) is dict and type(note.get("index")) is int and type(note.get("result")) is dict:
+        return note["index"], note["result"]
+    return None
+
+
+def without_prompt(messages: Sequence[Message]) -> list[Message]:
+    """The messages without system prompts at their beginning, where a log of some other program may have them."""
+    return list(dropwhile(lambda message: message.get("role") in PROMPT_ROLES, messages))
+
+
+def plain_copies(messages: Sequence[dict[str, Any]], name: str) -> list[Message]:
+    """Deep copies of messages that came from outside; raises ``InvalidMessageError`` for what a record cannot hold."""
+    return [
+        decode(encode(message, f"{name}[{place}]", DEFAULT_MAX_LINE_BYTES)) for place, message in enumerate(messages)
+    ]

@@ -1,0 +1,378 @@
+"""What every persistent chat client keeps to, whoever wrote it: the contract of ``PersistentChatClient``, numbered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from transcript_store.chat import (
+    ChatClient,
+    Complete,
+    PersistentChatClient,
+    StreamingChatClient,
+    TextDelta,
+    Tool,
+    ToolCallEnded,
+    ToolCallStarted,
+)
+from transcript_store.conversation import ConversationStore
+from transcript_store.errors import IncompleteResponseError, MaxStepsError, ProviderMismatchError
+from transcript_store.snapshots import Snapshot
+from transcript_store.testing._simulated import SimulatedFileSystem
+
+_Calls = tuple[tuple[str, dict[str, Any]], ...]
+
+PROMPT = "Be brief."
+TOKEN = "token-canary-5f2c"  # noqa: S105 (a canary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedReply:
+    """What the model is to say next: a text, tool calls as pairs of name and arguments, or both.
+
+    ``fails`` makes the request fail instead, with any error of the client's own that is an ``Exception``. ``ends_early``
+    ends the stream after the text, before a stop reason and without ``calls``.
+    """
+
+    text: str = ""
+    calls: _Calls = ()
+    fails: bool = False
+    ends_early: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentRequest:
+    """What a request carried: its system prompts, its native messages in order, and how many calls or results stood alone."""
+
+    system_prompts: list[str]
+    messages: list[dict[str, Any]]
+    unpaired: int
+
+
+class ChatBench(Protocol):
+    """What the suite needs of a provider: clients of it that speak to a model whose replies are scripted."""
+
+    sent: Sequence[SentRequest]
+    """Every request that reached the scripted model, in order."""
+
+    def script(self, *replies: ScriptedReply) -> None:
+        """Add replies; each request takes the next one."""
+        ...
+
+    def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
+        """A client. ``config`` are fields of ``ChatConfig`` (``token``, ``system_prompt``, ``max_steps``, ``initial_history``)."""
+        ...
+
+
+def check_chat_client(make_bench: Callable[[], AbstractContextManager[ChatBench]]) -> None:
+    """Check persistent chat clients against their contract; ``make_bench`` makes a fresh bench at each call.
+
+    Raises ``AssertionError``, which begins with the number of what is not kept. What only a ``StreamingChatClient`` has is
+    checked if the clients are.
+    """
+    for number, check in enumerate(CONTRACT, 1):
+        with make_bench() as bench:
+            try:
+                check(_Rig(bench))
+            except Exception as error:
+                raise AssertionError(f"C{number}, {(check.__doc__ or '').strip()} {error!r}") from error
+
+
+@dataclass(slots=True)
+class _Rig:
+    bench: ChatBench
+    disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
+
+    @contextmanager
+    def conversation(self, path: str = "/c") -> Iterator[ConversationStore]:
+        with ConversationStore(path, file_system=self.disk) as conversation:
+            yield conversation
+
+    def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
+        return self.bench.client(conversation, **{"token": TOKEN, "system_prompt": PROMPT, **config})
+
+    def on_disk(self, path: str = "/c") -> list[dict[str, Any]]:
+        """The messages that another process would see now."""
+        with ConversationStore(path, file_system=self.disk, read_only=True) as reader:
+            reader.load()
+            return reader.get_messages()
+
+
+def _tool(name: str, handler: Callable[..., Any]) -> Tool:
+    return Tool(name, f"{name}.", {"type": "object", "properties": {"x": {"type": "string"}}}, handler=handler)
+
+
+def _capable(rig: _Rig) -> None:
+    """A client is a ``ChatClient`` and a ``PersistentChatClient``."""
+    client = rig.client()
+    assert isinstance(client, ChatClient)
+    assert isinstance(client, PersistentChatClient)
+
+
+def _faithful(rig: _Rig) -> None:
+    """Every earlier turn is in the next request, in order and equal to what is on record; so is a message that was added."""
+    rig.bench.script(ScriptedReply(text="one"), ScriptedReply(text="two"))
+    with rig.conversation() as conversation:
+        client = rig.client(conversation)
+        assert client.chat("first") == "one"
+        client.add("by the way")
+        before = client.export_history()
+        assert before == conversation.get_messages() == rig.on_disk()
+        assert client.chat("second") == "two"
+        assert len(rig.bench.sent[0].messages) == 1
+        assert rig.bench.sent[1].messages[:3] == before
+        assert len(rig.bench.sent[1].messages) == 4
+        assert len(client.export_history()) == 5
+
+
+def _one_prompt(rig: _Rig) -> None:
+    """Every request has the system prompt exactly once, and the history never has it, through resume, save and restore."""
+    rig.bench.script(*[ScriptedReply(text=f"answer {k}") for k in range(4)])
+    with rig.conversation() as conversation:
+        client = rig.client(conversation)
+        client.chat("one")
+        client.chat("two")
+    with rig.conversation() as conversation:
+        client = rig.client(conversation, system_prompt=None)
+        client.chat("three")
+        snapshot = client.save()
+    copy = rig.client(system_prompt=None)
+    copy.restore(snapshot)
+    copy.chat("four")
+    assert [request.system_prompts for request in rig.bench.sent] == [[PROMPT]] * 4
+    assert PROMPT not in json.dumps(copy.export_history())
+    assert copy.save().system_prompt == PROMPT
+
+
+def _write_ahead(rig: _Rig) -> None:
+    """The question and the reply are on disk before a tool runs, and each result before the next step."""
+    seen: list[list[dict[str, Any]]] = []
+
+    def look(x: str) -> str:
+        seen.append(rig.on_disk())
+        return "seen" + x
+
+    rig.bench.script(ScriptedReply(text="wait", calls=(("look", {"x": "1"}),)), ScriptedReply(text="done"))
+    with rig.conversation() as conversation:
+        client = rig.client(conversation)
+        client.set_tools([_tool("look", look)])
+        assert client.chat("go") == "done"
+        assert len(seen) == 1
+        assert len(seen[0]) == 2
+        assert seen[0] == rig.bench.sent[1].messages[:2]
+        assert "seen1" in json.dumps(rig.bench.sent[1].messages[2:])
+        assert rig.on_disk()[:-1] == rig.bench.sent[1].messages
+
+
+def _two_calls(rig: _Rig) -> None:
+    """Two calls in one reply both get results, in order; an error, and an unknown tool, go back to the model."""
+
+    def fails(x: str) -> str:
+        raise LookupError(f"no {x} here")
+
+    calls: _Calls = (("works", {"x": "first"}), ("fails", {"x": "second"}), ("unknown", {}))
+    rig.bench.script(ScriptedReply(calls=calls), ScriptedReply(text="done"))
+    client = rig.client()
+    client.set_tools([_tool("works", lambda x: x + " result"), _tool("fails", fails)])
+    assert client.chat("go") == "done"
+    request = rig.bench.sent[1]
+    assert request.unpaired == 0
+    told = json.dumps(request.messages[2:])
+    assert told.index("first result") < told.index("no second here") < told.rindex("unknown")
+
+
+def _replaced_tools(rig: _Rig) -> None:
+    """``set_tools`` replaces all: a tool that is gone is unknown."""
+    rig.bench.script(ScriptedReply(calls=(("old", {}),)), ScriptedReply(text="done"))
+    ran: list[str] = []
+    client = rig.client()
+    client.set_tools([_tool("old", lambda: ran.append("old"))])
+    client.set_tools([_tool("new", lambda: ran.append("new"))])
+    client.chat("go")
+    assert ran == []
+
+
+def _interrupted(rig: _Rig) -> None:
+    """A tool that was interrupted gets a result that is marked on record, and the next process's request is paired."""
+
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    rig.bench.script(ScriptedReply(calls=(("works", {}), ("stops", {}))), ScriptedReply(text="I see."))
+    with rig.conversation() as conversation:
+        client = rig.client(conversation)
+        client.set_tools([_tool("works", lambda: "known result"), _tool("stops", interrupt)])
+        try:
+            client.chat("go")
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("Ctrl-C in a tool was swallowed")
+    with rig.conversation() as conversation:
+        assert rig.client(conversation).chat("what happened?") == "I see."
+        marks = [r.extra["interrupted"] for r in conversation.get_records() if r.extra and "interrupted" in r.extra]
+        assert [len(mark) for mark in marks] == [1]
+    request = rig.bench.sent[1]
+    assert request.unpaired == 0
+    assert "known result" in json.dumps(request.messages)
+    assert request.messages == rig.on_disk()[:-1]
+
+
+def _failed_request(rig: _Rig) -> None:
+    """A request that fails raises, leaves the question on record, and the next turn works."""
+    rig.bench.script(ScriptedReply(fails=True), ScriptedReply(text="back"))
+    with rig.conversation() as conversation:
+        client = rig.client(conversation)
+        try:
+            client.chat("one")
+        except Exception:  # noqa: S110 (whatever the provider's library raises)
+            pass
+        else:
+            raise AssertionError("a failed request raised nothing")
+        assert len(conversation.get_messages()) == 1
+        assert client.chat("two") == "back"
+        assert rig.bench.sent[-1].messages == conversation.get_messages()[:-1]
+
+
+def _bounded(rig: _Rig) -> None:
+    """``max_steps`` requests, then ``MaxStepsError``, with everything on record."""
+    rig.bench.script(*[ScriptedReply(calls=(("again", {}),))] * 2, ScriptedReply(text="enough"))
+    with rig.conversation() as conversation:
+        client = rig.client(conversation, max_steps=2)
+        client.set_tools([_tool("again", lambda: "again")])
+        _expect(MaxStepsError, lambda: client.chat("go"))
+        assert len(rig.bench.sent) == 2
+        assert client.chat("stop") == "enough"
+        assert rig.bench.sent[2].messages == conversation.get_messages()[:-1]
+
+
+def _portable(rig: _Rig) -> None:
+    """A snapshot restored into a fresh client continues the conversation; the caller sets the tools again."""
+    rig.bench.script(ScriptedReply(calls=(("look", {}),)), ScriptedReply(text="one"), ScriptedReply(text="two"))
+    client = rig.client()
+    client.set_tools([_tool("look", lambda: "seen")])
+    client.chat("first")
+    history = client.export_history()
+    snapshot = Snapshot.from_json(client.save(metadata={"topic": "test"}).to_json())
+    assert snapshot.metadata["topic"] == "test"
+    assert [tool.name for tool in snapshot.tools] == ["look"]
+    with rig.conversation() as conversation:
+        fresh = rig.client(conversation)
+        fresh.restore(snapshot)
+        assert fresh.export_history() == history == rig.on_disk()
+        assert tuple(fresh.missing_tools) == ("look",)
+        fresh.set_tools([_tool("look", lambda: "seen")])
+        assert tuple(fresh.missing_tools) == ()
+        assert fresh.chat("second") == "two"
+    assert rig.bench.sent[2].messages[:-1] == history
+
+
+def _foreign(rig: _Rig) -> None:
+    """Another provider's snapshot is ``ProviderMismatchError``, and changes nothing."""
+    client = rig.client()
+    client.add("mine")
+    foreign = Snapshot.create(provider="nobody", messages=[{"role": "user", "content": "theirs"}])
+    _expect(ProviderMismatchError, lambda: client.restore(foreign))
+    assert len(client.export_history()) == 1
+
+
+def _copied(rig: _Rig) -> None:
+    """``export_history`` is a deep copy."""
+    client = rig.client()
+    client.add("mine")
+    exported = client.export_history()
+    for message in exported:
+        message.clear()
+    assert client.export_history() != exported
+
+
+def _seeded(rig: _Rig) -> None:
+    """A client with ``initial_history`` sends what one would send that had grown it; a system message in it is refused."""
+    rig.bench.script(*[ScriptedReply(text=text) for text in ("one", "two", "two")])
+    grown = rig.client()
+    grown.chat("first")
+    history = grown.export_history()
+    grown.chat("second")
+    rig.client(initial_history=history).chat("second")
+    assert rig.bench.sent[1] == rig.bench.sent[2]
+    _expect(ValueError, lambda: rig.client(initial_history=[{"role": "system", "content": "x"}]))
+
+
+def _secret(rig: _Rig) -> None:
+    """The token is in no snapshot, no transcript, no ``repr``."""
+    rig.bench.script(ScriptedReply(text="one"))
+    with rig.conversation() as conversation:
+        client = rig.client(conversation)
+        client.chat("first")
+        shown = client.save().to_json().decode() + repr(client) + repr(client.save()) + repr(client.usage)
+        shown += json.dumps([record.extra for record in conversation.get_records()])
+        shown += json.dumps(conversation.get_messages()) + repr(conversation.get_metadata())
+    assert TOKEN not in shown
+
+
+def _streamed(rig: _Rig) -> None:
+    """A stream tells the text, each call and its result, and the end; what is on record is what ``chat`` would record."""
+    replies = (ScriptedReply(text="wait", calls=(("look", {"x": "1"}),)), ScriptedReply(text="done"))
+    rig.bench.script(*replies, *replies)
+    client, other = rig.client(), rig.client()
+    if not _streams(client):
+        return
+    for one in (client, other):
+        one.set_tools([_tool("look", lambda x: "seen" + x)])
+    events = list(client.stream_chat("go"))
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "waitdone"
+    assert [event.arguments for event in events if isinstance(event, ToolCallStarted)] == [{"x": "1"}]
+    assert [event.result for event in events if isinstance(event, ToolCallEnded)] == ["seen1"]
+    assert isinstance(events[-1], Complete)
+    assert events[-1].text == "done"
+    other.chat("go")
+    assert client.export_history() == other.export_history()
+
+
+def _cut(rig: _Rig) -> None:
+    """A stream that ends early is ``IncompleteResponseError``; what came is kept, and the next turn works."""
+    rig.bench.script(ScriptedReply(text="half an answer", ends_early=True), ScriptedReply(text="whole"))
+    with rig.conversation() as conversation:
+        client = rig.client(conversation)
+        if not _streams(client):
+            return
+        _expect(IncompleteResponseError, lambda: list(client.stream_chat("go")))
+        assert "half an answer" in json.dumps(conversation.get_messages()[-1])
+        assert "incomplete" in (conversation.get_records()[-1].extra or {})
+        assert client.chat("go on") == "whole"
+        assert rig.bench.sent[-1].messages == conversation.get_messages()[:-1]
+
+
+def _streams(client: Any) -> bool:
+    return isinstance(client, StreamingChatClient)
+
+
+def _expect(kind: type[Exception], call: Callable[[], Any]) -> None:
+    try:
+        call()
+    except kind:
+        return
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+CONTRACT: tuple[Callable[[_Rig], None], ...] = (
+    _capable,
+    _faithful,
+    _one_prompt,
+    _write_ahead,
+    _two_calls,
+    _replaced_tools,
+    _interrupted,
+    _failed_request,
+    _bounded,
+    _portable,
+    _foreign,
+    _copied,
+    _seeded,
+    _secret,
+    _streamed,
+    _cut,
+)

@@ -138,13 +138,14 @@ def test_a_new_turn_ends_an_unfinished_stream(dialect: Dialect, server: Server, 
 
 
 def test_an_unfinished_stream_ends_with_its_client(dialect: Dialect, server: Server, tmp_path: Path) -> None:
-    """``close()`` records what came."""
+    """``close()`` records what came, and closes the connections."""
     server.answers += [dialect.stream("A long answer")]
     with ConversationStore(tmp_path / "c") as conversation:
         with connect(dialect, server, conversation) as client:
             stream = client.stream_chat("Go")
             next(event for event in stream if isinstance(event, TextDelta))
         assert "A long" in json.dumps(kept(conversation))
+        assert not client._let_go.alive
 
 
 def test_one_turn_at_a_time(dialect: Dialect, server: Server) -> None:

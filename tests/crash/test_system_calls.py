@@ -82,7 +82,7 @@ def test_every_sync_is_needed(record_property: Note) -> None:
     missed = {site for site, mutants in made.items() if _is_missed(site, mutants)}
     assert missed == set(made)
     assert {(site.module, site.line) for site in missed} <= in_the_source()
-    assert len(missed) >= 15
+    assert len(missed) >= 10
     record_property("syncs turned into no-ops and missed, traced calls", len(missed))
 
 

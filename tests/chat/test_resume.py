@@ -238,6 +238,18 @@ def test_initial_history_is_as_if_it_had_grown(
         conversation.close()
 
 
+def test_an_initial_history_that_ends_in_a_tool_call(dialect: Dialect, server: Server) -> None:
+    """Without a conversation too: the call gets a result in the history, once, that says that its outcome is unknown."""
+    history = begin(dialect, server).export_history()[:2]
+    client = connect(dialect, server, initial_history=history)
+    for answer in ("Yes.", "Still."):
+        server.answers += [dialect.reply(answer)]
+        client.chat("Go on")
+    assert client.export_history()[:2] == history
+    assert json.dumps(client.export_history()).count("outcome is unknown") == 1
+    assert dialect.messages(server.bodies[-1]) == client.export_history()[:-1]
+
+
 def test_initial_history_that_is_refused(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """A system message in it; what JSON cannot carry; one beside a conversation that has messages: nothing is written."""
     user: Any = json.loads(json.dumps(connect(dialect, server, initial_history=[]).export_history()))

@@ -146,6 +146,30 @@ def test_a_conversation_of_another_provider_is_refused(server: Server, tmp_path:
         assert conversation.get_metadata().provider == "openai"
 
 
+def test_what_is_on_record_is_read_once(
+    dialect: Dialect, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed client has it from the start, and does not read a long conversation again at each step of its own."""
+    with ConversationStore(tmp_path / "c") as conversation:
+        history = begin(dialect, server, conversation).export_history()
+    reads: list[int] = []
+    get_messages = ConversationStore.get_messages
+
+    def counted(self: ConversationStore, **options: Any) -> list[dict[str, Any]]:
+        reads.append(1)
+        return get_messages(self, **options)
+
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.load()
+        monkeypatch.setattr(ConversationStore, "get_messages", counted)
+        client = connect(dialect, server, conversation)
+        assert client.export_history() == history
+        client.set_tools([ADD])
+        server.answers += [dialect.reply("", CALLS), dialect.reply("Yes.")]
+        client.chat("Again?")
+        assert len(reads) == 1
+
+
 def test_model_and_prompt_are_kept_unless_they_are_given(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """None keeps what is on record; a given one is written to it, and is what the next request says."""
     with ConversationStore(tmp_path / "c") as conversation:
@@ -214,6 +238,18 @@ def test_initial_history_is_as_if_it_had_grown(
         conversation.close()
 
 
+def test_an_initial_history_that_ends_in_a_tool_call(dialect: Dialect, server: Server) -> None:
+    """Without a conversation too: the call gets a result in the history, once, that says that its outcome is unknown."""
+    history = begin(dialect, server).export_history()[:2]
+    client = connect(dialect, server, initial_history=history)
+    for answer in ("Yes.", "Still."):
+        server.answers += [dialect.reply(answer)]
+        client.chat("Go on")
+    assert client.export_history()[:2] == history
+    assert json.dumps(client.export_history()).count("outcome is unknown") == 1
+    assert dialect.messages(server.bodies[-1]) == client.export_history()[:-1]
+
+
 def test_initial_history_that_is_refused(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """A system message in it; what JSON cannot carry; one beside a conversation that has messages: nothing is written."""
     user: Any = json.loads(json.dumps(connect(dialect, server, initial_history=[]).export_history()))
@@ -277,6 +313,17 @@ def test_what_is_recorded_beside_the_client_is_in_its_next_request(
         client.chat("Short now?")
         assert dialect.messages(server.bodies[-1]) == conversation.get_messages()[:-1]
         assert len(dialect.messages(server.bodies[-1])) == 3
+
+
+def test_a_rewind_into_the_middle_of_a_tool_turn(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """Undone to where a reply calls a tool: the record owes its result from then on, and the next turn pays it first."""
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = begin(dialect, server, conversation)
+        conversation.replace_transcript(conversation.get_messages()[:2])
+        server.answers += [dialect.reply("Yes.")]
+        client.chat("Go on")
+        assert [r.extra for r in conversation.get_records()][2] is not None
+        assert "outcome is unknown" in json.dumps(conversation.get_messages()[2])
 
 
 def test_a_tool_that_records_something_itself(dialect: Dialect, server: Server, tmp_path: Path) -> None:

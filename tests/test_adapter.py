@@ -302,7 +302,7 @@ def test_another_providers_snapshot_is_refused(ours: str, theirs: str) -> None:
     head = store.head
     with pytest.raises(ProviderMismatchError) as caught:
         restore_snapshot(snapshot(REPLY, provider=theirs), store)
-    assert (caught.value.provider, caught.value.snapshot_provider) == (ours, theirs)
+    assert (caught.value.provider, caught.value.recorded_provider) == (ours, theirs)
     assert store.head == head
 
 

@@ -1100,7 +1100,7 @@ ERRORS: list[TranscriptStoreError] = [
     CorruptSnapshotError(path=None, kind="damaged", reason="r"),
     DecryptionError(path="/p", reason="r"),
     InvalidKeyError("text", length_bytes=33),
-    ProviderMismatchError(snapshot_provider="claude", provider="openai"),
+    ProviderMismatchError(recorded_provider="claude", provider="openai"),
     InvalidBaseUrlError("text"),
     MissingExtraError(provider="claude", extra="claude"),
     MissingTokenError(provider="claude", variables=("ANTHROPIC_API_KEY",)),

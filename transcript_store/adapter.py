@@ -94,7 +94,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
         if provider is None:
             return {**fields, "provider": snapshot.provider} if snapshot.provider else fields
         if family(provider) != family(snapshot.provider):
-            raise ProviderMismatchError(snapshot_provider=snapshot.provider, provider=provider)
+            raise ProviderMismatchError(recorded_provider=snapshot.provider, provider=provider)
         return fields
 
     origin = {

@@ -232,11 +232,11 @@ class ProviderMismatchError(TranscriptStoreError, ValueError):
     Nothing was changed.
     """
 
-    def __init__(self, *, snapshot_provider: str, provider: str) -> None:
+    def __init__(self, *, recorded_provider: str, provider: str) -> None:
         super().__init__(
-            f"what is on record is of provider {snapshot_provider!r:.60}, not {provider!r:.60}; nothing was changed"
+            f"messages of provider {recorded_provider!r:.60} cannot be continued with {provider!r:.60}; nothing was changed"
         )
-        self.snapshot_provider = snapshot_provider
+        self.recorded_provider = recorded_provider
         self.provider = provider
 
 

@@ -130,7 +130,7 @@ def test_a_snapshot_of_another_provider_is_refused(server: Server, tmp_path: Pat
                 before = client.export_history()
                 with pytest.raises(ProviderMismatchError) as caught:
                     client.restore(snapshot)
-                assert (caught.value.snapshot_provider, caught.value.provider) == (other, name)
+                assert (caught.value.recorded_provider, caught.value.provider) == (other, name)
                 assert client.export_history() == conversation.get_messages() == before
 
 

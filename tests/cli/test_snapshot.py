@@ -203,7 +203,7 @@ def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
     other = conversation(tmp_path / "other", provider="openai")
     for arguments, said in (
         (("show", "../../etc/passwd\x1b"), "is not a canonical lower-case UUID"),
-        (("restore", id, "--into", other), "the snapshot is of provider 'claude', not 'openai'"),
+        (("restore", id, "--into", other), "messages of provider 'claude' cannot be continued with 'openai'"),
     ):
         code, out, err = cli("snapshot", *arguments, *store)
         assert (code, out) == (1, "")

@@ -184,7 +184,7 @@ class ResumableChatClient:
         """
         with self._turn():
             if family(snapshot.provider) != family(self._facts.provider):
-                raise ProviderMismatchError(snapshot_provider=snapshot.provider, provider=self._facts.provider)
+                raise ProviderMismatchError(recorded_provider=snapshot.provider, provider=self._facts.provider)
             if self._conversation is not None:
                 restore_snapshot(replace(snapshot, model=self._facts.model), self._conversation)
                 self._history.refresh()

@@ -199,7 +199,7 @@ def _attach(
             return
         metadata = conversation.get_metadata()
     if metadata.provider is not None and family(metadata.provider) != family(config.provider):
-        raise ProviderMismatchError(snapshot_provider=metadata.provider, provider=config.provider)
+        raise ProviderMismatchError(recorded_provider=metadata.provider, provider=config.provider)
     if initial_history:
         if conversation.get_messages(last=1):
             raise ValueError("initial_history was given beside a conversation that has messages")

@@ -62,6 +62,9 @@ Kind = Literal[
 """What can be wrong with a transcript; docs/format.md describes each and the way out."""
 
 _NO_BATCH = Batch(0, 0)
+_PLAIN_HEADER = re.compile(
+    rb'\{"format":"transcript-store","version":1,"conversation":"([0-9a-f-]{36})","generation":(0|[1-9]\d{0,17}),"at":"[^"]*","metadata":\{'
+)
 _HEX = re.compile(rb'[0-9a-f]{32}"\}')
 _CLOSING_BRACKET = 0x5D
 
@@ -112,11 +115,8 @@ class NotAHeader(NamedTuple):
     version: object = None
 
 
-def read_header(data: bytes | bytearray, checked: dict[str, Any] | None = None) -> tuple[Header, Position] | NotAHeader:
-    """The header that a transcript begins with, and the position after it.
-
-    ``checked`` are members of a metadata.json that is known to be whole: the same ones are not checked again.
-    """
+def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader:
+    """The header that a transcript begins with, and the position after it."""
     if not data:
         return NotAHeader("damaged-header", "the file is empty")
     end = data.find(b"\n")
@@ -138,7 +138,7 @@ def read_header(data: bytes | bytearray, checked: dict[str, Any] | None = None) 
     if type(version) is not int or version > VERSION or requires:
         wanted = f"version {version!r:.20}" + (f" with {requires!r:.60}" if requires else "")
         return NotAHeader("foreign", f"the file is of format {wanted}, this program reads version {VERSION}", version)
-    problem = _problem_with_header(members, checked)
+    problem = _problem_with_header(members)
     if problem:
         return NotAHeader("damaged-header", f"the header is whole, but {problem}")
     header = Header(
@@ -151,13 +151,23 @@ def read_header(data: bytes | bytearray, checked: dict[str, Any] | None = None) 
     return header, Position(0, end + 1, head)
 
 
-def _problem_with_header(members: dict[str, Any], checked: dict[str, Any] | None) -> str | None:
+def is_header_of(line: bytes | bytearray, conversation: object, generation: object) -> bool:
+    """Whether a first line, with its LF, is a whole header of this conversation and generation, as this version writes it.
+
+    Not a word on one that is not: :func:`read_header` tells.
+    """
+    match = _PLAIN_HEADER.match(line)
+    if match is None or (match[1].decode(), int(match[2])) != (conversation, generation) or b'"requires"' in line:
+        return False
+    body = line[: -SUFFIX_BYTES - 1]
+    return line[-SUFFIX_BYTES - 1 :] == HASH_MEMBER + chain_hash(GENESIS, body) + b'"}\n'
+
+
+def _problem_with_header(members: dict[str, Any]) -> str | None:
     metadata = members.get("metadata")
     if type(metadata) is not dict:
         return "it has no metadata"
-    if checked is not None and is_time(metadata.get("updated_at")):  # the one member that every append changes
-        checked = {**checked, "updated_at": metadata["updated_at"]}
-    if metadata != checked and (problem := problem_with_members(metadata)):
+    if problem := problem_with_members(metadata):
         return f"of its metadata, {problem}"
     if (members.get("conversation"), members.get("generation")) != (metadata["id"], metadata["generation"]):
         return "its metadata is of another conversation or generation"

@@ -106,27 +106,35 @@ def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> Convers
     problems: list[str] = []
     members: dict[str, Any] | None = None
     mark: Mark | None = None
-    document = NotADocument("it is missing") if data is None else decode_document(data)
-    if isinstance(document, NotADocument):
-        problems.append(f"{METADATA}: {document.reason}")
-    else:
+    document = NotADocument("it is missing") if data is None else decode_document(data, check_members=False)
+    if not isinstance(document, NotADocument):
         members, mark = document
     read = partial(folder.files.read, handle)
     tail = read(max(0, size - _FIRST_READ_BYTES), min(size, _FIRST_READ_BYTES))
     start = tail if size == len(tail) else folder.first_line(handle)
-    header = _recovery.read_header(start, members)
-    if isinstance(header, _recovery.NotAHeader):
-        if data is None and header.kind == "foreign" and header.version is None:
-            return None  # another program's transcript.jsonl
-        problems.append(f"{TRANSCRIPT}: {header.reason}")
+    begin = start.find(b"\n") + 1
+    if members is None or not _recovery.is_header_of(start[:begin], members.get("id"), members.get("generation")):
+        # Not the plain case, in which the two hashes vouch for all that a summary says.
+        if not isinstance(document, NotADocument):
+            document = decode_document(data or b"")
+        members, mark = (None, None) if isinstance(document, NotADocument) else document
+        if isinstance(document, NotADocument):
+            problems.append(f"{METADATA}: {document.reason}")
+        header = _recovery.read_header(start)
+        if isinstance(header, _recovery.NotAHeader):
+            if data is None and header.kind == "foreign" and header.version is None:
+                return None  # another program's transcript.jsonl
+            problems.append(f"{TRANSCRIPT}: {header.reason}")
+            begin = 0
+        else:
+            members, mark = _reconcile(header[0], members, mark, problems)
+    elif mark is not None and mark.generation != members["generation"]:
+        problems.append(f"{METADATA} has a mark of generation {mark.generation}")
     last = _recovery.last_record(tail)
     while last is None and len(tail) < size:
         tail = read(max(0, size - 4 * len(tail)), 4 * len(tail))
         last = _recovery.last_record(tail)
-    whole_to = size - len(tail) + last.end if last is not None else 0
-    if not isinstance(header, _recovery.NotAHeader):
-        members, mark = _reconcile(header[0], members, mark, problems)
-        whole_to = max(whole_to, header[1].offset_bytes)
+    whole_to = size - len(tail) + last.end if last is not None else begin
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")
     return _summary(folder.path, members, last, size, "; ".join(problems) or None)
@@ -157,17 +165,23 @@ def _summary(
     damage: str | None = None,
 ) -> ConversationSummary:
     known = members or {}
-    updated = [at for at in (known.get("updated_at"), last and last.at) if at]
+    labels = known.get("labels")
+    updated_at, last_at = _text(known.get("updated_at")), last.at if last else None
     return ConversationSummary(
-        id=known.get("id"),
+        id=_text(known.get("id")),
         directory=path,
-        title=(known.get("labels") or {}).get("title"),
-        provider=known.get("provider"),
-        model=known.get("model"),
-        created_at=known.get("created_at"),
-        updated_at=max(updated, default=None),
+        title=_text(labels.get("title")) if type(labels) is dict else None,
+        provider=_text(known.get("provider")),
+        model=_text(known.get("model")),
+        created_at=_text(known.get("created_at")),
+        updated_at=max(updated_at, last_at) if updated_at and last_at else updated_at or last_at,
         record_count=None if size_bytes is None else last.seq if last else 0,
-        generation=known.get("generation"),
+        generation=generation if type(generation := known.get("generation")) is int else None,
         size_bytes=size_bytes,
         damage=damage,
     )
+
+
+def _text(member: Any) -> str | None:
+    """A member of metadata for which only a hash vouches."""
+    return member if type(member) is str else None

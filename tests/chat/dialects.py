@@ -128,7 +128,10 @@ class Claude(Dialect):
             blocks = message["content"] if isinstance(message["content"], list) else []
             if not message["content"]:
                 return "messages must have non-empty content"
-            given = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
+            results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+            given = set(results)
+            if len(given) < len(results):
+                return "each tool_use must have a single result"
             if wanted - given:
                 return "`tool_use` ids were found without `tool_result` blocks immediately after"
             if given - wanted:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,8 +20,10 @@ import orjson
 
 from benchmarks.messages import messages, some_messages, text_messages
 from benchmarks.timing import duration, interleave, middle, ratio
-from transcript_store import ConversationStore, FileStore, Snapshot, verify
+from transcript_store import ConversationLibrary, ConversationStore, FileStore, Snapshot, verify
 from transcript_store._files import REAL
+from transcript_store._metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._records import GENESIS, SUFFIX_BYTES, seal_line
 from transcript_store.conversation import Durability
 
 _HEAD = b'{"seq":100000,"at":"2026-11-21T12:00:00.000000Z","message":'
@@ -51,6 +54,7 @@ class Workplace:
     def __init__(self, directory: Path, *, quick: bool) -> None:
         self.directory = directory
         self.messages = 10_000 if quick else 100_000
+        self.conversations = 1_000 if quick else 10_000
         self.appending_rounds = 60 if quick else 300
         self.rounds = 3 if quick else 9
         self.starts = 10 if quick else 60
@@ -231,6 +235,55 @@ def verification(place: Workplace) -> Iterator[Row]:
     yield _row(f"verify(), {place.messages:,} messages", ours, plain)
 
 
+# ---- many conversations ----------------------------------------------------------------------------------------------
+
+
+def library(place: Workplace) -> Iterator[Row]:
+    """list(), beside reading and decoding metadata.json, the header line and the last record of each."""
+    root = place.directory / "library"
+    given = text_messages(8, 1024)
+    conversations = ConversationLibrary(root)
+    with conversations.create(labels={"title": "a chat"}, system_prompt="x" * 200, messages=given) as store:
+        made = Path(store.directory)
+    for _ in range(place.conversations - 1):  # a create syncs, and takes its time
+        chat = str(uuid.uuid4())
+        shutil.copytree(made, root / chat)
+        _rename(root / chat, made.name, chat)
+
+    def look_plainly() -> list[tuple[Any, Any, Any]]:
+        found = []
+        for name in os.listdir(root):
+            with open(f"{root}/{name}/metadata.json", "rb") as file:
+                metadata = orjson.loads(file.read())
+            with open(f"{root}/{name}/{_TRANSCRIPT}", "rb") as file:
+                header = orjson.loads(file.readline())
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - 16 * 1024))
+                last = orjson.loads(file.read().splitlines()[-1])
+            found.append((metadata, header, last))
+        return found
+
+    assert [summary.damage for summary in conversations.list()] == [None] * place.conversations
+    ours, plain = interleave([conversations.list, look_plainly], rounds=place.rounds)
+    shutil.rmtree(root)
+    yield _row(f"list(), {place.conversations:,} conversations", ours, plain, 1.5, "aim 1.3")
+
+
+def _rename(folder: Path, old: str, new: str) -> None:
+    """Give a copy of a conversation its own id: every hash of it is made anew."""
+    head = GENESIS
+    lines = []
+    for line in (folder / _TRANSCRIPT).read_bytes().splitlines():
+        sealed, head = seal_line(head, line[:-SUFFIX_BYTES].replace(old.encode(), new.encode()))
+        lines.append(sealed)
+    (folder / _TRANSCRIPT).write_bytes(b"".join(lines))
+    document = decode_document((folder / "metadata.json").read_bytes())
+    assert isinstance(document, MetadataDocument)
+    assert document.mark is not None
+    mark = document.mark._replace(position=document.mark.position._replace(head=head))
+    (folder / "metadata.json").write_bytes(encode_document({**document.members, "id": new}, mark))
+
+
 # ---- snapshots -------------------------------------------------------------------------------------------------------
 
 _KEY = bytes(range(32))
@@ -339,6 +392,7 @@ MEASUREMENTS: dict[str, Callable[[Workplace], Iterator[Row]]] = {
     "memory": memory,
     "get": get,
     "verify": verification,
+    "library": library,
     "snapshots": snapshots,
     "replace": replace,
     "start": start,

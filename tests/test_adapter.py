@@ -91,7 +91,7 @@ def test_a_conversation_comes_through_whole() -> None:
     for field in ("provider", "model", "system_prompt", "tools", "labels", "compaction_count"):
         assert getattr(theirs, field) == getattr(ours, field), field
     assert theirs.id != ours.id
-    assert header(copy)["restored_from"] == {
+    assert copy.get_metadata().restored_from == {
         "snapshot": one.id, "conversation": ours.id, "generation": 0, "seq": 3, "head": store.head
     }  # fmt: skip
     again = snapshot_of(copy)
@@ -386,7 +386,7 @@ def test_restoring_replaces_and_archives() -> None:
         None,
     )
     assert header(store)["replaces"]["records"] == 2
-    assert header(store)["restored_from"] == {"snapshot": one.id}
+    assert store.get_metadata().restored_from == {"snapshot": one.id}
     store.append_message(USER)
     assert store.get_messages() == [REPLY, USER]
 

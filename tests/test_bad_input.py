@@ -5,7 +5,7 @@ fresh one over a file whose first block had been lost. And a store that met a FI
 for a writer for ever. So: whatever is found, the answer is the right error, and what was found is left as it was.
 
 ``root`` marks what needs root (mounts, another user's permissions); root itself ignores file modes, so those tests run
-through ``setpriv`` as nobody.
+as nobody.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from transcript_store import (
     verify,
 )
 from transcript_store._metadata import MetadataDocument, decode_document, encode_document
+
+from .nobody import as_nobody
 
 MESSAGES = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
 
@@ -510,12 +512,10 @@ def test_a_loop_of_links(tmp_path):
 
 # ---- limits of the process -------------------------------------------------------------------------------------------
 
-AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
-
-def child(script: str, *arguments: object, through: tuple[str, ...] = ()) -> str:
+def child(script: str, *arguments: object) -> str:
     """Run a script in a fresh interpreter; returns what it printed."""
-    command = [*through, sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -686,7 +686,7 @@ def test_a_folder_that_is_not_ours_to_enter(open_directory, mode):
     conversation = conversation_at(open_directory / "c")
     conversation.chmod(mode)  # root's
     before = tree(open_directory)
-    child(ALL_REFUSED, conversation, errno.EACCES, through=AS_NOBODY)
+    child(as_nobody(ALL_REFUSED), conversation, errno.EACCES)
     assert tree(open_directory) == before
 
 
@@ -694,7 +694,7 @@ def test_a_folder_that_is_not_ours_to_enter(open_directory, mode):
 def test_a_parent_folder_that_is_not_ours_to_write(open_directory):
     """P7: where a folder cannot be made, initialize() says so and that there is no conversation, and so does exists()."""
     child(
-        """
+        as_nobody("""
         import errno, sys
         from transcript_store import ConversationStore, StorageError
         store = ConversationStore(sys.argv[1])
@@ -706,9 +706,8 @@ def test_a_parent_folder_that_is_not_ours_to_write(open_directory):
             assert "There is none yet" in str(error)
         else:
             raise AssertionError
-        """,
+        """),
         open_directory / "a/b",
-        through=AS_NOBODY,
     )
     assert not list(open_directory.iterdir())
 
@@ -721,7 +720,7 @@ def test_a_conversation_that_is_ours_to_read_only(open_directory):
         path.chmod(0o755 if path.is_dir() else 0o644)
     before = tree(open_directory)
     child(
-        """
+        as_nobody("""
         import errno, sys
         from transcript_store import ConversationStore, StorageError, verify
         try:
@@ -736,9 +735,8 @@ def test_a_conversation_that_is_ours_to_read_only(open_directory):
             assert len(reader.get_messages()) == 2
             assert reader.refresh() == (0, False)
         assert verify(sys.argv[1]).is_whole
-        """,
+        """),
         conversation,
-        through=AS_NOBODY,
     )
     assert tree(open_directory) == before
 
@@ -748,7 +746,7 @@ def test_a_folder_that_loses_its_permissions_under_a_writer(open_directory):
     """P7: a writer whose folder becomes read-only goes on appending, is refused what needs a new name, and recovers."""
     os.chown(open_directory, 65534, 65534)
     child(
-        """
+        as_nobody("""
         import errno, os, sys
         from transcript_store import ConversationStore, StorageError, verify
         path = sys.argv[1]
@@ -775,9 +773,8 @@ def test_a_folder_that_loses_its_permissions_under_a_writer(open_directory):
         assert store.get_messages() == [{"n": 4}]
         store.close()
         assert verify(path).is_whole
-        """,
+        """),
         open_directory / "c",
-        through=AS_NOBODY,
     )
 
 

@@ -40,6 +40,7 @@ from transcript_store import (
     CorruptSnapshotError,
     CorruptTranscriptError,
     DecryptionError,
+    GenerationNotFoundError,
     InvalidIdError,
     InvalidKeyError,
     InvalidMessageError,
@@ -100,9 +101,20 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "head": lambda s: s.head,
     "recovery": lambda s: s.recovery,
     "refresh": lambda s: s.refresh(),
+    "generations": lambda s: s.generations(),
+    "delete_generation": lambda s: s.delete_generation(0),
+    "purge_quarantine": lambda s: s.purge_quarantine(),
 }
 NEEDS_NO_LOADING = {"directory", "exists", "initialize", "load", "load_or_initialize", "close"}
-WRITES = {"append_message", "append_messages", "append_event", "replace_transcript", "update_metadata"}
+WRITES = {
+    "append_message",
+    "append_messages",
+    "append_event",
+    "replace_transcript",
+    "update_metadata",
+    "delete_generation",
+    "purge_quarantine",
+}
 
 
 def test_every_method_is_known_to_this_file():
@@ -199,6 +211,7 @@ def test_initialize_takes_everything_at_once(tmp_path):
         "compaction_count": 0,
         "labels": {"team": "ü"},
         "generation": 0,
+        "forked_from": None,
     }
     store.close()
     store.load()
@@ -1061,6 +1074,7 @@ ERRORS: list[TranscriptStoreError] = [
     TranscriptStoreError("text"),
     ConversationNotLoadedError("text"),
     ConversationNotFoundError("text", path="/p"),
+    GenerationNotFoundError(path="/p", number=3, available=(0, 4)),
     ConversationExistsError("text", path="/p"),
     ConversationLockedError("text", path="/p", holder_pid=5, holder_host="h"),
     ConversationLockedError("text", path="/p"),
@@ -1110,6 +1124,7 @@ def test_errors_survive_pickling_and_copying(error):
     [
         (ConversationNotLoadedError, RuntimeError),
         (ConversationNotFoundError, LookupError),
+        (GenerationNotFoundError, LookupError),
         (CorruptTranscriptError, ValueError),
         (CorruptMetadataError, ValueError),
         (UnsupportedVersionError, ValueError),
@@ -1150,7 +1165,9 @@ def test_what_is_public_is_listed_once():
         "errors",
         "file_store",
         "inspection",
+        "library",
         "memory_store",
+        "repairs",
         "snapshots",
         "testing",
     }

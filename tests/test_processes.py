@@ -9,6 +9,7 @@ Children are forked and talk over pipes. What is random is seeded, and the seed 
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -22,6 +23,7 @@ import threading
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -32,6 +34,7 @@ import pytest
 
 from transcript_store import (
     ConversationExistsError,
+    ConversationLibrary,
     ConversationLockedError,
     ConversationNotFoundError,
     ConversationNotLoadedError,
@@ -748,3 +751,108 @@ def test_the_storm_would_notice_a_lock_that_locks_nobody(scratch, monkeypatch):
     monkeypatch.setattr(PosixFileSystem, "try_lock", lambda self, handle: True)
     with pytest.raises(AssertionError):
         test_of_eight_processes_exactly_one_holds(scratch)
+
+
+# ---- a library -------------------------------------------------------------------------------------------------------
+
+CONTESTED = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+REFUSALS: dict[str, tuple[type[TranscriptStoreError], ...]] = {
+    "create": (ConversationExistsError, ConversationLockedError),
+    "open": (ConversationNotFoundError, ConversationLockedError),
+    "read": (ConversationNotFoundError,),
+    "fork": (ConversationNotFoundError,),
+    "delete": (ConversationNotFoundError, ConversationLockedError),
+    "delete a fork": (),
+    "list": (),
+}
+"""What each call may end with, had the calls come one after the other with stores open in between."""
+
+
+@pytest.mark.parametrize(
+    ("processes", "seconds"),
+    [(2, 2), pytest.param(2, 20, marks=pytest.mark.long), pytest.param(5, 20, marks=pytest.mark.long)],
+)
+def test_processes_race_for_one_id(scratch, processes, seconds):
+    """Each call on one id ends as if they had come one after the other: only the errors that this allows, every create
+    undone by one delete at most, every acknowledged message there, every fork whole; and nothing is left over.
+    """
+    seed = 11
+    print(f"seed {seed}")
+    root = scratch / "chats"
+
+    def race(number: int) -> Callable[[Callable[[object], None]], object]:
+        return lambda say: say(json.dumps(_race(root, f"{seed} {number}", seconds)))
+
+    children = [Child(race(number)) for number in range(processes)]
+    events = [event for child in children for event in json.loads(child.end()[0])]
+    done = Counter(kind for kind, _ in events)
+    assert all(done[kind] for kind in REFUSALS), done
+    assert all(done[f"{kind} refused"] for kind in ("create", "open", "fork", "delete")), done
+
+    library = ConversationLibrary(root)
+    listed = {summary.id: summary for summary in library.list()}
+    assert [summary.damage for summary in listed.values()] == [None] * len(listed)
+    forks = {fork for kind, fork in events if kind == "fork"} - {
+        fork for kind, fork in events if kind == "delete a fork"
+    }
+    assert listed.keys() - {CONTESTED} == forks
+    assert done["create"] - done["delete"] == (CONTESTED in listed)
+
+    made = {marker for kind, marker in events if kind == "create"}
+    appended = {text for kind, text in events if kind == "open"}
+    for chat, summary in listed.items():
+        assert chat is not None
+        with library.open(chat) as store:
+            marker, *texts = (message["text"] for message in store.get_messages())
+            assert store.recovery is None
+        assert marker in made
+        assert len(texts) == len(set(texts)) == (summary.record_count or 0) - 1
+        assert set(texts) <= {text for text in appended if text.startswith(f"{marker} ")}
+        if chat == CONTESTED:
+            assert set(texts) == {text for text in appended if text.startswith(f"{marker} ")}
+        assert verify(root / chat).is_whole
+    assert {path.name for path in root.iterdir()} == listed.keys()
+    names = {path.name for path in root.rglob("*")} - listed.keys()
+    assert names <= {"lock", "metadata.json", "transcript.jsonl"}
+
+
+def _race(root: Path, seed: str, seconds: float) -> list[tuple[str, str]]:
+    """Do this and that to one id for so long; returns what was done, and on what."""
+    randomly = random.Random(seed)
+    library = ConversationLibrary(root)
+    forks: list[str] = []
+    events: list[tuple[str, str]] = []
+
+    def act(kind: str) -> str:
+        if kind == "create":
+            marker = f"{seed} {len(events)}"
+            with library.create(id=CONTESTED, messages=[{"text": marker}]):
+                return marker
+        if kind == "open":
+            with library.open(CONTESTED, durability=randomly.choice(["power-loss", "process-crash"])) as store:
+                text = f"{store.get_messages()[0]['text']} {seed} {len(events)}"
+                store.append_message({"text": text})
+                return text
+        if kind == "read":
+            with library.open(CONTESTED, read_only=True) as store:
+                assert store.get_messages()
+        elif kind == "fork":
+            forks.append(library.fork(CONTESTED))
+            return forks[-1]
+        elif kind == "delete":
+            library.delete(CONTESTED)
+        elif kind == "delete a fork" and forks:
+            library.delete(forks[-1])
+            return forks.pop()
+        elif kind == "list":
+            assert [found.damage for found in library.list() if found.damage] == []
+        return ""
+
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        kind = randomly.choice(list(REFUSALS))
+        try:
+            events.append((kind, act(kind)))
+        except REFUSALS[kind]:
+            events.append((f"{kind} refused", ""))
+    return events

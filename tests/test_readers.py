@@ -37,6 +37,8 @@ from transcript_store._files import PosixFileSystem
 from transcript_store._metadata import Mark, MetadataDocument, decode_document, encode_document
 from transcript_store._records import Position
 
+from .nobody import as_nobody
+
 OLD = [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
@@ -508,8 +510,7 @@ def test_a_reader_in_a_folder_that_it_may_only_read():
                     sys.stdin.readline()
                     print(*reader.refresh(), len(reader.get_messages()), verify(sys.argv[1]).is_whole, flush=True)
                 """
-            as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-            command = [*as_nobody, sys.executable, "-c", textwrap.dedent(script), str(path)]
+            command = [sys.executable, "-c", as_nobody(script), str(path)]
             reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             assert reader.stdout is not None
             assert reader.stdout.readline() == "3\n"

@@ -3,11 +3,14 @@
 This file lists what is public; everything else may change. ``transcript_store.testing`` is public too.
 """
 
+from transcript_store._archive import Generation
 from transcript_store._log import Appended, Recovery
 from transcript_store._metadata import ConversationMetadata
 from transcript_store._records import Record
+from transcript_store._salvage import Gap
 from transcript_store._sealing import generate_encryption_key
 from transcript_store._storage import Refreshed
+from transcript_store._summaries import ConversationSummary
 from transcript_store.adapter import restore_snapshot, snapshot_of
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
@@ -19,6 +22,7 @@ from transcript_store.errors import (
     CorruptSnapshotError,
     CorruptTranscriptError,
     DecryptionError,
+    GenerationNotFoundError,
     IncompleteResponseError,
     InvalidBaseUrlError,
     InvalidIdError,
@@ -39,7 +43,9 @@ from transcript_store.errors import (
 )
 from transcript_store.file_store import FileStore
 from transcript_store.inspection import Finding, Verification, verify
+from transcript_store.library import ConversationLibrary, list_conversations
 from transcript_store.memory_store import MemorySnapshotStore
+from transcript_store.repairs import Repair, repair
 from transcript_store.snapshots import (
     Snapshot,
     SnapshotStore,
@@ -53,17 +59,22 @@ __version__ = "0.1.0"
 __all__ = [
     "Appended",
     "ConversationExistsError",
+    "ConversationLibrary",
     "ConversationLockedError",
     "ConversationMetadata",
     "ConversationNotFoundError",
     "ConversationNotLoadedError",
     "ConversationStore",
+    "ConversationSummary",
     "CorruptMetadataError",
     "CorruptSnapshotError",
     "CorruptTranscriptError",
     "DecryptionError",
     "FileStore",
     "Finding",
+    "Gap",
+    "Generation",
+    "GenerationNotFoundError",
     "IncompleteResponseError",
     "InvalidBaseUrlError",
     "InvalidIdError",
@@ -81,6 +92,7 @@ __all__ = [
     "Record",
     "Recovery",
     "Refreshed",
+    "Repair",
     "Snapshot",
     "SnapshotNotFoundError",
     "SnapshotStore",
@@ -91,6 +103,8 @@ __all__ = [
     "UnsupportedVersionError",
     "Verification",
     "generate_encryption_key",
+    "list_conversations",
+    "repair",
     "restore_snapshot",
     "snapshot_of",
     "validate_snapshot_id",

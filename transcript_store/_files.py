@@ -100,7 +100,7 @@ class FileSystem(Protocol):
         ...
 
     def rename(self, parent: int, old: str, new: str) -> None:
-        """Give a file of this directory another name, atomically replacing what had it."""
+        """Give a file or directory of this directory another name, atomically replacing a file that had it."""
         ...
 
     def link(self, parent: int, name: str, to_parent: int, to_name: str) -> None:
@@ -108,6 +108,10 @@ class FileSystem(Protocol):
         ...
 
     def unlink(self, parent: int, name: str) -> None: ...
+
+    def remove_directory(self, parent: int, name: str) -> None:
+        """Remove a directory, which must be empty."""
+        ...
 
     def try_lock(self, handle: int) -> bool:
         """Take the kernel's exclusive lock on an open file; False if another process, or another open, has it."""
@@ -222,6 +226,9 @@ class PosixFileSystem:
 
     def unlink(self, parent: int, name: str) -> None:
         os.unlink(name, dir_fd=parent)
+
+    def remove_directory(self, parent: int, name: str) -> None:
+        os.rmdir(name, dir_fd=parent)
 
     def try_lock(self, handle: int) -> bool:
         from filelock import lock_descriptor  # 40 ms that readers need not pay

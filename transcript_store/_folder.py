@@ -20,7 +20,10 @@ from transcript_store.errors import ConversationLockedError, StorageError
 
 LOCK = "lock"
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
+_TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
 _POLL_SECONDS = 0.02
+_ATTEMPTS = 10
+_FIRST_READ_BYTES = 16 * 1024
 _WAY_OUT = "wait with lock_timeout_seconds, close that writer, or open with read_only=True"
 
 _WAYS_OUT = {
@@ -148,8 +151,21 @@ class Folder:
     def __enter__(self) -> Folder:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, raised: object, *_: object) -> None:
+        try:
+            self.close()
+        except OSError:
+            if raised is None:  # or it would hide a failed sync
+                raise
+
+    def is_at_its_path(self) -> bool:
+        """Whether the directory that is held open still is the one that its path leads to."""
+        try:
+            there = Folder.open(self.files, self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        with there:
+            return _identity(self.files.handle_status(there.handle)) == _identity(self.files.handle_status(self.handle))
 
     def path_of(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -166,6 +182,10 @@ class Folder:
 
     def open_file(self, name: str, *, to_append: bool = False) -> int:
         """Open a regular file; raises ``NotOursError`` for anything else at that name, ``FileNotFoundError`` for nothing."""
+        return self.open_with_status(name, to_append=to_append)[0]
+
+    def open_with_status(self, name: str, *, to_append: bool = False) -> tuple[int, Status]:
+        """The same, with what was opened."""
         status = self.files.status(self.handle, name)
         if not stat.S_ISREG(status.st_mode):
             raise NotOursError(status)
@@ -178,18 +198,27 @@ class Folder:
             with suppress(OSError):
                 self.files.close(handle)
             raise
-        return handle
+        return handle, opened
 
     def read_file(self, name: str) -> bytes | None:
         """A whole small file, None if it is not there; raises ``NotOursError`` as :meth:`open_file` does."""
         try:
-            handle = self.open_file(name)
+            handle, status = self.open_with_status(name)
         except FileNotFoundError:
             return None
         try:
-            return bytes(self.files.read(handle, 0, self.files.handle_status(handle).st_size))
+            return bytes(self.files.read(handle, 0, status.st_size))
         finally:
             self.files.close(handle)
+
+    def first_line(self, handle: int) -> bytearray:
+        """The beginning of a file, up to its first line feed at least if it has one."""
+        length = _FIRST_READ_BYTES
+        while True:
+            start = self.files.read(handle, 0, length)
+            if b"\n" in start or len(start) < length:
+                return start
+            length *= 4
 
     def write_all(self, handle: int, data: bytes | bytearray) -> None:
         """Write everything; a short write is tried on, which gives the error that made it short."""
@@ -239,6 +268,23 @@ class Folder:
         with suppress(OSError):
             self.files.unlink(self.handle, name)
 
+    def remove_tree(self, name: str) -> None:
+        """Remove what stands at a name with all that is in it; what somebody else removes meanwhile is gone all the same."""
+        with suppress(FileNotFoundError):
+            if not stat.S_ISDIR(self.files.status(self.handle, name).st_mode):
+                self.files.unlink(self.handle, name)
+                return
+            for attempt in range(_ATTEMPTS):
+                with self.subfolder(name) as folder:
+                    for entry in folder.names():
+                        folder.remove_tree(entry)
+                try:
+                    self.files.remove_directory(self.handle, name)
+                    return
+                except OSError as error:  # who opened it before it was moved away may put a lock into it
+                    if error.errno != errno.ENOTEMPTY or attempt + 1 == _ATTEMPTS:
+                        raise
+
     def sweep(self) -> None:
         """Remove what an earlier process left under temporary names, if that is possible; with the lock held."""
         with suppress(OSError):
@@ -256,8 +302,11 @@ class Lock:
         self._files = folder.files
         self._handle = -1
 
-    def take(self, timeout_seconds: float) -> None:
-        """Take the lock, waiting for it at most so long; raises ``ConversationLockedError`` with what the holder wrote."""
+    def take(self, timeout_seconds: float) -> bool:
+        """Take the lock, waiting for it at most so long; raises ``ConversationLockedError`` with what the holder wrote.
+
+        False if the folder has been removed, so that there is nothing to lock.
+        """
         waited_seconds = 0.0  # counted, not read off a clock that may jump
         while True:
             try:
@@ -267,11 +316,13 @@ class Lock:
                     self._handle = self._folder.open_file(LOCK, to_append=True)
                 except FileNotFoundError:
                     continue  # somebody removed it in between
+            except FileNotFoundError:
+                return False
             try:
                 if self._files.try_lock(self._handle):
                     if self.is_held():
                         self._sign()
-                        return
+                        return True
                 elif waited_seconds >= timeout_seconds:
                     raise self._held_by_another()
                 else:
@@ -288,8 +339,7 @@ class Lock:
             there = self._files.status(self._folder.handle, LOCK)
         except FileNotFoundError:
             return False
-        ours = self._files.handle_status(self._handle)
-        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+        return _identity(there) == _identity(self._files.handle_status(self._handle))
 
     def release(self) -> None:
         """Let go of the lock, if it is held. May be interrupted and called again."""
@@ -326,6 +376,20 @@ class Lock:
             holder_pid=pid,
             holder_host=host,
         )
+
+
+def _identity(status: Status) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def is_trash(name: str) -> bool:
+    """Whether a name is that of a folder on its way out."""
+    return _TRASH.fullmatch(name) is not None
+
+
+def new_trash(files: FileSystem) -> str:
+    """A name for a folder that is to be removed: it is gone the moment it has this name."""
+    return f".trash-{files.random_bytes(16).hex()}"
 
 
 def is_temporary(name: str) -> bool:

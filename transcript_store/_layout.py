@@ -12,7 +12,7 @@ from __future__ import annotations
 from transcript_store._files import FileSystem
 from transcript_store._folder import LOCK, Folder, NotOursError, is_temporary, refusals
 from transcript_store._log import TRANSCRIPT
-from transcript_store._metadata import MetadataDocument, NotADocument, decode_document
+from transcript_store._metadata import LAST_GENERATION, MetadataDocument, NotADocument, decode_document
 from transcript_store._quarantine import QUARANTINE
 from transcript_store._records import FORMAT
 from transcript_store.errors import (
@@ -31,7 +31,7 @@ _HARMLESS = frozenset({LOCK, "lost+found"})
 def read_metadata(folder: Folder) -> MetadataDocument:
     """metadata.json, whole; raises ``CorruptMetadataError`` or ``UnsupportedVersionError``."""
     path = folder.path_of(METADATA)
-    restore = "restore it from a backup (the transcript's first line has a copy of what it says)"
+    restore = "repair() rebuilds it from the transcript's first line"
     with refusals(path, "read the metadata"):
         try:
             data = folder.read_file(METADATA)
@@ -68,7 +68,7 @@ def insist_on_a_conversation(folder: Folder) -> None:
 def _begins_like_ours(folder: Folder) -> bool:
     try:
         handle = folder.open_file(TRANSCRIPT)
-    except NotOursError:
+    except (NotOursError, FileNotFoundError):
         return False
     try:
         return folder.files.read(handle, 0, len(FORMAT)) == FORMAT
@@ -84,7 +84,8 @@ def archive_name(generation: int) -> str:
 def generation_of(name: str) -> int | None:
     """The generation that a name in the archive stands for; None if it is not one of ours."""
     digits = name.removeprefix("transcript-").removesuffix(".jsonl")
-    return int(digits) if digits.isascii() and digits.isdigit() and name == archive_name(int(digits)) else None
+    number = int(digits) if digits.isascii() and digits.isdigit() else -1
+    return number if 0 <= number <= LAST_GENERATION and name == archive_name(number) else None
 
 
 def occupant(files: FileSystem, path: str) -> str | None:
@@ -128,6 +129,8 @@ def occupant_of(folder: Folder) -> str | None:
     if LOCK in names:
         try:
             folder.files.close(folder.open_file(LOCK))
+        except FileNotFoundError:
+            pass  # it went away with a conversation that is being deleted
         except NotOursError as error:
             return f"{LOCK}: {error.reason}"
     others = _others(names - {METADATA})

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import stat
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,12 +29,17 @@ from transcript_store._metadata import Mark
 from transcript_store._records import (
     DAY_US,
     GENESIS,
+    RECORD_HEAD_BYTES,
     SINGLE,
+    SUFFIX_BYTES,
     Batch,
+    Copied,
     Header,
     Position,
     Record,
     as_record,
+    copied,
+    copied_body,
     format_time,
     has_message,
     header_body,
@@ -52,7 +57,6 @@ from transcript_store.errors import (
 logger = logging.getLogger("transcript_store.log")
 
 TRANSCRIPT = "transcript.jsonl"
-_RECORD_HEAD_BYTES = 128  # more than the longest `{"seq":…,"at":…,"clock":…`
 
 Entry = tuple[bytes | None, bytes | None]
 """What a record carries: an encoded message, an encoded extra."""
@@ -99,14 +103,15 @@ class CannotCutBackError(OSError):
 class Log:
     """The transcript in a folder, open, with its bytes in memory."""
 
-    def __init__(self, folder: Folder, *, writable: bool, max_line_bytes: int) -> None:
+    def __init__(self, folder: Folder, *, writable: bool, max_line_bytes: int, name: str = TRANSCRIPT) -> None:
         self.header = Header(conversation="", generation=0, at="", metadata={}, members={})
         self.end = self.synced = Position(0, 0, GENESIS)
         self.recovery: Recovery | None = None
         self.settled = False
         self._folder = folder
         self._files = folder.files
-        self._path = folder.path_of(TRANSCRIPT)
+        self._name = name
+        self._path = folder.path_of(name)
         self._writable = writable
         self._max_line_bytes = max_line_bytes
         self._handle = -1
@@ -127,7 +132,7 @@ class Log:
         does not have (measured on ext4 and btrfs), and trusting them loses a *later* message.
         """
         try:
-            self._handle = self._folder.open_file(TRANSCRIPT, to_append=self._writable)
+            self._handle = self._folder.open_file(self._name, to_append=self._writable)
         except FileNotFoundError:
             raise self._corrupt("missing", "there is no transcript") from None
         except NotOursError as error:
@@ -194,10 +199,10 @@ class Log:
         if self._writable:
             self.synced = self.end
         if self._starts:
-            last = record_time_us(self._buffer[self._starts[-1] : self._starts[-1] + _RECORD_HEAD_BYTES])
+            last = record_time_us(self._buffer[self._starts[-1] : self._starts[-1] + RECORD_HEAD_BYTES])
             self._last_at_us = max(self._last_at_us, last or 0)
         if torn is not None and self._writable:
-            kept = sum(has_message(self._buffer[start : start + _RECORD_HEAD_BYTES]) for start in self._starts)
+            kept = sum(has_message(self._buffer[start : start + RECORD_HEAD_BYTES]) for start in self._starts)
             self.recovery = Recovery(
                 messages_kept=kept, torn_bytes=torn_bytes, quarantine=quarantined, reason=torn.reason
             )
@@ -282,7 +287,7 @@ class Log:
         self.settled = True
         return stored
 
-    def image(self, members: dict[str, Any], entries: Sequence[Entry], **more: Any) -> Image:
+    def image(self, members: dict[str, Any], entries: Iterable[Entry | Copied], **more: Any) -> Image:
         """The next generation's transcript in memory: a header with this metadata, and these records."""
         at_us, at_text, clock = self.stamp()
         at = at_text.encode()
@@ -293,10 +298,15 @@ class Log:
         found = _recovery.read_header(line)
         assert not isinstance(found, _recovery.NotAHeader)
         buffer, starts = bytearray(line), array("Q")
-        for k, (message, extra) in enumerate(entries, 1):
-            line, head = seal_line(head, *record_body(k, at, message, extra, clock))
-            if len(line) > self._max_line_bytes:
-                raise self._too_long(len(line), f"messages[{k - 1}]")
+        for k, entry in enumerate(entries, 1):
+            if isinstance(entry, Copied):
+                line, head = seal_line(head, *copied_body(k, entry))
+                at_us = max(at_us, record_time_us(line[:RECORD_HEAD_BYTES]) or 0)
+            else:
+                message, extra = entry
+                line, head = seal_line(head, *record_body(k, at, message, extra, clock))
+                if len(line) > self._max_line_bytes:
+                    raise self._too_long(len(line), f"messages[{k - 1}]")
             starts.append(len(buffer))
             buffer += line
         return Image(*found, Position(len(starts), len(buffer), head), buffer, starts, at_us)
@@ -325,7 +335,7 @@ class Log:
     def is_as_remembered(self) -> bool:
         """L3: compare the file with what memory says; raises ``CorruptTranscriptError`` if it is another file."""
         try:
-            status = self._files.status(self._folder.handle, TRANSCRIPT)
+            status = self._files.status(self._folder.handle, self._name)
         except FileNotFoundError:
             raise self._corrupt(
                 "replaced", "the transcript is gone; load() anew, after you saved get_messages() if you need it"
@@ -402,6 +412,17 @@ class Log:
                 raise self._not_a_record(index)
             found.append(record)
         return found if last is None else found[::-1]
+
+    def head_at(self, seq: int) -> str:
+        """The hash of the record with this number, of the header for 0."""
+        end = self._starts[seq] if seq < len(self._starts) else self.end.offset_bytes
+        return self._buffer[end - 35 : end - 3].decode()
+
+    def copies(self, count: int) -> Iterator[Copied]:
+        """The first so many records, to be put into another transcript."""
+        for index in range(count):
+            end = self._starts[index + 1] if index + 1 < len(self._starts) else self.end.offset_bytes
+            yield copied(self._buffer[self._starts[index] : end - SUFFIX_BYTES - 1])
 
     def _decoded(self, *, newest_first: bool) -> Iterator[tuple[int, dict[str, Any]]]:
         starts, buffer, count = self._starts, self._buffer, self.end.seq

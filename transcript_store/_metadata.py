@@ -23,14 +23,19 @@ from typing import Any, NamedTuple
 import orjson
 
 from transcript_store._messages import encode
-from transcript_store._records import HASH_MEMBER, SUFFIX_BYTES, VERSION, Position, format_time, parse_time
-from transcript_store.errors import InvalidMessageError, InvalidMetadataError
+from transcript_store._records import HASH_MEMBER, SUFFIX_BYTES, VERSION, Position, is_time
+from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
 
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
 """What ``update_metadata`` can change; ``provider`` only while it is None."""
 
+LAST_GENERATION = 2**62 - 1
+
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_ENVELOPE = ("format", "version", "mark", "hash")
+_EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+_CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
+_ORIGINS = ("forked_from", "restored_from")
+ENVELOPE = ("format", "version", "mark", "hash")
 
 
 class Mark(NamedTuple):
@@ -62,6 +67,10 @@ class ConversationMetadata:
     compaction_count: int
     labels: dict[str, str]
     generation: int
+    forked_from: dict[str, Any] | None = None
+    """Of a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` at which it parted from the original."""
+    restored_from: dict[str, Any] | None = None
+    """Of what was restored: the ``snapshot``'s id, and what that said of the conversation it was made of."""
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -88,6 +97,19 @@ class NotADocument(NamedTuple):
     version: int | None = None
 
 
+def checked_id(text: object) -> str:
+    """An identifier as it was given, if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
+    if type(text) is not str or not _ID.fullmatch(text):
+        shown = repr(text[:32]) + "…" * (len(text) > 32) if type(text) is str else type(text).__name__
+        raise InvalidIdError(f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
+    return text
+
+
+def is_id(text: str) -> bool:
+    """Whether a text is a canonical lower-case UUID."""
+    return _ID.fullmatch(text) is not None
+
+
 def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
     """The members of a conversation that begins now."""
     members: dict[str, Any] = {
@@ -104,6 +126,12 @@ def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
     }
     members.update(fields)
     return members
+
+
+def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:
+    """The members of a conversation that begins now as a copy of another; ``origin`` says of which."""
+    kept = {key: value for key, value in members.items() if key not in _ORIGINS}
+    return {**kept, "id": id, "created_at": at, "updated_at": at, "generation": 0, **origin}
 
 
 def checked_fields(fields: dict[str, Any], max_bytes: int) -> dict[str, Any]:
@@ -185,7 +213,7 @@ def decode_document(data: bytes) -> MetadataDocument | NotADocument:
     version = document.get("version")
     if type(version) is int and version > VERSION:
         return NotADocument(f"it is of format version {version}, this program reads version {VERSION}", version)
-    members = {key: value for key, value in document.items() if key not in _ENVELOPE}
+    members = {key: value for key, value in document.items() if key not in ENVELOPE}
     problem = problem_with_members(members)
     if problem:
         return NotADocument(problem)
@@ -207,20 +235,21 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
     if type(members.get("id")) is not str or not _ID.fullmatch(members["id"]):
         return "its id is not a canonical lower-case UUID"
     for field in ("created_at", "updated_at"):
-        try:
-            format_time(parse_time(members[field]))
-        except (KeyError, TypeError, ValueError, OverflowError):
+        if not is_time(members.get(field)):
             return f"its {field} is not a time"
-    if type(members.get("generation")) is not int or not 0 <= members["generation"] < 2**62:
+    if type(members.get("generation")) is not int or not 0 <= members["generation"] <= LAST_GENERATION:
         return "its generation is not a number"
     try:
         orjson.dumps(members)
     except orjson.JSONEncodeError:
         return "it nests too deeply"
     try:
-        checked_fields({field: members.get(field) for field in CHANGEABLE if field != "compaction_count"}, 2**63)
-        checked_fields({"compaction_count": members.get("compaction_count", 0)}, 2**63)
-    except InvalidMetadataError as error:
+        for field, absent in _CHECKED:
+            if (value := members.get(field, absent)) is not None or absent is not None:
+                _check_field(field, value)
+        if members.get("tools") is not None:
+            encode({"tools": members["tools"]}, "tools", 2**63)  # all else is flat
+    except (InvalidMetadataError, InvalidMessageError) as error:
         return f"its {error}"
     return None
 
@@ -239,6 +268,8 @@ def public(members: dict[str, Any], updated_at: str) -> ConversationMetadata:
         compaction_count=copy.get("compaction_count", 0),
         labels=copy.get("labels") or {},
         generation=copy["generation"],
+        forked_from=copy.get("forked_from"),
+        restored_from=copy.get("restored_from"),
     )
 
 

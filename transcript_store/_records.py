@@ -17,6 +17,7 @@ Nothing here does I/O.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -33,6 +34,9 @@ GENESIS = b"0" * 32
 HASH_MEMBER = b',"hash":"'
 SUFFIX_BYTES = 43
 """The length of ``,"hash":"<32 hex>"}``, the end of every line before its LF."""
+
+RECORD_HEAD_BYTES = 128
+"""More than the longest ``{"seq":…,"at":…,"clock":…``."""
 
 DAY_US = 86_400_000_000
 
@@ -146,6 +150,24 @@ def record_body(
     return parts
 
 
+class Copied(NamedTuple):
+    """A record of another transcript, to be copied: every byte but its number, its batch and its hash."""
+
+    members: bytes
+
+
+def copied(body: bytes | bytearray) -> Copied:
+    """The part of a record's body that goes with it when it is copied; the body must begin like a record."""
+    start = body.index(b",")
+    batch = _BATCH_END.search(body, max(start, len(body) - _LONGEST_BATCH))
+    return Copied(bytes(body[start : batch.start() if batch else None]))
+
+
+def copied_body(seq: int, record: Copied) -> tuple[bytes, bytes]:
+    """The body of a copied record line in parts."""
+    return b'{"seq":%d' % seq, record.members
+
+
 def as_record(members: dict[str, Any]) -> Record | None:
     """The value users see, from a decoded line; None if the line is no record of ours."""
     seq, at, message, extra = members.get("seq"), members.get("at"), members.get("message"), members.get("extra")
@@ -163,6 +185,19 @@ def record_seq(line: bytes | bytearray | memoryview) -> int | None:
     """The sequence number a line claims, None if it does not begin like a record."""
     match = _RECORD_START.match(line)
     return int(match[1]) if match else None
+
+
+def record_starts(line: bytes, start: int) -> Iterator[int]:
+    """Where something begins like a record in a line, from ``start`` on."""
+    return (match.start() for match in _RECORD_START.finditer(line, start))
+
+
+def record_seq_and_time(line: bytes | bytearray) -> tuple[int, str] | None:
+    """The sequence number of a record and when it was written; None if it does not begin like a record."""
+    match = _RECORD_START.match(line)
+    if match is None or not is_time(at := match[2].decode()):
+        return None
+    return int(match[1]), at
 
 
 def record_time_us(line: bytes | bytearray) -> int | None:
@@ -201,6 +236,17 @@ def format_time(microseconds: int) -> str:
 @lru_cache(maxsize=2)
 def _format_second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def is_time(text: object) -> bool:
+    """Whether a member is a time that :func:`parse_time` can read and :func:`format_time` can write."""
+    try:
+        if type(text) is str and len(text) == 27 and text[-1] == "Z" and datetime.fromisoformat(text):
+            return True  # as we write it: a list of many conversations asks this often
+        format_time(parse_time(text))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def parse_time(text: str) -> int:

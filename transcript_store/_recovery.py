@@ -33,6 +33,7 @@ from transcript_store._records import (
     FORMAT,
     GENESIS,
     HASH_MEMBER,
+    RECORD_HEAD_BYTES,
     SUFFIX_BYTES,
     VERSION,
     Batch,
@@ -40,9 +41,9 @@ from transcript_store._records import (
     Position,
     body_batch,
     chain_hash,
-    format_time,
-    parse_time,
+    is_time,
     record_seq,
+    record_seq_and_time,
 )
 
 Kind = Literal[
@@ -111,8 +112,11 @@ class NotAHeader(NamedTuple):
     version: object = None
 
 
-def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader:
-    """The header that a transcript begins with, and the position after it."""
+def read_header(data: bytes | bytearray, checked: dict[str, Any] | None = None) -> tuple[Header, Position] | NotAHeader:
+    """The header that a transcript begins with, and the position after it.
+
+    ``checked`` are members of a metadata.json that is known to be whole: the same ones are not checked again.
+    """
     if not data:
         return NotAHeader("damaged-header", "the file is empty")
     end = data.find(b"\n")
@@ -134,7 +138,7 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
     if type(version) is not int or version > VERSION or requires:
         wanted = f"version {version!r:.20}" + (f" with {requires!r:.60}" if requires else "")
         return NotAHeader("foreign", f"the file is of format {wanted}, this program reads version {VERSION}", version)
-    problem = _problem_with_header(members)
+    problem = _problem_with_header(members, checked)
     if problem:
         return NotAHeader("damaged-header", f"the header is whole, but {problem}")
     header = Header(
@@ -147,19 +151,17 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
     return header, Position(0, end + 1, head)
 
 
-def _problem_with_header(members: dict[str, Any]) -> str | None:
+def _problem_with_header(members: dict[str, Any], checked: dict[str, Any] | None) -> str | None:
     metadata = members.get("metadata")
     if type(metadata) is not dict:
         return "it has no metadata"
-    if problem := problem_with_members(metadata):
+    if checked is not None and is_time(metadata.get("updated_at")):  # the one member that every append changes
+        checked = {**checked, "updated_at": metadata["updated_at"]}
+    if metadata != checked and (problem := problem_with_members(metadata)):
         return f"of its metadata, {problem}"
     if (members.get("conversation"), members.get("generation")) != (metadata["id"], metadata["generation"]):
         return "its metadata is of another conversation or generation"
-    try:
-        format_time(parse_time(members["at"]))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return "it has no time"
-    return None
+    return None if is_time(members.get("at")) else "it has no time"
 
 
 def scan(buffer: bytes | bytearray, begin: Position, mark: Position) -> Scan:
@@ -325,6 +327,37 @@ def _hashes_of_line_before(buffer: bytes | bytearray, start: int, line_start: in
     stated = bytes(buffer[end - 34 : end - 2])
     recomputed = chain_hash(chained_to, bytes(buffer[before : end - SUFFIX_BYTES]))
     return [stated, recomputed]
+
+
+class LastRecord(NamedTuple):
+    """The last complete append in the end of a transcript."""
+
+    seq: int
+    at: str
+    end: int
+    """Where its line ends in the bytes that were given."""
+
+
+def last_record(tail: bytes | bytearray) -> LastRecord | None:
+    """The last record in the end of a transcript that verifies and completes an append; None if there is none in it.
+
+    It verifies against the hash that stands at the end of the line before it, so that line's end must be there too.
+    """
+    end = len(tail)
+    while (line_feed := tail.rfind(b"\n", 0, end)) >= 0:
+        start = tail.rfind(b"\n", 0, line_feed) + 1
+        body_end = line_feed - SUFFIX_BYTES
+        if start < SUFFIX_BYTES:
+            return None
+        if body_end > start:
+            head = chain_hash(bytes(tail[start - 35 : start - 3]), tail[start:body_end])
+            if tail[body_end:line_feed] == HASH_MEMBER + head + b'"}':
+                begin = tail[start : start + RECORD_HEAD_BYTES]
+                found, batch = record_seq_and_time(begin), body_batch(tail, start, body_end)
+                if found is not None and batch.k == batch.n:
+                    return LastRecord(*found, line_feed + 1)
+        end = start
+    return None
 
 
 def check_mark(mark: Mark, starts: array[int], end: Position, buffer: bytes | bytearray) -> Damage | None:

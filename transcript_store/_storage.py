@@ -13,22 +13,20 @@ Order of writes (docs/durability.md says why each sync is there):
 
 from __future__ import annotations
 
-import errno
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from transcript_store import _quarantine
+from transcript_store import _archive, _quarantine
+from transcript_store._archive import Generation
 from transcript_store._files import FileSystem
 from transcript_store._folder import LOCK, Folder, Lock, NotOursError, SyncFailedError, refusals, refused
 from transcript_store._layout import (
     ARCHIVE,
     FILE_IN_PLACE,
     METADATA,
-    archive_name,
-    generation_of,
     insist_on_a_conversation,
     occupant,
     occupant_of,
@@ -37,6 +35,7 @@ from transcript_store._layout import (
 from transcript_store._log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log
 from transcript_store._metadata import Mark, encode_document
 from transcript_store._quarantine import QUARANTINE
+from transcript_store._records import Copied
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationLockedError,
@@ -50,7 +49,6 @@ from transcript_store.errors import (
 logger = logging.getLogger("transcript_store.storage")
 
 _READ_ATTEMPTS = 20
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS})
 _UNKNOWN = (
     "Whether it is on the disk is unknown, and this store writes nothing more: load() anew to see what the disk holds"
 )
@@ -104,29 +102,38 @@ class Storage:
 
     # ---- begin ---------------------------------------------------------------------------------------------------
 
-    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Sequence[Entry], **origin: Any) -> None:
+    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Iterable[Entry | Copied]) -> None:
         """Create the conversation with its first records; ``members_at`` gives its metadata for a time.
 
-        ``origin`` goes into the transcript's header: where the records come from (``restored_from``).
         The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
         leftovers of an unfinished create is there; then nothing was touched.
         """
         self._refuse_occupied(occupant(self._files, self.path))
         members = members_at(self._log.stamp()[1])
-        image = self._log.image(members, entries, **origin)
+        image = self._log.image(members, entries)
         doing = "create the conversation"
         with refusals(self.path, doing, "There is none yet"):
-            try:
-                self._folder.take_over(Folder.make(self._files, self.path))
-            except (FileExistsError, NotADirectoryError):
-                self._refuse_occupied("a file stands where a folder should be")
-            self._take_lock()
+            self._make_folder()
+            while not self._take_lock():
+                self._make_folder()
             self._refuse_occupied(occupant_of(self._folder))  # another process may have been faster
             self._folder.sweep()
             self._folder.replace_file(METADATA, [encode_document(members, None)])
         with refusals(self.path, doing, "Whether there is one now is unknown: exists() and load() tell"):
             self._put_in_place(image, members)
         self._renew_mark()
+
+    def _make_folder(self) -> None:
+        """Make the folder; what is moved away (deleted, say) between two calls is made anew."""
+        for attempts_left in (2, 1, 0):
+            try:
+                self._folder.take_over(Folder.make(self._files, self.path))
+                return
+            except (FileExistsError, NotADirectoryError):
+                self._refuse_occupied("a file stands where a folder should be")
+            except FileNotFoundError:
+                if not attempts_left:
+                    raise  # a file system in which nothing can be made
 
     def _refuse_occupied(self, what: str | None) -> None:
         if what is not None:
@@ -135,26 +142,43 @@ class Storage:
     def load(self) -> None:
         """Open the conversation that is there, verify it, recover it if we may write, and hold the writer's lock."""
         with refusals(self.path, "open the conversation"):
-            try:
-                self._folder.take_over(Folder.open(self._files, self.path))
-            except FileNotFoundError:
-                raise ConversationNotFoundError(
-                    f"{self.path}: there is nothing; initialize() creates a conversation", path=self.path
-                ) from None
-            except NotADirectoryError:
-                raise self._corrupt("foreign", FILE_IN_PLACE) from None
+            while not self._load():
+                pass
+
+    def _load(self) -> bool:
+        """Load what is at the path; False if it was moved away (deleted, say) meanwhile, so that it must be looked at anew."""
+        try:
+            self._folder.take_over(Folder.open(self._files, self.path))
+        except FileNotFoundError:
+            raise ConversationNotFoundError(
+                f"{self.path}: there is nothing; initialize() creates a conversation", path=self.path
+            ) from None
+        except NotADirectoryError:
+            raise self._corrupt("foreign", FILE_IN_PLACE) from None
+        try:
             insist_on_a_conversation(self._folder)
             if self._read_only:
                 self._load_to_read()
-            else:
-                self._take_lock()
+            elif self._take_lock():
                 self._load_to_write()
+            else:
+                return False
+        except (CorruptTranscriptError, CorruptMetadataError, ConversationNotFoundError):
+            if self._folder.is_at_its_path():
+                raise
+            self._lock.release()
+            return False
+        return True
 
-    def _take_lock(self) -> None:
+    def _take_lock(self) -> bool:
+        """Take the writer's lock; False if the folder was moved away, or removed, before it was taken."""
         self._lock = Lock(self._folder)
         with refusals(self._folder.path_of(LOCK), "take the writer's lock"):
             try:
-                self._lock.take(self._lock_timeout_seconds)
+                if self._lock.take(self._lock_timeout_seconds) and self._folder.is_at_its_path():
+                    return True
+                self._lock.release()
+                return False
             except NotOursError as error:
                 raise self._corrupt("foreign", f"{LOCK}: {error.reason}") from None
 
@@ -183,7 +207,10 @@ class Storage:
         self._folder.sync()
         self._sweep()
         self._open_log(self._new_log())
-        self._tidy_archive()
+        _archive.tidy(self._folder, self._log)
+        if self._log.hard_links() > 1:
+            what = "the transcript has a second name (a hard link): what is written there is written here"
+            logger.warning("%s: %s", self.path, what)
         self._must_reload = False
         self._renew_mark()
 
@@ -221,36 +248,6 @@ class Storage:
         with suppress(OSError):
             log.close()
 
-    def _tidy_archive(self) -> None:
-        """Take out of the archive what is not older than the live generation.
-
-        What is a copy of the live transcript's beginning is of a replace that never committed. Anything else is of
-        another line of history (a backup was restored), and goes to quarantine: nothing else may have its messages.
-        """
-        live = self._log.header.generation
-        if self._folder.status(ARCHIVE) is not None:
-            with self._folder.subfolder(ARCHIVE) as archive:
-                for name in archive.names():
-                    generation = generation_of(name)
-                    if generation is None or generation < live:
-                        continue
-                    content = archive.read_file(name) or b""
-                    if generation > live or not self._log.buffer.startswith(content):
-                        reason = "an archived generation that is not older than the live one: a backup was restored"
-                        kept = _quarantine.keep(
-                            self._folder,
-                            content,
-                            generation=generation,
-                            offset_bytes=0,
-                            kind="wrong-generation",
-                            reason=reason,
-                        )
-                        logger.warning("%s: %s; it is kept as %s", archive.path_of(name), reason, kept)
-                    self._files.unlink(archive.handle, name)
-        if self._log.hard_links() > 1:
-            what = "the transcript has a second name (a hard link): what is written there is written here"
-            logger.warning("%s: %s", self.path, what)
-
     # ---- write ---------------------------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Entry]) -> list[Appended]:
@@ -266,21 +263,18 @@ class Storage:
             path = self._folder.path_of(TRANSCRIPT)
             raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
 
-    def replace(self, entries: Sequence[Entry], members: dict[str, Any], **origin: Any) -> None:
-        """Start the next generation with these records and this metadata: one commit, the rename of its transcript.
-
-        ``origin`` goes into its header, as in :meth:`create`.
-        """
+    def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
+        """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
         self._make_sure()
         live = self._log.header.generation
         end = self._log.end
         members = {**members, "generation": live + 1, "updated_at": max(self.updated_at, self._log.stamp()[1])}
         replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
-        image = self._log.image(members, entries, replaces=replaces, **origin)
+        image = self._log.image(members, entries, replaces=replaces)
         with self._changing("replace the transcript"):
             self._log.sync()
             self._must_reload = True
-            self._archive(live)
+            _archive.keep(self._folder, self._log)
             self._put_in_place(image, members)
         self._must_reload = False
         self._renew_mark()
@@ -312,20 +306,6 @@ class Storage:
     def _poison(self, error: OSError, doing: str) -> Exception:
         self._poisoned = str(error.strerror)
         return refused(error, self._folder.path_of(TRANSCRIPT), doing, _UNKNOWN)
-
-    def _archive(self, generation: int) -> None:
-        """Keep the live transcript under its archive name: a hard link, or a copy where links are refused."""
-        name = archive_name(generation)
-        with self._folder.subfolder(ARCHIVE, create=True) as archive:
-            archive.discard(name)  # of a replace that was refused after this
-            try:
-                self._files.link(self._folder.handle, TRANSCRIPT, archive.handle, name)
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                archive.replace_file(name, [self._log.buffer])
-            else:
-                archive.sync()
 
     def _put_in_place(self, image: Image, members: dict[str, Any]) -> None:
         """Write a new transcript and give it its name: the commit of a create and of a replace.
@@ -399,6 +379,32 @@ class Storage:
         """Before a read: look at what an interrupted call left."""
         if (self._must_reload or not self._log.settled) and not self._read_only and not self._poisoned:
             self._make_sure()
+
+    # ---- earlier generations -------------------------------------------------------------------------------------
+
+    def generations(self) -> list[Generation]:
+        """Every generation that there is, the oldest first, the live one last."""
+        with refusals(self.path, "look into the archive"):
+            return _archive.generations(self._folder, self._log)
+
+    def archived(self, number: int) -> Log:
+        """An earlier generation, verified, to read; the live one for its own number."""
+        with refusals(self.path, "read an earlier generation"):
+            return (
+                self._log if number == self._log.header.generation else _archive.read(self._folder, self._log, number)
+            )
+
+    def delete_generation(self, number: int) -> None:
+        """Remove an earlier generation from the archive, durably."""
+        self._make_sure()
+        with self._changing("delete an earlier generation"):
+            _archive.remove(self._folder, self._log, number)
+
+    def purge_quarantine(self) -> int:
+        """Remove everything in quarantine/, durably; returns how many pieces of damaged files were in it."""
+        self._make_sure()
+        with self._changing("purge the quarantine"):
+            return _quarantine.purge(self._folder)
 
     # ---- read along, and end -------------------------------------------------------------------------------------
 

@@ -37,7 +37,8 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     What is lost: the time and the ``extra`` of each record, records without a message, and members of a tool other than
     name, description and parameters. Raises ``ConversationNotLoadedError`` and what reading raises.
     """
-    metadata, records, head, origin = conversation._state()
+    metadata, records, head = conversation._state()
+    origin = metadata.restored_from or {}
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
     messages = native_history(
         provider,
@@ -70,7 +71,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
 
     If there is no conversation yet it is created, with an id of its own; if there is one, it is loaded unless it is, its
     transcript is replaced (what was there stays in ``archive/``), and so are model, prompt and tools, and labels and
-    compaction count if the snapshot has them. The transcript's header remembers ``restored_from``. On return all of it
+    compaction count if the snapshot has them. ``get_metadata().restored_from`` says where it is from. On return all of it
     survives a power cut; before, what was there is untouched.
 
     Raises ``ProviderMismatchError`` if the conversation is another provider's (``openai`` and ``openai-compatible`` are

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, Literal, Self
 
 from transcript_store import _files, _metadata
+from transcript_store._archive import Generation
 from transcript_store._files import FileSystem
 from transcript_store._layout import occupant
 from transcript_store._log import Appended, Entry, Recovery
@@ -100,6 +101,7 @@ class ConversationStore:
     def initialize(
         self,
         *,
+        id: str | None = None,
         provider: str | None = None,
         model: str | None = None,
         system_prompt: str | None = None,
@@ -112,12 +114,15 @@ class ConversationStore:
 
         On return all of it survives a power cut, whatever the ``durability``; before, all of it or nothing does. Missing
         parent folders are made. ``tools`` are JSON objects with name, description and parameters; ``labels`` maps str
-        to str; ``extras``, if given, has one entry for each message.
+        to str; ``extras``, if given, has one entry for each message. ``id`` is a canonical lower-case UUID, a new random one if
+        none is given.
 
         Raises ``ConversationExistsError`` if anything is there already (then nothing was touched),
         ``ConversationLockedError`` if another process is creating it right now, ``InvalidMessageError``,
-        ``InvalidMetadataError``, ``ReadOnlyError``, and ``StorageError`` if the disk refuses.
+        ``InvalidMetadataError``, ``InvalidIdError``, ``ReadOnlyError``, and ``StorageError`` if the disk refuses.
         """
+        if id is not None:
+            _metadata.checked_id(id)
         fields = _metadata.checked_fields(
             {"provider": provider, "model": model, "system_prompt": system_prompt, "tools": tools, "labels": labels},
             self._max_line_bytes,
@@ -125,7 +130,7 @@ class ConversationStore:
         entries = self._entries(messages, extras)
         with self._exclusively():
             self._refuse_read_only()
-            self._initialize(fields, entries)
+            self._initialize(fields, entries, id)
 
     def load(self) -> None:
         """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
@@ -287,6 +292,26 @@ class ConversationStore:
             if checked:
                 storage.write_metadata(self._changed(storage, checked))
 
+    def delete_generation(self, generation: int) -> None:
+        """Remove an earlier generation from ``archive/`` for good: all messages that only it had are gone.
+
+        For a secret that must not be kept: ``replace_transcript`` without it, delete the generations that have it, and
+        ``purge_quarantine()``. On return the file is removed and does not come back after a power cut (the disk may keep
+        its blocks). Raises ``GenerationNotFoundError``, ``ValueError`` for the live generation, and what
+        :meth:`append_message` does.
+        """
+        _refuse_generation(generation)
+        with self._exclusively():
+            self._writable().delete_generation(generation)
+
+    def purge_quarantine(self) -> int:
+        """Remove what recovery and repairs took out of the transcript and kept; returns how many pieces there were.
+
+        On return they do not come back after a power cut. Raises what :meth:`append_message` does.
+        """
+        with self._exclusively():
+            return self._writable().purge_quarantine()
+
     # ---- read ----------------------------------------------------------------------------------------------------
 
     def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
@@ -297,10 +322,27 @@ class ConversationStore:
         with self._exclusively():
             return self._readable(last).log.messages(last)
 
-    def get_records(self, *, last: int | None = None) -> list[Record]:
-        """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies."""
+    def get_records(self, *, last: int | None = None, generation: int | None = None) -> list[Record]:
+        """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies.
+
+        With a ``generation`` those that it had when it was replaced: what a compaction left out, or an undo dropped, is
+        here. That costs a read of its file. Raises ``GenerationNotFoundError`` and, if the file is damaged,
+        ``CorruptTranscriptError``.
+        """
+        _refuse_generation(generation)
         with self._exclusively():
-            return self._readable(last).log.records(last)
+            storage = self._readable(last)
+            return (storage.log if generation is None else storage.archived(generation)).records(last)
+
+    def generations(self) -> list[Generation]:
+        """Every generation that there is, the oldest first and the live one last: number, when, records, head.
+
+        A generation ends with a ``replace_transcript`` and stays in ``archive/`` until :meth:`delete_generation`. Costs a
+        read and a SHA-256 of the archive; one that is damaged says so in ``damage``. A number is missing where the
+        generation was deleted, or was damaged and repaired (then the damaged file is in ``quarantine/``).
+        """
+        with self._exclusively():
+            return self._readable().generations()
 
     def get_metadata(self) -> ConversationMetadata:
         """What the conversation is: a frozen value and a fresh copy."""
@@ -356,14 +398,12 @@ class ConversationStore:
     def _load(self) -> None:
         self._begin(Storage.load)
 
-    def _state(self) -> tuple[ConversationMetadata, list[Record], str, dict[str, Any]]:
-        """Metadata, records, head and the header's ``restored_from`` of one moment: what a snapshot is made of."""
+    def _state(self) -> tuple[ConversationMetadata, list[Record], str]:
+        """Metadata, records and head of one moment: what a snapshot is made of."""
         with self._exclusively():
             storage = self._readable()
             metadata = _metadata.public(storage.members, storage.updated_at)
-            restored_from = storage.log.header.members.get("restored_from")
-            origin = restored_from if type(restored_from) is dict else {}
-            return metadata, storage.log.records(), storage.log.end.head.decode(), origin
+            return metadata, storage.log.records(), storage.log.end.head.decode()
 
     def _restore(
         self,
@@ -382,20 +422,19 @@ class ConversationStore:
                 try:
                     self._load()
                 except ConversationNotFoundError:
-                    self._initialize(self._changes(fields_for(None)), entries, restored_from=restored_from)
+                    fields = {**self._changes(fields_for(None)), "restored_from": restored_from}
+                    self._initialize(fields, entries)
                     return
             storage = self._readable()
             changes = self._changes(fields_for(storage.members.get("provider")))
-            storage.replace(entries, self._changed(storage, changes), restored_from=restored_from)
+            storage.replace(entries, {**self._changed(storage, changes), "restored_from": restored_from})
 
-    def _initialize(self, fields: dict[str, Any], entries: list[Entry], **origin: Any) -> None:
+    def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(f"{self._path}: there is a conversation, and it is loaded", path=self._path)
-        new_id = str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
+        new_id = id or str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
         self._begin(
-            lambda storage: storage.create(
-                lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries, **origin
-            )
+            lambda storage: storage.create(lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries)
         )
 
     def _begin(self, begin: Callable[[Storage], None]) -> None:
@@ -478,3 +517,8 @@ class ConversationStore:
                 f"cannot change 'provider', which is {storage.members['provider']!r}; what can change: {others}"
             )
         return {**storage.members, **changes}
+
+
+def _refuse_generation(number: int | None) -> None:
+    if number is not None and (type(number) is not int or number < 0):
+        raise ValueError(f"generation must be an int from 0, not {number!r}")

@@ -5,6 +5,7 @@
     TranscriptStoreError
     ├── ConversationNotLoadedError      RuntimeError   call load() or initialize() first
     ├── ConversationNotFoundError       LookupError    there is nothing at this path
+    ├── GenerationNotFoundError         LookupError    there is no such generation (available)
     ├── ConversationExistsError                        something is there; it was not touched
     ├── ConversationLockedError                        another writer holds it (holder_pid)
     ├── ReadOnlyError                                  this store was opened with read_only=True
@@ -64,6 +65,17 @@ class ConversationNotFoundError(TranscriptStoreError, LookupError):
         self.path = path
 
 
+class GenerationNotFoundError(TranscriptStoreError, LookupError):
+    """The conversation at ``path`` has no generation of this ``number``; ``available`` are those that it has."""
+
+    def __init__(self, *, path: str, number: int, available: tuple[int, ...]) -> None:
+        shown = ", ".join(map(str, available[-20:]))
+        super().__init__(f"{path}: there is no generation {number}; there are {shown}")
+        self.path = path
+        self.number = number
+        self.available = available
+
+
 class ConversationExistsError(TranscriptStoreError):
     """Something is already at ``path``: a conversation, a damaged one, or files that are not ours. Nothing was touched."""
 
@@ -103,7 +115,9 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
         self, *, path: str, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
     ) -> None:
         where = path if line_number is None else f"{path}, line {line_number}, byte {offset_bytes}"
-        super().__init__(f"{where}: {reason} [{kind}]; nothing was touched, and verify() says what is whole")
+        super().__init__(
+            f"{where}: {reason} [{kind}]; nothing was touched: verify() says what is whole, repair() what can be kept"
+        )
         self.path = path
         self.kind = kind
         self.reason = reason
@@ -115,7 +129,9 @@ class CorruptMetadataError(TranscriptStoreError, ValueError):
     """The metadata file at ``path`` is missing or damaged. Nothing was touched; the transcript beside it may be whole."""
 
     def __init__(self, *, path: str, kind: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason} [{kind}]; nothing was touched, and verify() says what is whole")
+        super().__init__(
+            f"{path}: {reason} [{kind}]; nothing was touched: verify() says what is whole, repair() what can be kept"
+        )
         self.path = path
         self.kind = kind
         self.reason = reason

@@ -81,14 +81,19 @@ def verify(directory: _files.AnyPath, *, file_system: FileSystem | None = None) 
             finding = Finding(path=path, kind="foreign", reason=FILE_IN_PLACE)
             return _verification(path, findings=[finding])
         with folder:
-            seen = None
-            for _ in range(_ATTEMPTS):  # a writer at work can make one moment look damaged
-                found = _look(folder)
-                if found.is_whole or found == seen:
-                    break
-                seen = found
-                files.wait(0.005)
-            return found
+            return look(folder)
+
+
+def look(folder: Folder) -> Verification:
+    """Check everything in a conversation's folder; damage counts when it is seen twice."""
+    seen = None
+    for _ in range(_ATTEMPTS):  # a writer at work can make one moment look damaged
+        found = _look(folder)
+        if found.is_whole or found == seen:
+            break
+        seen = found
+        folder.files.wait(0.005)
+    return found
 
 
 def _look(folder: Folder) -> Verification:

@@ -101,7 +101,7 @@ def test_damage_is_one_line(cli: Cli, tmp_path: Path, command: str) -> None:
     code, out, err = cli(command, directory)
     assert (code, out) == (1, "")
     assert "transcript.jsonl, line 2, byte" in err
-    assert err.endswith("nothing was touched, and transcript-store verify says what is whole\n")
+    assert err.endswith("nothing was touched: transcript-store verify says what is whole, repair what can be kept\n")
     assert err.count("\n") == 1
 
 

@@ -268,7 +268,8 @@ def test_json(cli: Cli, tmp_path: Path) -> None:
         records = store.get_records()
     out = cli("show", str(directory), "--json").out
     assert [json.loads(line) for line in out.split("\n") if line] == [
-        {"seq": record.seq, "at": record.at, "message": record.message, "extra": record.extra} for record in records
+        {"generation": 0, "seq": record.seq, "at": record.at, "message": record.message, "extra": record.extra}
+        for record in records
     ]
     assert "é" in out
 

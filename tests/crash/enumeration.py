@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tests.crash.model import ABSENT, State, ViolationError, store_on
-from tests.crash.operations import TRANSCRIPT, Case
+from tests.crash.operations import TRANSCRIPT, Case, damaged_everything, damaged_metadata
 from transcript_store import TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
@@ -39,6 +39,7 @@ FAULTS: dict[str, tuple[int, ...]] = {
     "rename": (errno.ENOSPC, errno.EIO, errno.EACCES),
     "link": (errno.ENOSPC, errno.EPERM, errno.EIO),
     "unlink": (errno.EIO, errno.EACCES),
+    "remove_directory": (errno.EIO, errno.EACCES),
     "try_lock": (errno.ENOLCK,),
     "unlock": (errno.EIO,),
 }
@@ -65,9 +66,9 @@ class Run:
 @cache
 def states(case: Case) -> list[State]:
     """What a user sees before the first step and after each, of a store that is not broken: so it is kept."""
-    seen = [case.world.observe(case.base())]
+    seen = [case.world.observe(case.disk())]
     for count in range(1, len(case.steps) + 1):
-        disk = case.base()
+        disk = case.disk()
         Run(replace(case, steps=case.steps[:count]), disk).go()
         seen.append(case.world.observe(disk.kill_process().copy()))
     return seen
@@ -84,12 +85,40 @@ def allowed(seen: Sequence[State], returned: int, *, any_since: int | None = Non
 
 def judge(case: Case, disk: SimulatedFileSystem, may_be: set[State], where: str) -> None:
     """Look at what is on a disk, which this changes, and object to what may not be there."""
-    if case.keeps and not any(case.keeps in data for data in disk.tree().values() if data is not None):
-        raise ViolationError(f"{case.name}, {where}: the torn bytes are nowhere")
-    _compare(case, case.world.observe(disk), may_be, where)
+    for kept in _must_keep(case):
+        if not any(kept in data for data in disk.tree().values() if data is not None):
+            raise ViolationError(f"{case.name}, {where}: bytes that must be kept are nowhere")
+    again = disk.copy() if case.repairs else None
+    found = case.world.observe(disk)
+    _compare(case, found, may_be, where)
+    if again is not None and found.refused is not None:
+        _recover(case, again)
+        _compare(case, case.world.observe(again.copy()), _repaired(case), f"{where}, repaired again")
+
+
+def _repaired(case: Case) -> set[State]:
+    """What a repair may come to in the end: a record that was never synced may be gone before it begins."""
+    final = states(case)[-1]
+    assert final.records is not None
+    return {final, final._replace(records=final.records[:-1])} if case.base is damaged_metadata else {final}
+
+
+@cache
+def _must_keep(case: Case) -> list[bytes]:
+    return case.must_keep
+
+
+def _recover(case: Case, disk: SimulatedFileSystem) -> None:
+    """What the next process does with what it finds: it loads, or goes on with the repair."""
+    if case.repairs:
+        case.steps[0](store_on(disk))
+    else:
+        store_on(disk).load()
 
 
 def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
+    if case.base is damaged_everything and len(may_be) > 1:
+        may_be = may_be | {State(None, refused="archive")}  # what is damaged there is taken out last
     if found not in may_be:
         raise ViolationError(f"{case.name}, {where}: found {found}, allowed {sorted(may_be, key=repr)}")
 
@@ -97,7 +126,7 @@ def _compare(case: Case, found: State, may_be: set[State], where: str) -> None:
 def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills: tuple[bytes, ...] = (b"\0",)) -> int:
     """Cut the power before every sync and at the end: the states before a sync hold all those of the calls before it."""
     seen = states(case)
-    disk = case.base()
+    disk = case.disk()
     run = Run(case, disk, durability)
     judged: set[str] = set()
 
@@ -128,7 +157,7 @@ def kills(case: Case) -> int:
     seen = states(case)
     count = 0
     for stop in _stops(case):
-        disk = case.base()
+        disk = case.disk()
         run = Run(case, disk)
         disk.on_call = stop
         with suppress(SimulatedStop):
@@ -141,28 +170,34 @@ def kills(case: Case) -> int:
 
 def kills_then_power_cuts(case: Case, *, limit: int) -> int:
     """SIGKILL before every call; the next process loads what is there; then the power fails: what it was shown stays."""
+    seen = states(case)
     count = 0
     for stop in _stops(case):
-        disk = case.base()
+        disk = case.disk()
         run = Run(case, disk)
         disk.on_call = stop
         with suppress(SimulatedStop):
             run.go()
         disk = disk.kill_process()
-        shown = case.world.shown(disk)
-        if shown is None:
-            continue
-        if case.world.lock in disk.tree():
-            disk.sync_path(case.world.lock)
+        if case.repairs:
+            _recover(case, disk)
+            shown = seen[-1]
+        else:
+            shown = case.world.shown(disk)
+            if shown.records is None and not run.returned:
+                continue
+            if case.world.lock in disk.tree():
+                disk.sync_path(case.world.lock)
+        may_be = _that_stays(shown, allowed(seen, run.returned))
         for image in disk.power_failures(limit=limit):
-            judge(case, image, {shown}, f"killed at {stop.where}, loaded, then a power cut")
+            judge(case, image, may_be, f"killed at {stop.where}, loaded, then a power cut")
             count += 1
     return count
 
 
 def damage(case: Case) -> int:
     """Change one byte in each record behind the mark that has another append behind it: refused, and nothing is cut."""
-    pristine = case.base()
+    pristine = case.disk()
     Run(case, pristine).go()
     content = pristine.tree()[TRANSCRIPT] or b""
     lines = content.splitlines(keepends=True)
@@ -174,6 +209,13 @@ def damage(case: Case) -> int:
         judge(case, disk, {State(None, refused="hole")}, f"line {number + 1} changed")
         count += 1
     return count
+
+
+def _that_stays(shown: State, may_be: set[State]) -> set[State]:
+    """What a user was shown stays. What is in quarantine is not shown: a purge that did not return may have removed a part
+    of it, and a power cut may bring that back, until the purge is tried again.
+    """
+    return {shown} | {shown._replace(has_secret=state.has_secret) for state in may_be}
 
 
 class _Stop:
@@ -192,7 +234,7 @@ class _Stop:
 
 def calls_of(case: Case, durability: str = "power-loss") -> list[Call]:
     """The calls that a case makes."""
-    disk = case.base()
+    disk = case.disk()
     run = Run(case, disk, durability)
     made: list[Call] = []
     disk.on_call = made.append
@@ -204,7 +246,7 @@ def calls_of(case: Case, durability: str = "power-loss") -> list[Call]:
 
 
 def _stops(case: Case) -> Iterator[_Stop]:
-    for call in calls_of(case):
+    for call in reversed(calls_of(case)):  # the last first: what is seeded shows there soonest
         yield _Stop(call.number, call.name, None)
         if call.name == "write":
             for written in (1, 60, 150, 250, 400):
@@ -222,7 +264,7 @@ def errors(case: Case, *, cut_limit: int = 0) -> int:
     for call in calls_of(case):
         for number in FAULTS[call.name]:
             for refuse in _refusals(call, number):
-                disk = case.base()
+                disk = case.disk()
                 run = Run(case, disk)
                 disk.on_call = refuse
                 where = f"{errno.errorcode[number]} {refuse} at call {call.number} ({call.name} {call.path})"
@@ -272,19 +314,23 @@ def _refusals(call: Call, code: int) -> Iterator[_Refuse]:
 
 def _goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
     """The cause is gone: the same store, loaded anew if it must be, takes one thing more, and all of it is there."""
+    if case.repairs:
+        judge(case, run.disk.copy(), may_be, where)
+        run.go()
+        may_be = _repaired(case)
+        run.store.load()
     before, found = case.world.go_on(run.store)
     _compare(case, before, may_be, f"{where}, then one more")
     if run.disk.open_handles:
         raise ViolationError(f"{case.name}, {where}: left open: {run.disk.open_handles}")
     after = case.world.shown(run.disk.worst_power_failure())
-    assert after is not None
-    _compare(case, after, {found}, f"{where}, one more, then a power cut")
+    _compare(case, after, _that_stays(found, may_be), f"{where}, one more, then a power cut")
 
 
 def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     """Cut the power during a step, and again, or kill the process, during the recovery of what was left."""
     seen = states(case)
-    disk = case.base()
+    disk = case.disk()
     run = Run(case, disk)
     images: dict[str, tuple[SimulatedFileSystem, set[State]]] = {}
 
@@ -301,13 +347,13 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
         _compare(case, expected, may_be, "power cut")
         if expected == ABSENT:
             continue
-        for again in _cut_loads(image, limit):
-            judge(case, again, {expected}, "a second crash during the recovery of the first")
+        for again in _cut_loads(case, image, limit):
+            judge(case, again, {expected, *(seen[-1:] if case.repairs else ())}, "a second crash during recovery")
             count += 1
     return count
 
 
-def _cut_loads(image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFileSystem]:
+def _cut_loads(case: Case, image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFileSystem]:
     machine = image.copy()
     made: list[Call] = []
     left: list[SimulatedFileSystem] = []
@@ -318,11 +364,11 @@ def _cut_loads(image: SimulatedFileSystem, limit: int) -> Iterator[SimulatedFile
             left.extend(machine.power_failures(limit=limit))
 
     machine.on_call = on_call
-    store_on(machine).load()
+    _recover(case, machine)
     yield from left
     for call in made:
         machine = image.copy()
         machine.on_call = _Stop(call.number, call.name, None)
         with suppress(SimulatedStop):
-            store_on(machine).load()
+            _recover(case, machine)
         yield machine.kill_process()

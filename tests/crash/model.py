@@ -8,13 +8,17 @@ and is there afterwards, ``verify`` finds nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 
 from transcript_store import (
+    ConversationLibrary,
+    ConversationNotFoundError,
     ConversationStore,
+    CorruptMetadataError,
     CorruptTranscriptError,
     PoisonedError,
     TranscriptStoreError,
@@ -22,7 +26,11 @@ from transcript_store import (
 )
 from transcript_store.testing import SimulatedFileSystem
 
-DIRECTORY = "/home/agent/conversation"
+LIBRARY = "/home/agent"
+ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+NOBODY = "00000000-0000-4000-8000-000000000000"
+DIRECTORY = f"{LIBRARY}/{ID}"
+SECRET = b"sk-live-0123456789"
 PROBE = {"role": "user", "content": "are you still there?"}
 
 
@@ -32,7 +40,13 @@ class State(NamedTuple):
     records: tuple[bytes, ...] | None
     metadata: tuple[Any, ...] | None = None
     refused: str | None = None
-    """The kind of a ``CorruptTranscriptError``, where loading was refused."""
+    """The kind of damage, where loading was refused; ``archive`` where only an earlier generation is damaged."""
+    archive: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
+    """The earlier generations, with their records."""
+    others: tuple[State, ...] = ()
+    """The other conversations in the library."""
+    has_secret: bool = False
+    """Whether ``SECRET`` stands in any file."""
 
 
 ABSENT = State(None)
@@ -48,8 +62,8 @@ class World:
     """Open it on a disk, with a durability, and load it or not."""
     observe: Callable[[SimulatedFileSystem], State]
     """What is found on a disk, which this may change; it insists that what is there can be lived with."""
-    shown: Callable[[SimulatedFileSystem], State | None]
-    """What the next process is shown, and leaves as it is; None where there is nothing."""
+    shown: Callable[[SimulatedFileSystem], State]
+    """What the next process is shown, and leaves as it is."""
     go_on: Callable[[Any], tuple[State, State]]
     """Store one thing more, and say what is found without it and with it."""
 
@@ -62,32 +76,80 @@ def store_on(disk: SimulatedFileSystem, **options: Any) -> ConversationStore:
     return ConversationStore(DIRECTORY, file_system=disk, **options)
 
 
+def library_on(disk: SimulatedFileSystem) -> ConversationLibrary:
+    return ConversationLibrary(LIBRARY, file_system=disk)
+
+
 def state_of(store: ConversationStore) -> State:
+    """What a user sees through a loaded store, and beside it in the library."""
+    return _with_all_else(store._files, _state_of(store))
+
+
+def _state_of(store: ConversationStore) -> State:
     metadata = store.get_metadata()
+    origin = metadata.forked_from or {}
     return State(
-        tuple(orjson.dumps([record.message, record.extra]) for record in store.get_records()),
+        _records(store),
         (
             metadata.provider,
             metadata.model,
             metadata.system_prompt,
             *sorted(metadata.labels.items()),
             metadata.compaction_count,
+            *(origin.get(key) for key in ("conversation", "generation", "seq")),
+        ),
+        archive=tuple(
+            (generation.number, () if generation.damage else _records(store, generation.number))
+            for generation in store.generations()[:-1]
         ),
     )
 
 
+def _records(store: ConversationStore, generation: int | None = None) -> tuple[bytes, ...]:
+    return tuple(orjson.dumps([record.message, record.extra]) for record in store.get_records(generation=generation))
+
+
+def _with_all_else(disk: Any, state: State) -> State:
+    tree = disk.tree()
+    has_secret = any(SECRET in data for data in tree.values() if data is not None)
+    others: list[State] = []
+    if any(path.startswith(f"{LIBRARY}/") and not path.startswith(DIRECTORY) for path in tree):
+        library = library_on(disk)
+        for summary in library.list():
+            insist(summary.damage is None, f"the list says {summary.damage}")
+            if summary.id != ID:
+                with library.open(str(summary.id)) as other:
+                    others.append(_state_of(other))
+    return state._replace(others=tuple(sorted(others, key=repr)), has_secret=has_secret)
+
+
+def sweep(disk: SimulatedFileSystem) -> None:
+    """Do what sweeps what deletes have left: the next change in the library."""
+    if any("/.trash-" in path for path in disk.tree()):
+        with suppress(ConversationNotFoundError):
+            library_on(disk).delete(NOBODY)
+        insist(not any("/.trash-" in path for path in disk.tree()), "what a delete left was not swept")
+
+
+def absent_on(disk: SimulatedFileSystem) -> State:
+    """What a user sees who finds no conversation."""
+    return _with_all_else(disk, ABSENT)
+
+
 def observe(disk: SimulatedFileSystem) -> State:
     """What the next process finds on this disk, which it may then change: give it a disk of its own."""
+    sweep(disk)
     store = store_on(disk)
     if not store.exists():
-        store.initialize(messages=[PROBE])  # what is absent can be created
+        state = absent_on(disk)
+        store.initialize(id=ID, messages=[PROBE])  # what is absent can be created
         store.close()
         with loaded(disk) as created:
             insist(created.get_messages() == [PROBE], "a conversation created after the crash is not there")
-        return ABSENT
+        return state
     try:
         store.load()
-    except CorruptTranscriptError as error:
+    except (CorruptTranscriptError, CorruptMetadataError) as error:
         return State(None, refused=error.kind)
     state = state_of(store)
     if store.recovery is not None and store.recovery.torn_bytes:
@@ -103,12 +165,12 @@ def observe(disk: SimulatedFileSystem) -> State:
     with loaded(disk) as again:
         insist(again.get_messages() == [*messages, PROBE], "an append after the crash is not there, or not alone")
     verification = verify(DIRECTORY, file_system=disk)
+    if any("/archive/" in finding.path for finding in verification.findings):
+        return State(None, refused="archive")
     insist(verification.is_whole, f"verify finds {verification.findings}")
-    archived = set(range(verification.generation or 0))
-    insist(archived <= set(verification.archived_generations), "an earlier generation is not in the archive")
     live = f"{DIRECTORY}/archive/transcript-{verification.generation:06d}.jsonl"
     insist(live not in disk.tree(), "an unfinished replace was left in the archive")
-    leftovers = [path for path in disk.tree() if "/.tmp-" in path]
+    leftovers = [path for path in disk.tree() if path.startswith(f"{DIRECTORY}/") and "/.tmp-" in path]
     insist(not leftovers, f"leftovers were not swept: {leftovers}")
     return state
 
@@ -120,30 +182,33 @@ def loaded(disk: SimulatedFileSystem) -> ConversationStore:
     return store
 
 
-def shown(disk: SimulatedFileSystem) -> State | None:
+def shown(disk: SimulatedFileSystem) -> State:
     """What the next process is shown when it loads the conversation."""
+    sweep(disk)
     store = store_on(disk)
     if not store.exists():
-        return None
+        return absent_on(disk)
     store.load()
     return state_of(store)
 
 
 def go_on(store: ConversationStore) -> tuple[State, State]:
     """One message more, after loading anew if that is what the error asks for."""
-    began = True
+    assert isinstance(store._files, SimulatedFileSystem)
+    sweep(store._files)
+    created = False
     try:
         store.append_message(PROBE)
     except PoisonedError:
         store.load()
         store.append_message(PROBE)
     except TranscriptStoreError:  # it is not loaded: its load or initialize failed, or it was closed
-        began = not store.load_or_initialize()
+        created = store.load_or_initialize()
         store.append_message(PROBE)
     found = state_of(store)
     assert found.records is not None
     store.close()
-    return State(found.records[:-1], found.metadata) if began else ABSENT, found
+    return found._replace(records=None, metadata=None) if created else found._replace(records=found.records[:-1]), found
 
 
 def _opened(disk: SimulatedFileSystem, durability: str, load: bool) -> ConversationStore:

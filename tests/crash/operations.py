@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
 
-from tests.crash.model import CONVERSATION, DIRECTORY, World, store_on
-from transcript_store import ConversationStore, Snapshot, StorageError, restore_snapshot
+from tests.crash.model import CONVERSATION, DIRECTORY, ID, LIBRARY, SECRET, World, library_on, store_on
+from transcript_store import (
+    ConversationNotFoundError,
+    ConversationStore,
+    Snapshot,
+    StorageError,
+    repair,
+    restore_snapshot,
+    verify,
+)
 from transcript_store._folder import Folder
 from transcript_store._storage import Storage
-from transcript_store.testing import Call, SimulatedFileSystem
+from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
 LOCK = f"{DIRECTORY}/lock"
@@ -45,7 +55,7 @@ def unsynced_parents() -> SimulatedFileSystem:
 def empty() -> SimulatedFileSystem:
     disk = nothing()
     with store_on(disk) as store:
-        store.initialize(provider="claude", model="first", system_prompt="be brief", labels={"title": "a test"})
+        store.initialize(id=ID, provider="claude", model="first", system_prompt="be brief", labels={"title": "a test"})
     return disk.copy()
 
 
@@ -79,6 +89,23 @@ def torn() -> SimulatedFileSystem:
     return disk
 
 
+def half_recovered() -> SimulatedFileSystem:
+    """The same, and a process was killed while it put the torn line into quarantine, before the last sync of that."""
+    disk = torn()
+    names_made = 0
+
+    def stop(call: Call) -> None:
+        nonlocal names_made
+        names_made += call.name == "rename" and "/quarantine/" in call.path
+        if names_made == 2 and call.name == "sync":
+            raise SimulatedStop
+
+    disk.on_call = stop
+    with pytest.raises(SimulatedStop):
+        store_on(disk).load()
+    return disk.kill_process()
+
+
 def without_line_feed() -> SimulatedFileSystem:
     """The last line lacks only its LF."""
     disk = unmarked()
@@ -103,6 +130,19 @@ def replaced() -> SimulatedFileSystem:
     return disk.copy()
 
 
+def leaked() -> SimulatedFileSystem:
+    """A secret that was replaced away: it is in the archive, and in the quarantine, where a torn tail went."""
+    disk = empty()
+    with store_on(disk) as store:
+        store.load()
+        store.append_message({"role": "user", "content": f"my key is {SECRET.decode()}"})
+    disk.write_file(TRANSCRIPT, (disk.tree()[TRANSCRIPT] or b"") + b'{"seq":2,' + SECRET)
+    with store_on(disk) as store:
+        store.load()
+        store.replace_transcript([message(10)])
+    return disk.copy()
+
+
 def interrupted_replace() -> SimulatedFileSystem:
     """Killed after the commit of a replace, before its metadata: the transcript is a generation ahead."""
     disk = grown()
@@ -115,11 +155,91 @@ def interrupted_replace() -> SimulatedFileSystem:
     return disk
 
 
+METADATA = f"{DIRECTORY}/metadata.json"
+ARCHIVED = f"{DIRECTORY}/archive/transcript-000000.jsonl"
+
+
+def damaged(disk: SimulatedFileSystem, *paths: str) -> SimulatedFileSystem:
+    """One byte in the middle of each of these files changed."""
+    for path in paths:
+        content = disk.tree()[path] or b""
+        middle = len(content) // 2
+        disk.write_file(path, content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    return disk
+
+
+def damaged_transcript() -> SimulatedFileSystem:
+    return damaged(unmarked(), TRANSCRIPT)
+
+
+def damaged_metadata() -> SimulatedFileSystem:
+    """The transcript is whole, and its last record was never synced: its writer was killed."""
+    disk = grown()
+    store = store_on(disk, durability="process-crash")
+    store.load()
+    store.append_message(message(3))
+    disk = disk.kill_process()
+    disk.write_file(METADATA, b"#!/bin/sh\n")
+    disk.sync_path(METADATA)
+    return disk
+
+
+def damaged_archive() -> SimulatedFileSystem:
+    return damaged(replaced(), ARCHIVED)
+
+
+def damaged_everything() -> SimulatedFileSystem:
+    return damaged(replaced(), TRANSCRIPT, METADATA, ARCHIVED)
+
+
+def lost_transcript() -> SimulatedFileSystem:
+    """Only the archive is left."""
+    disk = replaced()
+    folder = disk.open_directory(DIRECTORY)
+    disk.unlink(folder, "transcript.jsonl")
+    disk.unlink(folder, "metadata.json")
+    return disk.copy()
+
+
+def edited_by_hand() -> SimulatedFileSystem:
+    """A message and the model edited."""
+    disk = unmarked()
+    for path, old, new in ((TRANSCRIPT, b"message 1", b"no message"), (METADATA, b'"first"', b'"second"')):
+        disk.write_file(path, (disk.tree()[path] or b"").replace(old, new))
+    return disk
+
+
+def unfinished_replace() -> SimulatedFileSystem:
+    """A replace was cut off before its commit, and the transcript that it linked into the archive is damaged."""
+    disk = damaged_transcript()
+    folder = disk.open_directory(DIRECTORY)
+    disk.make_directory(folder, "archive")
+    disk.link(folder, "transcript.jsonl", disk.open_directory(f"{DIRECTORY}/archive"), "transcript-000000.jsonl")
+    return disk.copy()
+
+
+def interrupted_repair() -> SimulatedFileSystem:
+    """Killed with the damaged transcript in quarantine under its name, before that name was synced."""
+    disk = damaged_transcript()
+    renames = 0
+
+    def stop(call: Call) -> None:
+        nonlocal renames
+        renames += call.name == "rename"
+        if renames == 2 and call.name == "sync":  # of the folder: the first rename is the note's
+            raise SimulatedStop
+
+    disk.on_call = stop
+    with suppress(SimulatedStop):
+        repair(DIRECTORY, mode="salvage", dry_run=False, file_system=disk)
+    return disk.kill_process()
+
+
 # ---- what happens ------------------------------------------------------------------------------------------------------
 
 
 def initialize(store: ConversationStore) -> None:
-    store.initialize(provider="claude", model="first", messages=[message(0), message(1)])
+    store.initialize(id=ID, provider="claude", model="first", messages=[message(0), message(1)])
 
 
 def append(store: ConversationStore) -> None:
@@ -187,8 +307,7 @@ def replace_without_mark(store: ConversationStore) -> None:
 
 def append_with_failed_sync(store: ConversationStore) -> None:
     """The disk refuses a sync, and loses what was written; the store is loaded anew and goes on without it."""
-    disk = store._files
-    assert isinstance(disk, SimulatedFileSystem)
+    disk = _disk_of(store)
     on_call = disk.on_call
 
     def refuse(call: Call) -> None:
@@ -208,12 +327,73 @@ def update_metadata(store: ConversationStore) -> None:
     store.update_metadata(model="third", labels={"title": "renamed"})
 
 
+def delete_generation(store: ConversationStore) -> None:
+    store.delete_generation(0)
+
+
+def purge_quarantine(store: ConversationStore) -> None:
+    assert store.purge_quarantine() == 1
+
+
+def fork(store: ConversationStore) -> None:
+    """While the original is being written."""
+    library_on(_disk_of(store)).fork(ID, through_seq=2)
+
+
+def delete(store: ConversationStore) -> None:
+    library_on(_disk_of(store)).delete(ID)
+
+
+def delete_again(store: ConversationStore) -> None:
+    """The disk refuses the sync of a delete; the caller tries again, and is told that it is gone."""
+    disk = _disk_of(store)
+    on_call = disk.on_call
+
+    def refuse(call: Call) -> None:
+        if call.name == "sync" and call.path == LIBRARY:
+            raise OSError(errno.EIO, "injected")
+
+    disk.on_call = refuse
+    try:
+        with pytest.raises(StorageError, match="It is gone, or comes back whole"):
+            delete(store)
+    finally:
+        disk.on_call = on_call
+    with pytest.raises(ConversationNotFoundError):
+        delete(store)
+
+
+def _disk_of(store: ConversationStore) -> SimulatedFileSystem:
+    assert isinstance(store._files, SimulatedFileSystem)
+    return store._files
+
+
+def repair_prefix(store: ConversationStore) -> None:
+    repair(DIRECTORY, mode="prefix", dry_run=False, file_system=store._files)
+
+
+def repair_salvage(store: ConversationStore) -> None:
+    repair(DIRECTORY, mode="salvage", dry_run=False, file_system=store._files)
+
+
+def repair_accept_edits(store: ConversationStore) -> None:
+    repair(DIRECTORY, mode="accept-edits", dry_run=False, file_system=store._files)
+
+
+REPAIRING = (repair_prefix, repair_salvage, repair_accept_edits)
+
+
 def load(store: ConversationStore) -> None:
     store.load()
 
 
 def close(store: ConversationStore) -> None:
     store.close()
+
+
+@cache
+def _made(base: Callable[[], SimulatedFileSystem]) -> SimulatedFileSystem:
+    return base()
 
 
 @dataclass(frozen=True)
@@ -226,20 +406,45 @@ class Case:
     """Bytes that must stay in some file, whatever happens: a torn tail goes to quarantine before it is cut."""
     world: World = CONVERSATION
 
+    def disk(self) -> SimulatedFileSystem:
+        """The conversation on a disk of its own; made once, by a store that is not broken, if all of it is durable."""
+        made = _made(self.base)
+        return self.base() if made._disk.pending() else made.copy()
+
     @property
     def name(self) -> str:
         return f"{self.base.__name__}-{'-'.join(step.__name__ for step in self.steps)}"
 
     @property
     def durabilities(self) -> tuple[str, ...]:
-        """What the case can be run with: one that needs a sync to fail needs appends that sync."""
-        always = self.world is not CONVERSATION or append_with_failed_sync in self.steps
+        """What the case can be run with: one that needs a sync to fail needs appends that sync; and a fork, which is
+        synced, may have an append that the original may lose.
+        """
+        always = self.world is not CONVERSATION or self.repairs or {append_with_failed_sync, fork} & set(self.steps)
         return ("power-loss",) if always else ("power-loss", "process-crash")
+
+    @property
+    def repairs(self) -> bool:
+        """Whether it is the repair of a conversation that cannot be loaded."""
+        return self.steps[0] in REPAIRING
+
+    @property
+    def must_keep(self) -> list[bytes]:
+        """All that must stay in some file: of a repair, every damaged file."""
+        if not self.repairs:
+            return [self.keeps] if self.keeps else []
+        disk = self.base()
+        files = disk.tree()
+        return [
+            files[finding.path] or b""
+            for finding in verify(DIRECTORY, file_system=disk).findings
+            if finding.path in files
+        ]
 
     @property
     def starts_loaded(self) -> bool:
         """Whether the conversation is loaded before the first step: not where that step is about loading."""
-        return self.steps[0] not in (initialize, load, restore_anew)
+        return self.steps[0] not in (initialize, load, restore_anew, *REPAIRING)
 
 
 CASES = [
@@ -259,10 +464,29 @@ CASES = [
     Case(unmarked, (update_metadata,)),
     Case(grown, (append, update_metadata, append)),
     Case(torn, (load, append), keeps=TORN),
+    Case(half_recovered, (load,), keeps=TORN),
     Case(without_line_feed, (load, append)),
     Case(half_a_batch, (load, batch)),
     Case(torn, (load, replace), keeps=TORN),
     Case(interrupted_replace, (load, append)),
+    Case(leaked, (delete_generation, purge_quarantine, append)),
+    Case(grown, (fork, append)),
+    Case(replaced, (close, delete)),
+    Case(grown, (close, delete_again)),
     Case(nothing, (restore_anew,)),
     Case(grown, (restore,)),
 ]
+
+REPAIRS = [
+    Case(damaged_transcript, (repair_salvage,)),
+    Case(damaged_metadata, (repair_prefix,)),
+    Case(damaged_archive, (repair_prefix,)),
+    Case(interrupted_repair, (repair_salvage,)),
+    Case(damaged_everything, (repair_accept_edits,)),
+    Case(lost_transcript, (repair_salvage,)),
+    Case(edited_by_hand, (repair_accept_edits,)),
+    Case(unfinished_replace, (repair_prefix,)),
+    Case(torn, (repair_salvage,)),
+    Case(half_a_batch, (repair_prefix,)),
+]
+"""Repairs: what is damaged, and each mode."""

@@ -21,8 +21,13 @@ from tests.crash.operations import (
     append_long,
     batch,
     close,
+    delete,
+    delete_again,
+    delete_generation,
+    fork,
     grown,
     initialize,
+    leaked,
     load,
     nothing,
     replace,
@@ -33,12 +38,13 @@ from tests.crash.operations import (
     without_line_feed,
 )
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
-from transcript_store import ConversationStore, _log, _quarantine, _recovery
-from transcript_store._folder import Folder, refused
+from transcript_store import ConversationStore, _archive, _log, _quarantine, _recovery
+from transcript_store._folder import Folder, is_trash, new_trash, refused
 from transcript_store._log import Log
 from transcript_store._records import Position, record_body
 from transcript_store._snapshot_files import SnapshotFiles
 from transcript_store._storage import Storage
+from transcript_store.library import ConversationLibrary
 from transcript_store.testing import SimulatedFileSystem
 
 Patch = pytest.MonkeyPatch
@@ -250,7 +256,7 @@ def lock_not_released_after_a_failed_load(patch: Patch) -> None:
 
 def unfinished_replace_kept(patch: Patch) -> None:
     """The archive entry of a replace that never committed stays, and the next replace meets it."""
-    patch.setattr(Storage, "_tidy_archive", _nothing)
+    patch.setattr(_archive, "tidy", _nothing)
 
 
 def parents_not_synced(patch: Patch) -> None:
@@ -265,6 +271,61 @@ def parents_not_synced(patch: Patch) -> None:
         return folder
 
     patch.setattr(Folder, "make", classmethod(make))
+
+
+def delete_in_place(patch: Patch) -> None:
+    """The files go one by one, under the conversation's own name."""
+
+    def throw_away(self: ConversationLibrary, parent: Folder, id: str) -> None:
+        parent.remove_tree(id)
+        parent.sync()
+
+    patch.setattr(ConversationLibrary, "_throw_away", throw_away)
+
+
+def files_removed_before_the_rename_is_synced(patch: Patch) -> None:
+    def throw_away(self: ConversationLibrary, parent: Folder, id: str) -> None:
+        trash = new_trash(self._files)
+        self._files.rename(parent.handle, id, trash)
+        parent.remove_tree(trash)
+        parent.sync()
+
+    patch.setattr(ConversationLibrary, "_throw_away", throw_away)
+
+
+def trash_swept_before_the_rename_is_synced(patch: Patch) -> None:
+    """A delete is killed; the next change removes the files of a folder that a power cut gives its name back."""
+
+    def sweep(self: ConversationLibrary) -> None:
+        with suppress(OSError), Folder.open(self._files, self.directory) as parent:
+            for name in filter(is_trash, parent.names()):
+                parent.remove_tree(name)
+
+    patch.setattr(ConversationLibrary, "_sweep", sweep)
+
+
+def trash_not_swept(patch: Patch) -> None:
+    patch.setattr(ConversationLibrary, "_sweep", _nothing)
+
+
+def fork_message_by_message(patch: Patch) -> None:
+    """A fork is a create and then an append for each record."""
+
+    def fork(self: ConversationLibrary, id: str, *, through_seq: int | None = None) -> str:
+        with self.open(id, read_only=True) as source, self.create() as copy:
+            for message in source.get_messages()[:through_seq]:
+                copy.append_message(message)
+            return copy.get_metadata().id
+
+    patch.setattr(ConversationLibrary, "fork", fork)
+
+
+def generation_deleted_without_a_sync(patch: Patch) -> None:
+    def remove(folder: Folder, live: Log, number: int) -> None:
+        with folder.subfolder("archive") as archive:
+            archive.remove_tree(f"transcript-{number:06d}.jsonl")
+
+    patch.setattr(_archive, "remove", remove)
 
 
 def snapshot_before_its_media(patch: Patch) -> None:
@@ -320,6 +381,12 @@ BUGS = [
     Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors"),
     Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills"),
     Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts"),
+    Bug(delete_in_place, Case(grown, (close, delete)), "kills"),
+    Bug(files_removed_before_the_rename_is_synced, Case(grown, (close, delete)), "power_cuts"),
+    Bug(trash_swept_before_the_rename_is_synced, Case(grown, (close, delete_again)), "power_cuts"),
+    Bug(trash_not_swept, Case(grown, (close, delete)), "kills"),
+    Bug(fork_message_by_message, Case(grown, (fork,)), "kills"),
+    Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts"),
     Bug(snapshot_before_its_media, Case(nothing, (save, save_media), world=PLAIN), "kills"),
     Bug(sealing_not_noted, Case(two, (rotate,), world=BEING_SEALED), "kills"),
     Bug(restored_in_two_commits, Case(nothing, (restore_anew,)), "kills"),

@@ -11,6 +11,7 @@ import pytest
 from tests.crash import enumeration, snapshot_stores
 from tests.crash.operations import (
     CASES,
+    REPAIRS,
     TRANSCRIPT,
     Case,
     half_a_batch,
@@ -41,7 +42,7 @@ RECOVERIES = pytest.mark.parametrize(
 
 def stale(case: Case) -> bytes:
     """What a block may have held before: lines of this very transcript, which verify among themselves."""
-    return case.base().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'
+    return case.disk().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'
 
 
 @ALL
@@ -99,3 +100,20 @@ def test_recovery_can_itself_be_cut_off(case: Case) -> None:
 def test_recovery_can_itself_be_cut_off_in_many_more_states(case: Case) -> None:
     """P9: the same with many more first and second crashes."""
     assert enumeration.cut_recoveries(case, limit=20) >= 50
+
+
+@pytest.mark.parametrize("case", REPAIRS[:2], ids=lambda case: case.name)
+def test_a_power_cut_during_a_repair(case: Case) -> None:
+    """P4, P9, P13: it is as it was, or repaired; repaired again it is whole; the original is somewhere."""
+    assert enumeration.power_cuts(case, limit=10) >= 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", REPAIRS, ids=lambda case: case.name)
+def test_a_repair_is_done_or_not(case: Case) -> None:
+    """P4, P6, P7, P9, P13: every damage, stopped everywhere in every way, and the repair after that stopped too."""
+    assert enumeration.power_cuts(case, limit=60, fills=(b"\0", stale(case))) >= 20
+    assert enumeration.kills(case) >= 20
+    assert enumeration.kills_then_power_cuts(case, limit=10) >= 20
+    assert enumeration.errors(case) >= 50
+    assert enumeration.cut_recoveries(case, limit=6, every=10) >= 20

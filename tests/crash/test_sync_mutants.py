@@ -16,7 +16,7 @@ import pytest
 
 import transcript_store
 from tests.crash import enumeration, snapshot_stores
-from tests.crash.operations import CASES, Case
+from tests.crash.operations import CASES, REPAIRS, Case
 from transcript_store.testing import SimulatedFileSystem
 
 PACKAGE = Path(transcript_store.__file__).parent
@@ -87,7 +87,7 @@ def sites_of(case: Case, patch: pytest.MonkeyPatch) -> set[Site]:
 def test_every_sync_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: the list of syncs in the source equals the list of mutants killed."""
     by_site: dict[Site, list[Case]] = {}
-    for case in [*CASES, *snapshot_stores.CASES]:
+    for case in [*CASES, *REPAIRS[:4], *snapshot_stores.CASES]:
         for made in sites_of(case, monkeypatch):
             by_site.setdefault(made, []).append(case)
     killed = {mutant for mutant, cases in by_site.items() if _is_killed(mutant, cases, monkeypatch)}

@@ -15,21 +15,37 @@ from transcript_store import (
     ConversationNotFoundError,
     CorruptMetadataError,
     CorruptTranscriptError,
+    InvalidIdError,
     TranscriptStoreError,
     __version__,
 )
-from transcript_store.cli import _terminal, demo, head, record, show, snapshot, verify
+from transcript_store.cli import (
+    _terminal,
+    delete,
+    demo,
+    fork,
+    generations,
+    head,
+    listing,
+    record,
+    repair,
+    show,
+    snapshot,
+    verify,
+)
 
 INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 and the number of the signal, as a shell shows it
 
 _DESCRIPTION = "Durable conversations for AI agents: record, read and check transcripts that do not lose a message."
 _EPILOG = """\
-A conversation is a directory; DIR is its path.
+A conversation is a directory; DIR is its path. A library is a directory of conversations.
 
 examples:
   agent | transcript-store record chats/today      log what an agent prints, one JSON message a line
   transcript-store show chats/today --last 5       read the end of it
+  transcript-store list chats                      which conversations are there?
   transcript-store verify chats/today              is every line whole?
+  transcript-store repair chats/today              if not: what can be kept?
   transcript-store demo                            kill a writer again and again, and see what is left
 
 exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the output was closed
@@ -38,7 +54,12 @@ exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the out
 _COMMANDS = (
     ("record", record),
     ("show", show),
+    ("list", listing),
+    ("fork", fork),
+    ("delete", delete),
+    ("generations", generations),
     ("verify", verify),
+    ("repair", repair),
     ("head", head),
     ("snapshot", snapshot),
     ("demo", demo),
@@ -77,8 +98,13 @@ def _run(argv: Sequence[str] | None) -> int:
         status: int = arguments.run(arguments)
         return status
     except (CorruptTranscriptError, CorruptMetadataError) as error:
-        _terminal.complain(str(error).replace("verify() says", "transcript-store verify says"))
+        _terminal.complain(
+            str(error).replace("verify() says", "transcript-store verify says").replace("repair()", "repair")
+        )
         return 1
+    except InvalidIdError as error:
+        _terminal.complain(str(error))
+        return 2
     except ConversationNotFoundError as error:
         _terminal.complain(f"{error.path}: there is no conversation (transcript-store record creates one)")
         return 1

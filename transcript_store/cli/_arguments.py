@@ -10,6 +10,12 @@ def add_directory(parser: ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", type=path, help="the conversation's directory")
 
 
+def add_library(parser: ArgumentParser) -> None:
+    """Add LIBRARY and ID: a conversation in a library."""
+    parser.add_argument("library", metavar="LIBRARY", type=path, help="the directory that holds the conversations")
+    parser.add_argument("id", metavar="ID", help="the conversation's id, which is its folder's name")
+
+
 def add_json(parser: ArgumentParser, what: str) -> None:
     """Add ``--json``; ``what`` says what is printed then."""
     parser.add_argument("--json", action="store_true", help=f"print {what}")

@@ -40,6 +40,26 @@ def one_line(text: str) -> str:
     return safe(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def many(number: int, what: str) -> str:
+    """A number and what it counts."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def time(at: str | None) -> str:
+    """A stored time for a person."""
+    at = str(at)  # only a file that somebody forged has something else here
+    return one_line(f"{at[:10]} {at[11:19]} UTC")
+
+
+def size(number: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
 def as_json(value: Any, *, ascii_only: bool = False) -> str:
     r"""JSON on one line, in which those characters are ``\u`` escapes: the value is the same, the text is harmless."""
     return _UNSAFE.sub(_escape_json, json.dumps(value, ensure_ascii=ascii_only))

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from transcript_store import ConversationMetadata, ConversationStore, Record
 from transcript_store.cli._arguments import add_directory, add_json, count
+from transcript_store.cli._follow import news
 from transcript_store.cli._shapes import as_text, parts_of, role_of
-from transcript_store.cli._terminal import one_line, safe, say, say_json
+from transcript_store.cli._terminal import complain, flush, one_line, safe, say, say_json, size, time
 
 HELP = "print a conversation: messages, tool calls and results, times and sizes"
 DESCRIPTION = """\
@@ -20,6 +21,7 @@ is shown as an escape such as \\x1b. Times are UTC; sizes are those of the messa
 EPILOG = """\
 examples:
   transcript-store show chats/today --last 5
+  transcript-store show chats/today --last 0 --follow
   transcript-store show chats/today --json | jq -r 'select(.message.role == "user") | .at'
 """
 
@@ -32,29 +34,47 @@ def configure(parser: ArgumentParser) -> None:
     add_directory(parser)
     parser.add_argument("--last", metavar="N", type=count, help="only the last N records")
     parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
-    add_json(parser, "one JSON object a record, with seq, at, message and extra")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--follow", action="store_true", help="go on with what other processes append, until Ctrl-C")
+    which.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
+    add_json(parser, "one JSON object a record, with generation, seq, at, message and extra")
 
 
 def run(arguments: Namespace) -> int:
     """Print the conversation."""
     with ConversationStore(arguments.directory, read_only=True) as conversation:
         conversation.load()
-        metadata, records = conversation.get_metadata(), conversation.get_records()
-    shown = records if arguments.last is None else records[max(0, len(records) - arguments.last) :]
-    if arguments.json:
-        for record in shown:
-            say_json({"seq": record.seq, "at": record.at, "message": record.message, "extra": record.extra})
-        return 0
-    for line in _description(conversation.directory, metadata, records):
-        say(line)
-    for record in shown:
-        say()
-        for line in _record(record, full=arguments.full):
-            say(line)
+        metadata, records = conversation.get_metadata(), conversation.get_records(generation=arguments.generation)
+        generation = metadata.generation if arguments.generation is None else arguments.generation
+        if not arguments.json:
+            for line in _description(conversation.directory, metadata, generation, records):
+                say(line)
+        shown = records if arguments.last is None else records[max(0, len(records) - arguments.last) :]
+        _print(arguments, generation, shown)
+        if arguments.follow:
+            flush()
+            for generation, more, event in news(conversation):
+                if event is not None:
+                    complain(event) if arguments.json else say(f"\n-- {event}")
+                _print(arguments, generation, more)
+                flush()
     return 0
 
 
-def _description(directory: str, metadata: ConversationMetadata, records: Sequence[Record]) -> Iterator[str]:
+def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> None:
+    for record in records:
+        if arguments.json:
+            envelope = {"generation": generation, "seq": record.seq, "at": record.at}
+            say_json({**envelope, "message": record.message, "extra": record.extra})
+        else:
+            say()
+            for line in _record(record, full=arguments.full):
+                say(line)
+
+
+def _description(
+    directory: str, metadata: ConversationMetadata, generation: int, records: Sequence[Record]
+) -> Iterator[str]:
     messages = sum(record.message is not None for record in records)
     others = f" (and {len(records) - messages:,} records of events)" if len(records) > messages else ""
     tools = ", ".join(tool["name"] for tool in metadata.tools or ())
@@ -67,23 +87,33 @@ def _description(directory: str, metadata: ConversationMetadata, records: Sequen
         "system prompt": metadata.system_prompt and _shortened(metadata.system_prompt, 100),
         "tools": tools,
         "labels": labels,
-        "created": _time(metadata.created_at),
-        "updated": _time(metadata.updated_at),
+        "created": time(metadata.created_at),
+        "updated": time(metadata.updated_at),
         "messages": f"{messages:,}{others}",
-        "generation": str(metadata.generation),
+        "generation": f"{generation}{_which(generation, metadata)}",
+        "forked from": _origin(metadata),
     }
     for name, fact in facts.items():
         if fact:
             yield f"{name:<14} {one_line(fact)}"
 
 
+def _which(generation: int, metadata: ConversationMetadata) -> str:
+    return "" if generation == metadata.generation else f" (the live one is {metadata.generation})"
+
+
+def _origin(metadata: ConversationMetadata) -> str | None:
+    origin = metadata.forked_from
+    return f"{origin.get('conversation')}, after its record {origin.get('seq')}" if type(origin) is dict else None
+
+
 def _record(record: Record, *, full: bool) -> Iterator[str]:
     """The lines for a record. Only its heading begins in the first column, so that no message can pretend to be one."""
     if record.message is None:
-        yield f"#{record.seq}  event  {_time(record.at)}"
+        yield f"#{record.seq}  event  {time(record.at)}"
     else:
-        size = size_of(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
-        yield f"#{record.seq}  {one_line(role_of(record.message))}  {_time(record.at)}  {size}"
+        length = size(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
+        yield f"#{record.seq}  {one_line(role_of(record.message))}  {time(record.at)}  {length}"
         yield from lines_of(record.message, full=full)
     if record.extra is not None:
         yield "    extra"
@@ -113,17 +143,3 @@ def _cut(text: str) -> str:
 
 def _shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
-
-
-def _time(at: str) -> str:
-    at = str(at)  # only a file that somebody forged has something else here
-    return one_line(f"{at[:10]} {at[11:19]} UTC")
-
-
-def size_of(number: float) -> str:
-    """A number of bytes for a person."""
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} GB"

@@ -20,8 +20,8 @@ from transcript_store._folder import Folder, refusals
 from transcript_store.cli._arguments import add_directory, add_json, count, path
 from transcript_store.cli._keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
 from transcript_store.cli._shapes import role_of
-from transcript_store.cli._terminal import complain, one_line, say, say_json, say_json_text
-from transcript_store.cli.show import lines_of, size_of
+from transcript_store.cli._terminal import complain, one_line, say, say_json, say_json_text, size
+from transcript_store.cli.show import lines_of
 
 HELP = "store conversations as snapshots, list, show and restore them; keys"
 DESCRIPTION = f"""\
@@ -132,7 +132,7 @@ def _list(arguments: Namespace) -> int:
         else:
             of = one_line(" ".join(text for text in (summary.provider, summary.model) if text))
             counts = f"{summary.message_count:>6,} messages  ~{summary.approximate_tokens:>9,} tokens"
-            say(f"{summary.id}  {summary.created_at[:19]}  {counts}  {size_of(summary.size_bytes):>8}  {of}")
+            say(f"{summary.id}  {summary.created_at[:19]}  {counts}  {size(summary.size_bytes):>8}  {of}")
     return 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from transcript_store import Finding, Verification
 from transcript_store import verify as look_at
 from transcript_store.cli._arguments import add_directory, add_json
-from transcript_store.cli._terminal import one_line, say, say_json
+from transcript_store.cli._terminal import many, one_line, say, say_json
 
 HELP = "check every line, the archive and the metadata; change nothing"
 DESCRIPTION = """\
@@ -25,17 +25,14 @@ examples:
   transcript-store verify chats/today --json | jq '.findings[].way_out'
 """
 
-_BACKUP = "copy the folder before anything else, then restore this file from a backup"
+_BACKUP = "restore this file from a backup, or see what `transcript-store repair {directory}` can keep"
 _WAYS_OUT = {
-    "hole": f"{_BACKUP}; without one",
-    "damaged-line": f"{_BACKUP}; without one",
-    "truncated": f"messages that were stored are gone: {_BACKUP}; without one",
+    "truncated": f"messages that were stored are gone: {_BACKUP}",
     "rewritten": "the lines are whole, but they are not the ones that were stored here: an older copy was put back, or "
     f"somebody wrote them anew; {_BACKUP}",
-    "damaged-header": f"{_BACKUP}; the records behind the first line may be whole: "
-    "tail -n +2 {path} | jq -c '.message // empty' | transcript-store record NEW-DIR",
-    "missing": f"{_BACKUP}; if it was metadata.json, the first line of transcript.jsonl has a copy of what it said",
-    "damaged": f"{_BACKUP}; the first line of transcript.jsonl has a copy of what it said",
+    "missing": f"{_BACKUP} (metadata.json is rebuilt from the first line of transcript.jsonl)",
+    "damaged": "`transcript-store repair {directory}` rebuilds it from the first line of transcript.jsonl, or, with "
+    "--mode accept-edits, takes it as it was edited",
     "foreign": "something that is not ours stands there: move it away, and put back what belongs there",
     "wrong-conversation": "the files of two conversations were mixed: put back the one that belongs here",
     "wrong-generation": "files of different moments were mixed: put back the one that belongs here",
@@ -64,18 +61,15 @@ def way_out(found: Verification, finding: Finding) -> str:
     """What to do about a finding, in a sentence."""
     if finding.kind == "torn-tail":
         if finding.path.startswith(f"{found.directory}/archive/"):
-            return f"an archived generation lost its end, the live transcript is not concerned; {_BACKUP}"
+            way = f"an archived generation lost its end, the live transcript is not concerned; {_BACKUP}"
+            return way.replace("{directory}", shlex.quote(found.directory))
         return (
             "none is needed: a crash left the beginning of a message that was never acknowledged, and whoever next "
             "opens the conversation to write cuts it and keeps its bytes in quarantine/ (or a writer is at work now)"
         )
-    way = _WAYS_OUT.get(finding.kind, _BACKUP).replace("{path}", shlex.quote(finding.path))
     if finding.kind == "foreign" and finding.path == found.directory:
         return "give the folder of a conversation, or choose a new one; what is here was not made by us, leave it where it is"
-    if way.endswith("without one") and finding.line_number is not None:
-        before = f"head -n {finding.line_number - 1} {shlex.quote(finding.path)}"
-        way += f", the messages before it: {before} | jq -c '.message // empty' | transcript-store record NEW-DIR"
-    return way
+    return _WAYS_OUT.get(finding.kind, _BACKUP).replace("{directory}", shlex.quote(found.directory))
 
 
 def _print(found: Verification) -> None:
@@ -83,24 +77,20 @@ def _print(found: Verification) -> None:
     if found.generation is None:
         say("  transcript   cannot be read from its first line on")
     else:
-        say(f"  transcript   {_many(found.records, 'whole record')}, generation {found.generation}, head {found.head}")
+        say(f"  transcript   {many(found.records, 'whole record')}, generation {found.generation}, head {found.head}")
     if found.archived_generations:
         generations = ", ".join(map(str, found.archived_generations))
-        say(f"  archive      {_many(len(found.archived_generations), 'earlier generation')}: {generations}")
+        say(f"  archive      {many(len(found.archived_generations), 'earlier generation')}: {generations}")
     if found.quarantined:
-        say(f"  quarantine   {_many(len(found.quarantined), 'file')} of bytes that recovery took out (not damage):")
+        say(f"  quarantine   {many(len(found.quarantined), 'file')} of bytes that recovery took out (not damage):")
     for path in found.quarantined:
         say(f"    {one_line(path)}")
     for finding in found.findings:
         say()
         where = "" if finding.line_number is None else f", line {finding.line_number}, byte {finding.offset_bytes}"
-        length = "" if finding.length_bytes is None else f" ({_many(finding.length_bytes, 'byte')})"
+        length = "" if finding.length_bytes is None else f" ({many(finding.length_bytes, 'byte')})"
         say(f"{one_line(finding.path)}{where}{length}")
         say(f"  {finding.kind}: {one_line(finding.reason)}")
         say(f"  way out: {one_line(way_out(found, finding))}")
     say()
-    say("whole: nothing is wrong" if found.is_whole else f"not whole: {_many(len(found.findings), 'finding')}")
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    say("whole: nothing is wrong" if found.is_whole else f"not whole: {many(len(found.findings), 'finding')}")

@@ -184,7 +184,7 @@ class SimulatedFileSystem:
 
     def create(self, parent: int, name: str) -> int:
         path = self._called("create", parent, name)
-        directory = self._inode(parent)
+        directory = self._living(parent)
         if name in directory.names:
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         number = self._disk.new_inode(is_directory=False)
@@ -209,7 +209,7 @@ class SimulatedFileSystem:
 
     def make_directory(self, parent: int, name: str) -> None:
         self._called("make_directory", parent, name)
-        directory = self._inode(parent)
+        directory = self._living(parent)
         if name in directory.names:
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         self._disk.name((directory.number, name, self._disk.new_inode(is_directory=True)))
@@ -270,7 +270,17 @@ class SimulatedFileSystem:
 
     def unlink(self, parent: int, name: str) -> None:
         self._called("unlink", parent, name)
-        self._entry(parent, name)
+        if self._entry(parent, name).is_directory:
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        self._disk.name((self._inode(parent).number, name, None))
+
+    def remove_directory(self, parent: int, name: str) -> None:
+        self._called("remove_directory", parent, name)
+        inode = self._entry(parent, name)
+        if not inode.is_directory:
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+        if inode.names:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), name)
         self._disk.name((self._inode(parent).number, name, None))
 
     def try_lock(self, handle: int) -> bool:
@@ -335,6 +345,13 @@ class SimulatedFileSystem:
 
     def _inode(self, handle: int) -> Inode:
         return self._disk.inodes[self._handles[handle].inode]
+
+    def _living(self, handle: int) -> Inode:
+        """The directory that a name is to be made in, which must not have been removed."""
+        inode = self._inode(handle)
+        if inode.number != ROOT and not self._disk.links(inode.number):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._handles[handle].path)
+        return inode
 
     def _entry(self, parent: int, name: str) -> Inode:
         try:

@@ -1,0 +1,120 @@
+"""`list`, `fork`, `delete`, `generations`, `show --generation`: many conversations from a shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.helpers import Cli, conversation, damage, obeyed
+from transcript_store import ConversationLibrary, ConversationStore
+
+UNKNOWN = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+
+
+def make(library: Path, **metadata: object) -> str:
+    with ConversationLibrary(library).create(messages=[{"n": 1}, {"n": 2}], **metadata) as store:  # type: ignore[arg-type]
+        return store.get_metadata().id
+
+
+def test_list(cli: Cli, tmp_path: Path) -> None:
+    """One line a conversation, whatever its folder is called, the one that changed last first; damage on a line below."""
+    conversation(tmp_path / "first", [{"n": 1}], provider="claude", model="m", labels={"title": "A\ttitle\x1b[2J"})
+    conversation(tmp_path / "second", [{"n": 1}, {"n": 2}])
+    conversation(tmp_path / "third", [{"n": 1}])
+    damage(tmp_path / "third", b'"transcript-store"', b'"transcript-STORE"')
+    (tmp_path / "no conversation").mkdir()
+    (tmp_path / "file").write_text("")
+    code, out, err = cli("list", str(tmp_path))
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == ["third", "damaged:", "second", "first"]
+    assert "2 records" in lines[2]
+    assert "claude/m  A\\ttitle\\x1b[2J" in lines[3]
+    assert not obeyed(out)
+    found = [json.loads(line) for line in cli("list", str(tmp_path), "--json").out.splitlines()]
+    assert [Path(one["directory"]).name for one in found] == ["third", "second", "first"]
+    assert [one["record_count"] for one in found] == [1, 2, 1]
+    assert found[0]["damage"]
+    assert found[2]["title"] == "A\ttitle\x1b[2J"
+
+
+def test_list_of_nothing(cli: Cli, tmp_path: Path) -> None:
+    """An empty directory holds no conversation, which is no error; a directory that is not there is one."""
+    assert "there is no conversation directly under it" in cli("list", str(tmp_path)).out
+    assert cli("list", str(tmp_path), "--json") == (0, "", "")
+    code, out, err = cli("list", str(tmp_path / "absent"))
+    assert (code, out) == (1, "")
+    assert "there is no such directory" in err
+
+
+def test_fork_and_delete(cli: Cli, tmp_path: Path) -> None:
+    """Fork prints the id of the copy, which show tells the origin of; delete removes one and leaves the other."""
+    original = make(tmp_path)
+    code, out, _ = cli("fork", str(tmp_path), original, "--through-seq", "1")
+    assert code == 0
+    fork = out.strip()
+    shown = cli("show", str(tmp_path / fork)).out
+    assert f"forked from    {original}, after its record 1" in shown
+    assert '"n": 1' in shown
+    assert '"n": 2' not in shown
+    assert cli("delete", str(tmp_path), original).out == f"deleted {original}\n"
+    assert [path.name for path in tmp_path.iterdir()] == [fork]
+    again = json.loads(cli("fork", str(tmp_path), fork, "--json").out)
+    assert again["directory"] == str(tmp_path / again["id"])
+    assert json.loads(cli("delete", str(tmp_path), again["id"], "--json").out) == {"deleted": again["id"]}
+
+
+def test_mistakes(cli: Cli, tmp_path: Path) -> None:
+    """What is no id and a number that is too great are misuse; what is not there, or is being written, fails. One line each."""
+    original = make(tmp_path)
+    for command in ("fork", "delete"):
+        code, out, err = cli(command, str(tmp_path), "../etc")
+        assert (code, out) == (2, "")
+        assert "an id must be a lower-case UUID" in err
+        code, _, err = cli(command, str(tmp_path), UNKNOWN)
+        assert code == 1
+        assert f"{tmp_path}/{UNKNOWN}: there is no conversation" in err
+    code, out, err = cli("fork", str(tmp_path), original, "--through-seq", "3")
+    assert (code, out) == (2, "")
+    assert "--through-seq is 3" in err
+    with ConversationLibrary(tmp_path).open(original):
+        code, _, err = cli("delete", str(tmp_path), original)
+        assert code == 1
+        assert "is writing to it" in err
+    assert cli("delete", str(tmp_path), original).code == 0
+
+
+def test_generations(cli: Cli, tmp_path: Path) -> None:
+    """Each generation is a line, with its head; show prints any of them; a damaged one is exit code 1."""
+    directory = tmp_path / "c"
+    with ConversationStore(directory) as store:
+        store.initialize(messages=[{"text": "before"}])
+        store.replace_transcript([{"text": "after"}, {"text": "more"}])
+        head = store.head
+    code, out, _ = cli("generations", str(directory))
+    assert code == 0
+    first, second = out.splitlines()
+    assert first.split()[0] == "0"
+    assert "1 record " in first
+    assert second.split()[0] == "1"
+    assert "2 records" in second
+    assert second.endswith(f"head {head}  live")
+    shown = cli("show", str(directory), "--generation", "0").out
+    assert "before" in shown
+    assert "after" not in shown
+    assert "generation     0 (the live one is 1)" in shown
+    (record,) = [
+        json.loads(line) for line in cli("show", str(directory), "--generation", "0", "--json").out.splitlines()
+    ]
+    assert (record["generation"], record["message"]) == (0, {"text": "before"})
+    assert cli("show", str(directory), "--generation", "5").code == 1
+    assert cli("show", str(directory), "--generation", "0", "--follow").code == 2
+    archived = directory / "archive" / "transcript-000000.jsonl"
+    archived.write_bytes(archived.read_bytes().replace(b"before", b"BEFORE"))
+    code, out, _ = cli("generations", str(directory))
+    assert code == 1
+    assert "damaged: " in out
+    found = [json.loads(line) for line in cli("generations", str(directory), "--json").out.splitlines()]
+    assert [one["number"] for one in found] == [0, 1]
+    assert found[0]["damage"]
+    assert found[1]["head"] == head

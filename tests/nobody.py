@@ -1,0 +1,28 @@
+"""Scripts run as nobody: root ignores file modes, so what a mode forbids is shown by a process that is not root.
+
+The script starts as root and gives its rights up after one whole life of a conversation, which imports all there is to
+import: the folders that Python and the package are installed in may themselves be closed to nobody (CI makes its virtual
+environments under a temporary folder of mode 0700).
+"""
+
+import textwrap
+
+NOBODY = 65534
+
+_PRELUDE = f"""\
+import os, tempfile, traceback
+from transcript_store import ConversationStore, verify
+with tempfile.TemporaryDirectory() as scratch, ConversationStore(os.path.join(scratch, "c")) as store:
+    store.initialize(messages=[dict()])
+    store.replace_transcript([])
+    verify(store.directory)
+os.setgroups([])
+os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
+os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+os.chdir("/")
+"""
+
+
+def as_nobody(script: str) -> str:
+    """Prepare a script to be run by root: it gives up root's rights before its first line."""
+    return _PRELUDE + textwrap.dedent(script)

@@ -1,0 +1,51 @@
+"""``transcript-store generations``: what a conversation was before it was replaced."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+
+from transcript_store import ConversationStore
+from transcript_store.cli._arguments import add_directory, add_json
+from transcript_store.cli._terminal import many, one_line, say, say_json, size, time
+
+HELP = "list what a conversation was before each replace"
+DESCRIPTION = """\
+List the generations of the conversation in DIR: what each compaction, undo or other replace has kept in archive/, and
+the live one. Each is read and verified. `transcript-store show DIR --generation N` prints one. Nothing is changed.
+"""
+EPILOG = """\
+exit code: 0 if every generation is whole, 1 if one is damaged
+
+examples:
+  transcript-store generations chats/today
+  transcript-store show chats/today --generation 0
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_directory(parser)
+    add_json(parser, "one JSON object a generation")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the generations."""
+    with ConversationStore(arguments.directory, read_only=True) as conversation:
+        conversation.load()
+        found = conversation.generations()
+    for generation in found:
+        if arguments.json:
+            say_json(asdict(generation))
+        elif generation.damage is not None:
+            say(f"{generation.number:>4}  damaged: {one_line(generation.damage)}")
+        else:
+            facts = (
+                f"{generation.number:>4}",
+                f"began {time(generation.began_at)}",
+                f"{many(generation.record_count or 0, 'record'):>13}",
+                f"{size(generation.size_bytes or 0):>8}",
+                f"head {generation.head}",
+            )
+            say("  ".join(facts) + ("  live" if generation.is_live else ""))
+    return 0 if all(generation.damage is None for generation in found) else 1

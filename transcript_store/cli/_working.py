@@ -5,16 +5,14 @@ On a terminal the line is rewritten, and gone when the work is done; elsewhere i
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Self
 
-from transcript_store.cli._terminal import PROGRAM, one_line
+from transcript_store.cli._terminal import complain, has_status, one_line, status
 
 _PATIENCE_SECONDS = 1.0
-_CLEARED = "\r\x1b[K"
 
 
 class Working:
@@ -42,36 +40,25 @@ class Working:
         seconds = 0
         while not self._done.wait(_PATIENCE_SECONDS):
             seconds += 1
-            if on_a_terminal():
-                _put(f"{_CLEARED}{one_line(self.what)} … {seconds} s")
+            if has_status():
+                status(f"{self.what} … {seconds} s")
             elif seconds == 1:
-                _put(f"{PROGRAM}: {one_line(self.what)} …\n")
-        if seconds and on_a_terminal():
-            _put(_CLEARED)
+                complain(f"{self.what} …")
+        if seconds and has_status():
+            status("")
 
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], object]]:
     """A bar for a download; what it gives is to be called with the bytes that came and the bytes there are."""
+    if not has_status():
+        complain(f"{what} …")
+        yield lambda _done, _total: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    if not on_a_terminal():
-        _put(f"{PROGRAM}: {one_line(what)} …\n")
-        yield lambda _done, _total: None
-        return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(one_line(what), total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-def on_a_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
-def _put(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody is there to be told
-        if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from transcript_store._local import _process
-from transcript_store._local._weights import LocalModelError
+from transcript_store._local import MODEL, process
+from transcript_store._local.weights import LocalModelError
 from transcript_store.errors import MissingExtraError
 
 CONTEXT_TOKENS = 8192
@@ -40,7 +40,7 @@ class LocalServer:
         log = path.with_name(_LOG)
         with log.open("wb") as complaints:
             self._process = subprocess.Popen(  # noqa: S603 (ourselves)
-                [sys.executable, "-P", _process.__file__],
+                [sys.executable, "-P", process.__file__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
@@ -56,7 +56,7 @@ class LocalServer:
     def _started(self, path: Path, log: Path) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        settings = {"model": str(path), "token": self.token, "context_tokens": CONTEXT_TOKENS}
+        settings = {"model": str(path), "name": MODEL, "token": self.token, "context_tokens": CONTEXT_TOKENS}
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(settings).encode() + b"\n")
             self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""The process that serves the model; started by ``_server`` as a script, it imports nothing of this package.
+"""The process that serves the model; started by ``server`` as a script, it imports nothing of this package.
 
 It is told what to do in one line of JSON on its standard input, says in one line on its standard output where it listens, and
 ends when its standard input does: the other end of that pipe closes with the process that holds it, however that ends.
@@ -28,6 +28,7 @@ def main() -> None:
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = told["model"]
+    parameters.model_alias = {told["name"]}
     parameters.hostnames, parameters.port = ["127.0.0.1"], 0
     parameters.api_keys = [told["token"]]  # other users of this machine can reach the port too
     parameters.n_ctx, parameters.n_parallel = told["context_tokens"], 1

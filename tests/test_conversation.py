@@ -41,11 +41,16 @@ from transcript_store import (
     CorruptTranscriptError,
     DecryptionError,
     GenerationNotFoundError,
+    IncompleteResponseError,
+    InvalidBaseUrlError,
     InvalidIdError,
     InvalidKeyError,
     InvalidMessageError,
     InvalidMetadataError,
     InvalidSnapshotIdError,
+    MaxStepsError,
+    MissingExtraError,
+    MissingTokenError,
     PoisonedError,
     ProviderMismatchError,
     ReadOnlyError,
@@ -212,6 +217,7 @@ def test_initialize_takes_everything_at_once(tmp_path):
         "labels": {"team": "ü"},
         "generation": 0,
         "forked_from": None,
+        "restored_from": None,
     }
     store.close()
     store.load()
@@ -1095,6 +1101,11 @@ ERRORS: list[TranscriptStoreError] = [
     DecryptionError(path="/p", reason="r"),
     InvalidKeyError("text", length_bytes=33),
     ProviderMismatchError(snapshot_provider="claude", provider="openai"),
+    InvalidBaseUrlError("text"),
+    MissingExtraError(provider="claude", extra="claude"),
+    MissingTokenError(provider="claude", variables=("ANTHROPIC_API_KEY",)),
+    MaxStepsError(20),
+    IncompleteResponseError(reason="r", text="t"),
 ]
 
 
@@ -1160,6 +1171,7 @@ def test_what_is_public_is_listed_once():
     modules = {name for name, value in vars(transcript_store).items() if isinstance(value, types.ModuleType)}
     assert {name for name in modules if not name.startswith("_")} <= {
         "adapter",
+        "chat",
         "cli",
         "conversation",
         "errors",

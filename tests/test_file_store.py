@@ -1010,6 +1010,17 @@ def test_who_writes_waits_for_the_lock_and_who_reads_does_not(tmp_path: Path, mo
     store.delete(one.id)
 
 
+def test_a_directory_that_goes_while_its_lock_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P11: nothing is done without the lock; a save says that the directory is not there, a delete that the snapshot is not."""
+    store = store_at(tmp_path)
+    one = snapshot("one")
+    store.save(one)
+    monkeypatch.setattr(Lock, "take", lambda self, timeout_seconds: False)
+    assert isinstance(error_of(lambda: store.save(one)), StorageError)
+    assert isinstance(error_of(lambda: store.delete(one.id)), SnapshotNotFoundError)
+    assert store.load(one.id) == one
+
+
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     """Between calls a store holds no descriptor and no lock, whatever the call came to."""
     disk = SimulatedFileSystem()

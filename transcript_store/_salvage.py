@@ -153,7 +153,7 @@ class _Pieces:
         for start, line in _lines(self._buffer):
             header_end = _header_end(line) if start == 0 else 0
             if header_end:
-                self._pass(line[:header_end].removeprefix(_BOM))
+                self._pass(line[:header_end])
             if header_end < len(line):
                 yield from self._on_line(start + header_end, line[header_end:])
 
@@ -165,7 +165,7 @@ class _Pieces:
         whole_bytes = self._whole_bytes(line)
         if whole_bytes:
             yield from self._take(start, line[:whole_bytes]) or ()
-        starts = record_starts(line, max(whole_bytes, 1))
+        starts = record_starts(line, whole_bytes)
         for begin, end in pairwise(chain([whole_bytes], starts, [len(line)])):
             stretch = line[begin:end]
             cut = self._whole_bytes(stretch) or len(stretch)

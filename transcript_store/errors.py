@@ -265,9 +265,6 @@ class InvalidBaseUrlError(TranscriptStoreError, ValueError):
         super().__init__(f"invalid base URL: {reason}")
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.reason,)
-
 
 class MissingExtraError(TranscriptStoreError, ImportError):
     """The SDK of ``provider`` is not installed. ``pip install 'transcript-store[<extra>]'`` installs it."""

@@ -263,7 +263,8 @@ class FileStore:
         """Hold the lock of the store."""
         lock = Lock(files.folder, way_out="try again when it is done")
         try:
-            lock.take(_LOCK_TIMEOUT_SECONDS)
+            if not lock.take(_LOCK_TIMEOUT_SECONDS):
+                raise FileNotFoundError(errno.ENOENT, "the directory was removed")
             yield
         finally:
             with suppress(OSError):  # closing lets go of it, whatever unlocking says

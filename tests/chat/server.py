@@ -19,13 +19,17 @@ from urllib.request import Request, urlopen
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server says to one request. ``cut_after`` ends the connection after so many bytes of the body."""
+    """What the server says to one request. ``cut_after`` ends the connection after so many bytes of the body.
+
+    One that ``stalls`` keeps the connection open and silent before it ends it.
+    """
 
     body: bytes
     content_type: str = "application/json"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     cut_after: int | None = None
+    stalls: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Server:
         self.upstream: str | None = None
         """The base URL of another server: this one then only records and passes on."""
         self.url = ""
+        self.released = threading.Event()
+        """Set: answers that stall end."""
 
     @property
     def bodies(self) -> list[Any]:
@@ -77,6 +83,8 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             else:
                 self.wfile.write(answer.body[: answer.cut_after])
                 self.wfile.flush()
+                if answer.stalls:
+                    server.released.wait(30)
                 self.close_connection = True
 
         def log_message(self, *_: Any) -> None:
@@ -107,6 +115,7 @@ def serving() -> Iterator[Server]:
     try:
         yield server
     finally:
+        server.released.set()
         http.shutdown()
         http.server_close()
         thread.join()

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,39 @@ def test_stopped_in_the_middle(dialect: Dialect, server: Server, tmp_path: Path,
         assert dialect.messages(server.bodies[1]) == conversation.get_messages()[:3]
 
 
+@pytest.mark.parametrize("silent", [False, True], ids=["in an answer", "before it"])
+def test_a_real_ctrl_c(dialect: Dialect, server: Server, tmp_path: Path, silent: bool) -> None:
+    """The signal, while the SDK waits for bytes: it comes through as ``KeyboardInterrupt``, and what came is on record."""
+    body = dialect.stream("A long answer", stop=False).body
+    whole = Answer(body + b": and more", content_type="text/event-stream")
+    server.answers += [replace(whole, cut_after=0 if silent else len(body), stalls=True), dialect.reply("Yes.")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            list(client.stream_chat("Go"))
+        server.released.set()
+        assert len(conversation.get_records()) == (1 if silent else 2)
+        if not silent:
+            assert "A long answer" in json.dumps(conversation.get_messages()[1])
+            assert kept(conversation)["reason"] == "the stream was cut (KeyboardInterrupt)"
+        assert client.chat("Go on") == "Yes."
+
+
+def test_a_server_that_falls_silent(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """``timeout_seconds`` is how long it may be silent: then it is a cut like any other."""
+    body = dialect.stream("A long answer", stop=False).body
+    silent = Answer(body + b": and more", content_type="text/event-stream", cut_after=len(body), stalls=True)
+    server.answers += [silent, dialect.reply("Yes.")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation, timeout_seconds=0.5)
+        with pytest.raises(IncompleteResponseError, match="Timeout"):
+            list(client.stream_chat("Go"))
+        server.released.set()
+        assert client.chat("Go on") == "Yes."
+
+
 def test_interrupted_before_anything_came(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """Ctrl-C while the server still thinks: there is nothing to keep, and the next turn works."""
     with ConversationStore(tmp_path / "c") as conversation:
@@ -102,13 +138,14 @@ def test_a_new_turn_ends_an_unfinished_stream(dialect: Dialect, server: Server, 
 
 
 def test_an_unfinished_stream_ends_with_its_client(dialect: Dialect, server: Server, tmp_path: Path) -> None:
-    """``close()`` records what came."""
+    """``close()`` records what came, and closes the connections."""
     server.answers += [dialect.stream("A long answer")]
     with ConversationStore(tmp_path / "c") as conversation:
         with connect(dialect, server, conversation) as client:
             stream = client.stream_chat("Go")
             next(event for event in stream if isinstance(event, TextDelta))
         assert "A long" in json.dumps(kept(conversation))
+        assert not client._let_go.alive
 
 
 def test_one_turn_at_a_time(dialect: Dialect, server: Server) -> None:

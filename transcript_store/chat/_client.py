@@ -97,7 +97,7 @@ class ResumableChatClient:
         after Ctrl-C, the conversation is consistent and the next turn works; a prompt that failed stays on record.
         """
         with self._turn():
-            return self._last(self._steps(prompt, stream=False))
+            return _answer(self._steps(prompt, stream=False))
 
     def ask(self, question: str, schema: dict[str, Any]) -> Any:
         """One turn whose answer is JSON of this JSON schema; returns it parsed. It is not checked against the schema.
@@ -105,7 +105,7 @@ class ResumableChatClient:
         Raises what :meth:`chat` does, and ``IncompleteResponseError`` if the answer is not JSON.
         """
         with self._turn():
-            text = self._last(self._steps(question, stream=False, schema=schema))
+            text = _answer(self._steps(question, stream=False, schema=schema))
         return parsed_answer(text)
 
     def stream_chat(self, prompt: str) -> Iterator[StreamEvent]:
@@ -238,14 +238,6 @@ class ResumableChatClient:
             yield from self._run(calls)
         raise MaxStepsError(self._config.max_steps)
 
-    @staticmethod
-    def _last(events: Iterator[StreamEvent]) -> str:
-        text = ""
-        for event in events:
-            if isinstance(event, Complete):
-                text = event.text
-        return text
-
     def _run(self, calls: Sequence[ToolCall]) -> Generator[StreamEvent, None, None]:
         """Run the tools in order; on return every result is on record in the form that the provider wants."""
         results: list[JSON] = []
@@ -335,6 +327,11 @@ class ResumableChatClient:
         self._usage = Usage(
             input_tokens=self._usage.input_tokens + taken, output_tokens=self._usage.output_tokens + given
         )
+
+
+def _answer(events: Iterator[StreamEvent]) -> str:
+    (complete,) = (event for event in events if isinstance(event, Complete))
+    return complete.text
 
 
 def _understood(read: Callable[[Any], Reply], raw: Any) -> Reply:

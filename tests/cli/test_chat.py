@@ -25,7 +25,7 @@ from tests.chat.test_end_to_end import FAULTS, aimock
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
 from transcript_store._local import MODEL
-from transcript_store.cli import _chat_choice, _working
+from transcript_store.cli import _chat_choice, _chat_turns, _working
 from transcript_store.cli.chat import PROVIDERS
 
 __all__ = ["aimock", "no_certificates"]
@@ -337,6 +337,75 @@ def test_another_provider_for_a_conversation(
     assert chat.server.bodies[-1]["model"].startswith("gpt-")
     assert "with openai o-9 " in chat(path, "--provider", "openai", "--model", "o-9", lines="hi\n").out
     assert chat.server.bodies[-1]["model"] == "o-9"
+
+
+# ---- the local model -------------------------------------------------------------------------------------------------
+
+
+class StandIn:
+    """In place of the server of the local model: the test server, and tokens that are words."""
+
+    token = "local-token"
+
+    def __init__(self, server: Server) -> None:
+        self.base_url = server.url
+
+    def __enter__(self) -> StandIn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+
+@pytest.fixture
+def local(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a conversation with the local model, whose part the test server plays."""
+    monkeypatch.setattr(_chat_turns, "weights_path", lambda: tmp_path / "weights")
+    monkeypatch.setattr(_chat_turns, "fetched", lambda _: tmp_path / "weights")
+    monkeypatch.setattr(_chat_turns, "LocalServer", lambda _: StandIn(server))
+    return tmp_path / "c"
+
+
+def test_local_is_a_compatible_server(cli: Cli, server: Server, local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its token is its own, never a key of the environment; on record it is what it is to a client; fetching is told of."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-the-key")
+    server.answers += [OPENAI.stream("Hello.")]
+    result = cli("chat", str(local), "--provider", "local", stdin=b"hi\n")
+    assert result == Result(
+        0,
+        f"{local}: a new conversation, with local {MODEL} (--provider names it)\nHello.\n",
+        f"transcript-store: fetching {MODEL} (98 MB, once) …\n",
+    )
+    assert "sk-the-key" not in str(server.requests[0].headers)
+    assert "local-token" in str(server.requests[0].headers)
+    assert server.bodies[0]["max_tokens"] == 256
+    with ConversationStore(local, read_only=True) as stored:
+        stored.load()
+        metadata = stored.get_metadata()
+    assert (metadata.provider, metadata.model) == ("openai-compatible", MODEL)
+
+
+def test_a_history_that_does_not_fit(cli: Cli, server: Server, local: Path) -> None:
+    """The request carries the newest turns that fit, the user is told, the log stays whole; so after a message too long."""
+    with ConversationStore(local) as stored:
+        stored.initialize(provider="openai-compatible", model=MODEL)
+        for number in range(10):
+            long = [{"role": role, "content": f"{number} " + "word " * 899} for role in ("user", "assistant")]
+            stored.append_messages(long)
+    server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Again.")]
+    result = cli("chat", str(local), "--system", "word " * 900, stdin=b"How are you?\n")
+    assert (result.code, result.out.splitlines()[1:]) == (0, ["Hello."])
+    assert "it is told the last 7 of 21 messages; all of them stay on record" in result.err
+    assert [message["content"].split()[0] for message in OPENAI.messages(server.bodies[0])] == [*"778899", "How"]
+    too_long = cli("chat", str(local), stdin=b"word " * 8000)
+    assert too_long.code == 1
+    assert "this message is longer than the local model's context of 8,192 tokens; it is on record" in too_long.err
+    assert cli("chat", str(local), stdin=b"And now?\n").out.endswith("Again.\n")
+    assert [message["content"] for message in OPENAI.messages(server.bodies[1])] == ["And now?"]
+    assert len(said(local)) == 25
 
 
 # ---- what fails ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from argparse import Namespace
 from contextlib import ExitStack, closing
 from typing import Any, cast
@@ -73,7 +74,8 @@ class Turns:
                 try:
                     self._turn(prompt)
                 except KeyboardInterrupt:
-                    say("\n(stopped; what came is on record)", now=True)
+                    say("\n(stopped; what came is on record)")
+                say(now=True)
         return 0
 
     def _take_piped_turns(self) -> int:
@@ -112,6 +114,7 @@ class Turns:
             with Working(f"getting ready to talk to {self._choice.called}"):
                 self._client = self._made(ChatConfig(**config))
             self._resources.callback(self._client.close)
+            gc.freeze()  # a long history is many objects, and a look through all of them would delay the first answer
         return self._client
 
     def _made(self, config: ChatConfig) -> ResumableChatClient:
@@ -183,16 +186,20 @@ class Turns:
         return True
 
     def _stream(self, client: ResumableChatClient, prompt: str) -> None:
-        stream = cast("Any", client.stream_chat(prompt))  # a generator: closing it keeps what came
-        with Working("writing to disk") as self._working, closing(stream) as events:
-            for event in events:
-                self._working.done()
-                if isinstance(event, TextDelta):
-                    say_on(event.text)
-                elif isinstance(event, Complete):
-                    say(now=True)
-                    if event.stop_reason in _CUT_SHORT:
-                        complain("the answer is as long as this model's answers may be, and ends there")
+        stream = cast("Any", client.stream_chat(prompt))  # a generator
+        with Working("writing to disk") as self._working, closing(stream):
+            try:
+                for event in stream:
+                    self._working.done()
+                    if isinstance(event, TextDelta):
+                        say_on(event.text)
+                    elif isinstance(event, Complete):
+                        say(now=True)
+                        if event.stop_reason in _CUT_SHORT:
+                            complain("the answer is as long as this model's answers may be, and ends there")
+            except KeyboardInterrupt as stop:
+                stream.throw(stop)  # so that the record says what it was, wherever it struck
+                raise
 
     def _failed(self, error: Exception) -> bool:
         say(now=True)

@@ -6,13 +6,14 @@ servers that nobody here wrote, and the model on this machine: the tests that ar
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -346,6 +347,7 @@ class StandIn:
     """In place of the server of the local model: the test server, and tokens that are words."""
 
     token = "local-token"
+    is_running = True
 
     def __init__(self, server: Server) -> None:
         self.base_url = server.url
@@ -443,6 +445,25 @@ def test_a_turn_that_fails(
     assert ("user", "never sent") not in said(tmp_path / "c")
 
 
+@pytest.mark.parametrize(
+    ("dialect", "key", "address"),
+    [
+        ("claude", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+        ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        ("gemini", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    ],
+)
+def test_a_wrong_key(
+    cli: Cli, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str, key: str, address: str
+) -> None:
+    """Whichever SDK says it: one sentence, and not the server's words, which may repeat the key."""
+    monkeypatch.setenv(key, "sk-wrong")
+    monkeypatch.setenv(address, server.url)
+    server.answers += [trouble(401, "wrong: sk-wrong")]
+    result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", stdin=b"hi\n")
+    assert (result.code, result.err) == (1, f"transcript-store: {dialect} at 127.0.0.1 refused the key (401)\n")
+
+
 def test_no_network(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens: one sentence; the question is on record."""
     monkeypatch.setattr("openai._base_client.BaseClient._calculate_retry_timeout", lambda *_, **__: 0)
@@ -491,6 +512,41 @@ def test_an_answer_that_ran_out_of_tokens_says_so(chat: Chat, tmp_path: Path) ->
     chat.server.answers += [Answer(cut.body.replace(b'"stop"', b'"length"'), content_type=cut.content_type)]
     result = chat(str(tmp_path / "c"), lines="hi\n")
     assert (result.code, "as long as this model's answers may be" in result.err) == (0, True)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_takes_long_is_shown_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal: a line that counts, changes with what is done, and is gone at the end; and a bar for a download."""
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    monkeypatch.setattr(_working, "_PATIENCE_SECONDS", 0.05)
+    with _working.Working("reading\x1b[2J") as working:
+        wait_until(lambda: "… 1 s" in screen.getvalue())
+        working.what = "writing"
+        wait_until(lambda: "writing … " in screen.getvalue())
+    assert screen.getvalue().startswith("\r\x1b[Kreading\\x1b[2J … 1 s\r")
+    assert screen.getvalue().endswith("\r\x1b[K")
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    with _working.bar("fetching") as progress:
+        progress(1_500_000, 3_000_000)
+    assert re.search("fetching.*1.5/3.0 MB", screen.getvalue())
+
+
+def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    with _working.Working("reading"):
+        pass
+    assert screen.getvalue() == ""
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 # ---- what the other commands make of it ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The weights are fetched into the user's cache directory if they are not there, a
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -123,6 +124,25 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
         screen.type("\x04")
         assert screen.end() == 0
     assert len(records(directory)) == 7
+
+
+def test_the_local_server_is_started_again(environment: dict[str, str], tmp_path: Path) -> None:
+    """If somebody ends it: a sentence, and the next message has a new one."""
+    with Terminal([*COMMAND, "chat", str(tmp_path / "c")], environment) as screen:
+        screen.wait_for_prompt()
+        me = screen.process.pid
+        (server,) = Path(f"/proc/{me}/task/{me}/children").read_text().split()
+        os.kill(int(server), signal.SIGKILL)
+        screen.type("hi\r")
+        screen.wait_for("the local model's server ended")
+        screen.wait_for_prompt()
+        screen.type("hello\r")
+        screen.wait_for_answer()
+        screen.type("\x03")
+        screen.wait_for_prompt()
+        screen.type("\x04")
+        assert screen.end() == 0
+    assert [(record.message or {})["role"] for record in records(tmp_path / "c")][:3] == ["user", "user", "assistant"]
 
 
 def test_a_key_that_is_refused_at_a_terminal(environment: dict[str, str], tmp_path: Path) -> None:

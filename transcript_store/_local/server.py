@@ -70,6 +70,11 @@ class LocalServer:
         """For an OpenAI-compatible client."""
         return f"{self._address}/v1"
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it can still answer; somebody may have ended it, or the machine may have had no memory left."""
+        return self._process.poll() is None
+
     def count_tokens(self, text: str) -> int:
         """How many tokens the model takes for a text. Raises ``LocalModelError`` if the server does not answer."""
         connection = HTTPConnection(urlsplit(self._address).netloc, timeout=30)

@@ -203,6 +203,10 @@ class Turns:
 
     def _failed(self, error: Exception) -> bool:
         say(now=True)
+        if self._server is not None and not self._server.is_running:
+            self._client = None  # the next turn makes both anew
+            complain("the local model's server ended; what came of the answer is kept")
+            return False
         complain(sentence(error, server=self._choice.called, timeout_seconds=self._arguments.timeout))
         return False
 

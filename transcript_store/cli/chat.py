@@ -63,11 +63,14 @@ def run(arguments: Namespace) -> int:
     from transcript_store.cli._chat_choice import Misuse
     from transcript_store.cli._chat_place import find
     from transcript_store.cli._chat_turns import Turns
+    from transcript_store.cli._working import Working
 
     try:
         if arguments.list:
             return _list(arguments)
-        with find(arguments.directory, new=arguments.new, resume=arguments.resume) as place:
+        with Working("opening the conversation"):
+            place = find(arguments.directory, new=arguments.new, resume=arguments.resume)
+        with place:
             return Turns(arguments, place).run()
     except (Misuse, InvalidBaseUrlError) as error:
         complain(str(error))

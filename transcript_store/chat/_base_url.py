@@ -41,6 +41,14 @@ def host_of(url: str) -> str:
     return (urlsplit(url).hostname or "").removesuffix(".")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _fault(url: str, allow_insecure: bool) -> str | None:
     if len(encoded := url.encode("utf-8", "surrogatepass")) > MAX_BASE_URL_LENGTH:
         return f"it takes {len(encoded):,} bytes, and {MAX_BASE_URL_LENGTH:,} are allowed"

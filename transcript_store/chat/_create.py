@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transcript_store.adapter import family
-from transcript_store.chat._base_url import host_of, validate_base_url
+from transcript_store.chat._base_url import host_of, is_loopback, validate_base_url
 from transcript_store.chat._claude import ClaudeConnection, ClaudeWire
 from transcript_store.chat._claude_local import ClaudeLocalClient
 from transcript_store.chat._client import ResumableChatClient
@@ -105,7 +104,7 @@ def create_client(
         return _local(config, conversation, allow_insecure=allow_insecure_base_url)
     provider = PROVIDERS[config.provider]
     base_url = _base_url(config, provider, allow_insecure=allow_insecure_base_url)
-    token = _token(config, provider, may_be_absent=provider.base_url is None and _is_loopback(host_of(base_url)))
+    token = _token(config, provider, may_be_absent=provider.base_url is None and is_loopback(host_of(base_url)))
     history = _initial_history(config)
     try:
         connection = provider.connect(token=token, base_url=base_url, timeout_seconds=config.timeout_seconds)
@@ -164,13 +163,6 @@ def _checked(token: str | None) -> str:
     if not (token.isascii() and token.isprintable()):
         raise ValueError("the token holds characters that no HTTP header can carry")
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _initial_history(config: ChatConfig) -> list[Message]:

@@ -21,6 +21,7 @@ from transcript_store import (
 )
 from transcript_store.cli import (
     _terminal,
+    chat,
     delete,
     demo,
     fork,
@@ -41,6 +42,7 @@ _EPILOG = """\
 A conversation is a directory; DIR is its path. A library is a directory of conversations.
 
 examples:
+  transcript-store chat                            talk to a model; the same again goes on with it
   agent | transcript-store record chats/today      log what an agent prints, one JSON message a line
   transcript-store show chats/today --last 5       read the end of it
   transcript-store list chats                      which conversations are there?
@@ -52,6 +54,7 @@ exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the out
 `transcript-store COMMAND --help` says more.
 """
 _COMMANDS = (
+    ("chat", chat),
     ("record", record),
     ("show", show),
     ("list", listing),

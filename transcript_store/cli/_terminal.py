@@ -3,7 +3,8 @@ r"""What the commands print, made safe: nothing stored reaches a terminal as a c
 Everything a command says goes through :func:`say`, :func:`say_json` or :func:`complain`, stored text and our own alike:
 messages, metadata, paths, errors and warnings. Characters that a terminal obeys instead of showing, or that make text
 look like other text, are shown as escapes such as ``\x1b``. We send no colours either, so an escape character on
-the terminal can only be the progress bar of ``demo``, which shows nothing stored.
+the terminal can only be a progress bar, the line that says what is waited for, or the prompt of ``chat``, none of which
+shows anything stored as it is.
 """
 
 from __future__ import annotations
@@ -71,6 +72,12 @@ def say(text: str = "", *, now: bool = False) -> None:
     print(safe(text).encode(encoding, "backslashreplace").decode(encoding), flush=now)
 
 
+def say_on(text: str) -> None:
+    """Print a piece of a text that goes on, and flush it."""
+    encoding = _encoding()
+    print(safe(text).encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
+
+
 def say_json(value: Any) -> None:
     """Print a value as one line of JSON."""
     print(as_json(value, ascii_only=_encoding() != "utf-8"))
@@ -91,6 +98,18 @@ def complain(text: str) -> None:
     if sys.stderr is not None:  # print() takes None for standard output
         with suppress(OSError):  # nobody is there to complain to
             print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def status(text: str) -> None:
+    """Show a line on standard error in place of the one that stands there: what is being waited for. Empty: none."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(f"\r\x1b[K{one_line(text)}", end="", file=sys.stderr, flush=True)
+
+
+def has_status() -> bool:
+    """Whether there is a terminal to show a status on."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def flush() -> None:

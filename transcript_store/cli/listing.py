@@ -42,14 +42,15 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             say_json(asdict(summary))
         else:
-            for line in _lines(summary):
+            for line in lines_of_summary(summary):
                 say(line)
     if not found and not arguments.json:
         say(f"{one_line(os.path.abspath(arguments.directory))}: there is no conversation directly under it")
     return 0
 
 
-def _lines(summary: ConversationSummary) -> Iterator[str]:
+def lines_of_summary(summary: ConversationSummary) -> Iterator[str]:
+    """The lines for a conversation in a list."""
     name = one_line(os.path.basename(summary.directory))
     if summary.size_bytes is not None:
         model = "/".join(filter(None, (summary.provider, summary.model)))

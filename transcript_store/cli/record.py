@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import os
-import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any
 
 from transcript_store import ConversationStore, InvalidMessageError
 from transcript_store._messages import parse
 from transcript_store.cli._arguments import add_directory
+from transcript_store.cli._input import lines, standard_input
 from transcript_store.cli._terminal import complain, say
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 
@@ -55,12 +51,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Append until the input ends; 1 at the first line that is not a message."""
-    source: BinaryIO = io.BytesIO()
-    if sys.stdin is not None:
-        source = sys.stdin.buffer
-        with suppress(OSError):
-            # An input that does not wait (Node hands such on) would look as if it had ended whenever it is empty.
-            os.set_blocking(source.fileno(), True)
+    source = standard_input()
     with ConversationStore(
         arguments.directory,
         durability=arguments.durability,
@@ -76,7 +67,7 @@ def run(arguments: Namespace) -> int:
         has_begun = conversation.exists()
         if has_begun:
             begin()
-        for number, line in _lines(source):
+        for number, line in lines(source, max_bytes=DEFAULT_MAX_LINE_BYTES):
             try:
                 message = _message(line)
                 if not has_begun:  # only now: garbage piped to a mistyped path leaves nothing behind
@@ -112,12 +103,3 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise ValueError(text)
     return seconds
-
-
-def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers; of a line that is too long, only as much as shows that it is."""
-    number = 0
-    while line := source.readline(DEFAULT_MAX_LINE_BYTES + 1):
-        number += 1
-        if len(line) > DEFAULT_MAX_LINE_BYTES or line.strip(b" \t\r\n"):
-            yield number, line

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from transcript_store import ConversationMetadata, ConversationStore, Record
 from transcript_store.cli._arguments import add_directory, add_json, count
+from transcript_store.cli._extras import parts_of_extra
 from transcript_store.cli._follow import news
-from transcript_store.cli._shapes import as_text, parts_of, role_of
+from transcript_store.cli._shapes import Part, parts_of, role_of
 from transcript_store.cli._terminal import complain, flush, one_line, safe, say, say_json, size, time
 
 HELP = "print a conversation: messages, tool calls and results, times and sizes"
@@ -116,14 +117,16 @@ def _record(record: Record, *, full: bool) -> Iterator[str]:
         yield f"#{record.seq}  {one_line(role_of(record.message))}  {time(record.at)}  {length}"
         yield from lines_of(record.message, full=full)
     if record.extra is not None:
-        yield "    extra"
-        extra = as_text(record.extra)
-        yield from _indented(extra if full else _cut(extra), 6)
+        yield from _lines(parts_of_extra(record.extra), full=full)
 
 
 def lines_of(message: object, *, full: bool) -> Iterator[str]:
     """The lines for a message, none of which begins in the first column."""
-    for part in parts_of(message):
+    return _lines(parts_of(message), full=full)
+
+
+def _lines(parts: Iterable[Part], *, full: bool) -> Iterator[str]:
+    for part in parts:
         if part.kind == "text":
             yield from _indented(part.text, 4)
         else:

@@ -1,0 +1,631 @@
+"""`transcript-store chat` where nobody sits at a terminal: which conversation, which provider, what fails and how.
+
+The model's side is a server of the tests that speaks the providers' wire formats, reached through their real SDKs. Against
+servers that nobody here wrote, and the model on this machine: the tests that are `long`, here and in test_chat_terminal.py.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chat.conftest import VARIABLES, no_certificates
+from tests.chat.dialects import DIALECTS
+from tests.chat.server import Answer, Server, serving
+from tests.chat.test_end_to_end import FAULTS, aimock
+from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
+from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
+from transcript_store._local import MODEL
+from transcript_store.cli import _chat_choice, _chat_turns, _working
+from transcript_store.cli.chat import PROVIDERS
+
+__all__ = ["aimock", "no_certificates"]
+
+OPENAI = DIALECTS["openai-compatible"]
+BUSY = Answer(b'{"error": {"message": "busy \\u001b[2J"}}', status=400)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No key, no address and no folder of whoever runs this; returns the folder of the library."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / "data" / name)
+    return tmp_path / "data" / "transcript-store" / "conversations"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+class Chat:
+    """The command, talking to the test server."""
+
+    def __init__(self, cli: Cli, server: Server) -> None:
+        self.cli, self.server = cli, server
+
+    def __call__(self, *arguments: str, lines: str = "") -> Result:
+        where = ("--base-url", self.server.url, "--allow-insecure-base-url")
+        return self.cli("chat", *arguments, *where, stdin=lines.encode())
+
+
+@pytest.fixture
+def chat(cli: Cli, server: Server) -> Chat:
+    return Chat(cli, server)
+
+
+def said(directory: Path) -> list[tuple[str, str]]:
+    with ConversationStore(directory, read_only=True) as stored:
+        stored.load()
+        return [(message["role"], message["content"]) for message in stored.get_messages()]
+
+
+# ---- turns -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_line_is_a_turn_and_the_next_process_goes_on(chat: Chat, tmp_path: Path) -> None:
+    """Two lines are two turns; the command again sends the whole history; the first line says what is there."""
+    chat.server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Two."), OPENAI.stream("You said one, two.")]
+    first = chat(str(tmp_path / "c"), lines="one\n\n  \ntwo\n")
+    assert (first.code, first.err) == (0, "")
+    assert first.out == (
+        f"{tmp_path}/c: a new conversation, with openai-compatible default (--base-url is given)\nHello.\nTwo.\n"
+    )
+    second = chat(str(tmp_path / "c"), lines="What did I say?")
+    assert second.out == (
+        f"{tmp_path}/c: 4 messages, with openai-compatible default (the conversation is with it)\nYou said one, two.\n"
+    )
+    with ConversationStore(tmp_path / "c", read_only=True) as stored:
+        stored.load()
+        assert OPENAI.messages(chat.server.bodies[-1]) == stored.get_messages()[:-1]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_without_input_it_says_where_it_is(closed: bool, tmp_path: Path) -> None:
+    """An empty or closed standard input is no turn: one line, exit 0; nothing is fetched, sent or created."""
+    environment = {**ENVIRONMENT, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    for name in ("XDG_DATA_HOME", *VARIABLES):
+        environment.pop(name, None)
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-' if closed else 'exec "$@" </dev/null', "sh", *COMMAND, "chat"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(
+        rf"{tmp_path}/.+/[0-9a-f-]{{36}}: a new conversation, with local {MODEL} \(no provider's key is in the environment\)\n",
+        done.stdout,
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_model_says_cannot_steer_the_terminal(chat: Chat, tmp_path: Path) -> None:
+    """Control sequences in answers, errors and what was said before are shown, not obeyed; on record they are as they came."""
+    hostile = "a\x1b[2Jb\x07\x9b\u202ec"
+    chat.server.answers += [OPENAI.stream(hostile), BUSY]
+    result = chat(str(tmp_path / "c"), lines="hi\nagain\n")
+    assert obeyed(result.out + result.err) == set()
+    assert "\\x1b[2Jb" in result.out
+    assert "busy \\x1b[2J" in result.err
+    assert said(tmp_path / "c")[1] == ("assistant", hostile)
+
+
+def test_an_answer_is_flushed_as_it_comes(server: Server, tmp_path: Path) -> None:
+    """Each piece of an answer is there to be read before the next one came."""
+    held = threading.Event()
+    whole = OPENAI.stream("Hello.")
+
+    def slowly() -> Answer:
+        assert held.wait(60)
+        return OPENAI.stream("Late.")
+
+    server.answers += [whole, slowly]
+    command = [*COMMAND, "chat", str(tmp_path / "c"), "--base-url", server.url, "--allow-insecure-base-url"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        assert b"a new conversation" in process.stdout.readline()
+        assert process.stdout.readline() == b"Hello.\n"
+        held.set()
+        process.stdin.close()
+        assert process.stdout.read() == b"Late.\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("line", "why"), [(b"\xff\n", "is not UTF-8"), (b"x" * 3000 + b"\n", "is longer than")])
+def test_a_line_that_cannot_be_a_message(
+    cli: Cli, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, why: str
+) -> None:
+    """It ends the command with its number; what came before it is answered and on record."""
+    monkeypatch.setattr("transcript_store.cli._chat_terminal.DEFAULT_MAX_LINE_BYTES", 2000)
+    server.answers += [OPENAI.stream("Hello.")]
+    where = ("--base-url", server.url, "--allow-insecure-base-url")
+    result = cli("chat", str(tmp_path / "c"), *where, stdin=b"one\n" + line + b"three\n")
+    assert result.code == 1
+    assert f"line 2 {why}" in result.err
+    assert said(tmp_path / "c") == [("user", "one"), ("assistant", "Hello.")]
+
+
+# ---- which conversation ----------------------------------------------------------------------------------------------
+
+
+def test_the_last_conversation_of_the_library(chat: Chat, home: Path) -> None:
+    """Without DIR: the first call begins one, the next goes on with it, --new begins another, --resume goes back."""
+    chat.server.answers += [OPENAI.stream(f"Answer {number}.") for number in range(4)]
+    chat(lines="First question.\n")
+    assert "2 messages" in chat(lines="Second question.\n").out
+    assert "a new conversation" in chat("--new", lines="Something else.\n").out
+    library = ConversationLibrary(home)
+    newest, oldest = library.list()
+    assert [newest.title, oldest.title] == ["Something else.", "First question."]
+    assert "4 messages" in chat("--resume", oldest.id or "", lines="Third question.\n").out
+    assert [summary.id for summary in library.list()] == [oldest.id, newest.id]
+
+
+def test_list(chat: Chat, cli: Cli, home: Path) -> None:
+    """--list shows each conversation with its id, time, size and title; with a DIR it is misuse."""
+    assert cli("chat", "--list") == Result(0, f"{home}: there is no conversation yet\n", "")
+    chat.server.answers += [OPENAI.stream("Hello.")]
+    chat(lines="A question that goes on and on, so that a title of it has to be cut somewhere.\n")
+    (summary,) = ConversationLibrary(home).list()
+    line = cli("chat", "--list").out
+    assert line.startswith(f"{summary.id}  ")
+    assert "UTC" in line
+    assert "kB" in line or " B " in line
+    assert "A question that goes on and on, so that a title of it has t…" in line
+    assert cli("chat", "--list", str(home)).code == 2
+
+
+def test_a_new_conversation_where_something_is(chat: Chat, tmp_path: Path) -> None:
+    """--new with a DIR that exists is misuse, and touches nothing; with one that does not it begins there."""
+    chat.server.answers += [OPENAI.stream("Hello.")]
+    assert chat(str(tmp_path / "c"), "--new", lines="one\n").code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+    result = chat(str(tmp_path / "c"), "--new", lines="two\n")
+    assert (result.code, result.out) == (2, "")
+    assert "something is there already" in result.err
+    assert {path: path.read_bytes() for path in (tmp_path / "c").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--resume", "not-an-id"),
+        ("c", "--resume", "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"),
+        ("--new", "--resume", "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"),
+        ("--timeout", "0"),
+        ("--timeout", "nan"),
+        ("--provider", "claude-local"),
+        ("--provider", "local", "--model", "another"),
+        ("--provider", "local", "--base-url", "https://gateway.internal"),
+        ("--provider", "openai-compatible"),
+        ("--base-url", "http://127.0.0.1:1"),
+        ("--base-url", "http://10.0.0.1:1", "--allow-insecure-base-url"),
+        ("--base-url", "https://user:secret@gateway.internal"),
+    ],
+)
+def test_misuse(cli: Cli, home: Path, arguments: tuple[str, ...]) -> None:
+    """Exit code 2, one sentence, nothing created; a URL is never repeated."""
+    result = cli("chat", *arguments, stdin=b"hello\n")
+    assert (result.code, result.out) == (2, "")
+    assert "secret" not in result.err
+    assert not home.exists()
+
+
+def test_a_conversation_that_is_not_there_or_is_in_use(chat: Chat, cli: Cli, tmp_path: Path) -> None:
+    result = cli("chat", "--resume", "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51")
+    assert (result.code, result.out) == (1, "")
+    path = conversation(tmp_path / "c", provider="openai-compatible", model="m")
+    with ConversationStore(path) as other:
+        other.load()
+        result = chat(path, lines="hi\n")
+    assert (result.code, result.out) == (1, "")
+    assert "--new begins another" in result.err
+
+
+def test_an_empty_conversation_of_the_library_does_not_stay(
+    chat: Chat, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that cannot be made leaves nothing behind."""
+    result = chat("--provider", "openai", lines="hi\n")
+    assert (result.code, "OPENAI_API_KEY" in result.err) == (2, True)
+    monkeypatch.setenv("OPENAI_API_KEY", "no\x01header")
+    result = chat("--provider", "openai", lines="hi\n")
+    assert (result.code, "no HTTP header can carry" in result.err) == (2, True)
+    assert ConversationLibrary(home).list() == []
+
+
+# ---- which provider --------------------------------------------------------------------------------------------------
+
+
+def test_the_providers_are_those_that_there_are() -> None:
+    assert PROVIDERS == _chat_choice.NAMES
+
+
+@pytest.mark.parametrize(
+    ("dialect", "key", "address"),
+    [
+        ("claude", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+        ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        ("gemini", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+        ("gemini", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    ],
+)
+def test_a_provider_is_chosen_by_its_key(
+    cli: Cli, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str, key: str, address: str
+) -> None:
+    """A new conversation takes the first provider whose key is set, says so, and sends the key there and nowhere else."""
+    monkeypatch.setenv(key, "sk-the-key")
+    monkeypatch.setenv(address, server.url)
+    server.answers += [DIALECTS[dialect].stream("Hello.")]
+    result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", "--system", "Be brief.", stdin=b"hi\n")
+    assert (result.code, result.err) == (0, "")
+    assert f"a new conversation, with {dialect} " in result.out
+    assert f"({key} is set)\nHello.\n" in result.out
+    assert DIALECTS[dialect].system_prompts(server.bodies[0]) == ["Be brief."]
+    assert "sk-the-key" in str(server.requests[0].headers)
+    assert b"sk-the-key" not in b"".join(path.read_bytes() for path in (tmp_path / "c").iterdir())
+    monkeypatch.delenv(key)
+    monkeypatch.setenv("ANTHROPIC_API_KEY" if dialect != "claude" else "OPENAI_API_KEY", "another")
+    result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", stdin=b"hi\n")
+    assert (result.code, result.out) == (2, "")
+    assert re.search(rf"provider {dialect} needs its key in .*{key}", result.err)
+
+
+def test_the_order_of_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Named, else on record, else a compatible server whose URL is given, else the first key, else local."""
+
+    def chosen(metadata: Any = None, *, base_url: str | None = None, **environment: str) -> tuple[str, bool, str]:
+        choice = _chat_choice.choose(
+            named=None, model=None, base_url=base_url, allow_insecure=False, metadata=metadata, environment=environment
+        )
+        return choice.provider, choice.is_local, choice.model
+
+    numbers = itertools.count()
+
+    def on_record(provider: str | None, model: str) -> Any:
+        with ConversationStore(tmp_path / str(next(numbers))) as stored:
+            stored.initialize(provider=provider, model=model)
+            return stored.get_metadata()
+
+    keys = {"GEMINI_API_KEY": "g", "OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "c"}
+    assert chosen(**keys)[0] == "claude"
+    assert chosen(GEMINI_API_KEY="g", OPENAI_API_KEY="o")[0] == "openai"
+    assert chosen(GEMINI_API_KEY="g", ANTHROPIC_API_KEY="")[0] == "gemini"
+    assert chosen(**keys, base_url="https://gateway.internal")[0] == "openai-compatible"
+    assert chosen() == ("openai-compatible", True, MODEL)
+    assert chosen(on_record("gemini", "g-1"), **keys) == ("gemini", False, "g-1")
+    assert chosen(on_record("openai-compatible", MODEL), **keys) == ("openai-compatible", True, MODEL)
+    assert chosen(on_record("openai", MODEL), **keys) == ("openai-compatible", True, MODEL)
+    assert chosen(on_record(None, "m"), **keys)[0] == "claude"
+    url = "https://gateway.internal"
+    assert chosen(on_record("openai-compatible", "q"), base_url=url) == ("openai-compatible", False, "q")
+    assert chosen(on_record("openai-compatible", MODEL), base_url=url)[:2] == ("openai-compatible", False)
+    with pytest.raises(_chat_choice.Misuse, match="needs --base-url"):
+        chosen(on_record("openai-compatible", "q"), **keys)
+    with pytest.raises(_chat_choice.Misuse, match="does not speak"):
+        chosen(on_record("somebody", "else"), **keys)
+
+
+def test_another_provider_for_a_conversation(
+    cli: Cli, chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot read the messages is misuse. One of the same family goes on, with a model of its own."""
+    chat.server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Hello again.")]
+    path = conversation(tmp_path / "c", provider="openai-compatible", model=MODEL)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "c")
+    result = cli("chat", path, "--provider", "claude", stdin=b"hi\n")
+    assert (result.code, result.out) == (2, "")
+    assert "the conversation is with local, and claude cannot go on with it" in result.err
+    monkeypatch.setenv("OPENAI_API_KEY", "o")
+    assert "openai gpt-" in chat(path, "--provider", "openai", lines="hi\n").out
+    assert chat.server.bodies[-1]["model"].startswith("gpt-")
+    assert "with openai o-9 " in chat(path, "--provider", "openai", "--model", "o-9", lines="hi\n").out
+    assert chat.server.bodies[-1]["model"] == "o-9"
+
+
+# ---- the local model -------------------------------------------------------------------------------------------------
+
+
+class StandIn:
+    """In place of the server of the local model: the test server, and tokens that are words."""
+
+    token = "local-token"
+    is_running = True
+
+    def __init__(self, server: Server) -> None:
+        self.base_url = server.url
+
+    def __enter__(self) -> StandIn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+
+@pytest.fixture
+def local(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a conversation with the local model, whose part the test server plays."""
+    monkeypatch.setattr(_chat_turns, "weights_path", lambda: tmp_path / "weights")
+    monkeypatch.setattr(_chat_turns, "fetched", lambda _: tmp_path / "weights")
+    monkeypatch.setattr(_chat_turns, "LocalServer", lambda _: StandIn(server))
+    return tmp_path / "c"
+
+
+def test_local_is_a_compatible_server(cli: Cli, server: Server, local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its token is its own, never a key of the environment; on record it is what it is to a client; fetching is told of."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-the-key")
+    server.answers += [OPENAI.stream("Hello.")]
+    result = cli("chat", str(local), "--provider", "local", stdin=b"hi\n")
+    assert result == Result(
+        0,
+        f"{local}: a new conversation, with local {MODEL} (--provider names it)\nHello.\n",
+        f"transcript-store: fetching {MODEL} (98 MB, once) …\n",
+    )
+    assert "sk-the-key" not in str(server.requests[0].headers)
+    assert "local-token" in str(server.requests[0].headers)
+    assert server.bodies[0]["max_tokens"] == 256
+    with ConversationStore(local, read_only=True) as stored:
+        stored.load()
+        metadata = stored.get_metadata()
+    assert (metadata.provider, metadata.model) == ("openai-compatible", MODEL)
+
+
+def test_a_history_that_does_not_fit(cli: Cli, server: Server, local: Path) -> None:
+    """The request carries the newest turns that fit, the user is told, the log stays whole; so after a message too long."""
+    with ConversationStore(local) as stored:
+        stored.initialize(provider="openai-compatible", model=MODEL)
+        for number in range(10):
+            long = [{"role": role, "content": f"{number} " + "word " * 899} for role in ("user", "assistant")]
+            stored.append_messages(long)
+    server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Again.")]
+    result = cli("chat", str(local), "--system", "word " * 900, stdin=b"How are you?\n")
+    assert (result.code, result.out.splitlines()[1:]) == (0, ["Hello."])
+    assert "it is told the last 7 of 21 messages; all of them stay on record" in result.err
+    assert [message["content"].split()[0] for message in OPENAI.messages(server.bodies[0])] == [*"778899", "How"]
+    too_long = cli("chat", str(local), stdin=b"word " * 8000)
+    assert too_long.code == 1
+    assert "this message is longer than the local model's context of 8,192 tokens; it is on record" in too_long.err
+    assert cli("chat", str(local), stdin=b"And now?\n").out.endswith("Again.\n")
+    assert [message["content"] for message in OPENAI.messages(server.bodies[1])] == ["And now?"]
+    assert len(said(local)) == 25
+
+
+# ---- what fails ------------------------------------------------------------------------------------------------------
+
+
+def trouble(status: int, message: str = "because") -> Answer:
+    return Answer(json.dumps({"error": {"message": message, "type": "x"}}).encode(), status=status)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (trouble(401, "Incorrect API key: sk-the-key"), r"openai-compatible at 127\.0\.0\.1 refused the key \(401\)$"),
+        (trouble(404), r"does not know this model or address \(404\): because$"),
+        (trouble(400, "x" * 1000), r"refused the request \(400\): x{300}…$"),
+        (
+            OPENAI.stream("Half", stop=False),
+            r"the reply ended without a finish reason; what came of the answer is kept$",
+        ),
+    ],
+)
+def test_a_turn_that_fails(
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, says: str
+) -> None:
+    """One sentence without the key, exit code 1, the lines after it are not sent; the next run goes on."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-the-key")
+    chat.server.answers += [answer, OPENAI.stream("Here.")]
+    result = chat(str(tmp_path / "c"), lines="hi\nnever sent\n")
+    assert result.code == 1
+    assert re.fullmatch(r"transcript-store: [^\n]*\n", result.err)
+    assert re.search(says, result.err.strip())
+    assert "sk-the-key" not in result.out + result.err
+    assert chat(str(tmp_path / "c"), lines="Where were we?\n").out.endswith("Here.\n")
+    assert ("user", "hi") in said(tmp_path / "c")
+    assert ("user", "never sent") not in said(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "key", "address"),
+    [
+        ("claude", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+        ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        ("gemini", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    ],
+)
+def test_a_wrong_key(
+    cli: Cli, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str, key: str, address: str
+) -> None:
+    """Whichever SDK says it: one sentence, and not the server's words, which may repeat the key."""
+    monkeypatch.setenv(key, "sk-wrong")
+    monkeypatch.setenv(address, server.url)
+    server.answers += [trouble(401, "wrong: sk-wrong")]
+    result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", stdin=b"hi\n")
+    assert (result.code, result.err) == (1, f"transcript-store: {dialect} at 127.0.0.1 refused the key (401)\n")
+
+
+def test_no_network(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens: one sentence; the question is on record."""
+    monkeypatch.setattr("openai._base_client.BaseClient._calculate_retry_timeout", lambda *_, **__: 0)
+    where = ("--base-url", "http://127.0.0.1:9", "--allow-insecure-base-url")
+    result = cli("chat", str(tmp_path / "c"), *where, stdin=b"hi\n")
+    assert result.code == 1
+    assert "openai-compatible at 127.0.0.1 cannot be reached: is there a network?" in result.err
+    assert said(tmp_path / "c") == [("user", "hi")]
+
+
+def test_a_server_that_stalls(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--timeout says how long; what is waited for is said after a second, and then what happened."""
+    monkeypatch.setattr("openai._base_client.BaseClient._calculate_retry_timeout", lambda *_, **__: 0)
+    monkeypatch.setattr(_working, "_PATIENCE_SECONDS", 0.2)
+    gone = threading.Event()
+
+    def never() -> Answer:
+        gone.wait(30)
+        return OPENAI.stream("Too late.")
+
+    chat.server.answers += [never] * 3
+    began = time.monotonic()
+    result = chat(str(tmp_path / "c"), "--timeout", "0.3", lines="hi\n")
+    gone.set()
+    assert result.code == 1
+    assert time.monotonic() - began < 20
+    assert "waiting for openai-compatible at 127.0.0.1 …" in result.err
+    assert "openai-compatible at 127.0.0.1 said nothing for 0.3 seconds (--timeout)" in result.err
+
+
+def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a provider's SDK, or what the command itself needs: what to install, and no conversation."""
+    with monkeypatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "openai", None)
+        result = chat(lines="hi\n")
+    assert (result.code, "transcript-store[openai]" in result.err) == (1, True)
+    assert ConversationLibrary(home).list() == []
+    with monkeypatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "platformdirs", None)
+        result = cli("chat")
+    assert (result.code, "transcript-store[chat]" in result.err) == (1, True)
+
+
+def test_an_answer_that_ran_out_of_tokens_says_so(chat: Chat, tmp_path: Path) -> None:
+    cut = OPENAI.stream("And so on")
+    chat.server.answers += [Answer(cut.body.replace(b'"stop"', b'"length"'), content_type=cut.content_type)]
+    result = chat(str(tmp_path / "c"), lines="hi\n")
+    assert (result.code, "as long as this model's answers may be" in result.err) == (0, True)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_takes_long_is_shown_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal: a line that counts, changes with what is done, and is gone at the end; and a bar for a download."""
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    monkeypatch.setattr(_working, "_PATIENCE_SECONDS", 0.05)
+    with _working.Working("reading\x1b[2J") as working:
+        wait_until(lambda: "… 1 s" in screen.getvalue())
+        working.what = "writing"
+        wait_until(lambda: "writing … " in screen.getvalue())
+    assert screen.getvalue().startswith("\r\x1b[Kreading\\x1b[2J … 1 s\r")
+    assert screen.getvalue().endswith("\r\x1b[K")
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    with _working.bar("fetching") as progress:
+        progress(1_500_000, 3_000_000)
+    assert re.search("fetching.*1.5/3.0 MB", screen.getvalue())
+
+
+def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    with _working.Working("reading"):
+        pass
+    assert screen.getvalue() == ""
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+# ---- what the other commands make of it ------------------------------------------------------------------------------
+
+
+def test_show_and_snapshot(chat: Chat, cli: Cli, tmp_path: Path) -> None:
+    """`show` tells of usage and of an interrupted answer in words; a snapshot of the conversation can be stored."""
+    chat.server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Half an", stop=False)]
+    path = str(tmp_path / "c")
+    chat(path, lines="one\ntwo\n")
+    out = cli("show", path).out
+    assert re.search(r"    \d+ tokens in, \d+ out; stop reason stop; model model-under-test\n", out)
+    assert re.search(r"    Half an\n.*    interrupted: the reply ended without a finish reason\n", out, re.DOTALL)
+    assert "partial" not in out
+    assert "partial" in cli("show", path, "--full").out
+    with ConversationStore(path, read_only=True) as stored:
+        stored.load()
+        store = FileStore(tmp_path / "snapshots")
+        store.save(snapshot_of(stored))
+    assert store.list()[0].message_count == 4
+
+
+@pytest.mark.parametrize(
+    ("extra", "shown"),
+    [
+        ({"usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "output_tokens": 3}}, "    3 tokens in, 3 out\n"),
+        (
+            {"usage": {"promptTokenCount": 1, "candidatesTokenCount": 3, "thoughtsTokenCount": 4}},
+            "    1 token in, 7 out\n",
+        ),
+        ({"usage": {"tokens": 3}}, '    extra\n      {"usage": {"tokens": 3}}\n'),
+        ({"interrupted": ["c1", "c2"]}, "    interrupted: nobody knows the outcome of c1, c2\n"),
+        (
+            {"tool_result": {"name": "add", "result": {"tool_use_id": "c1", "content": "7", "type": "tool_result"}}},
+            "    what add gave, before the message with all results\n    result (c1)\n      7\n",
+        ),
+        ({"incomplete": 5, "x": 1}, '    extra\n      {"incomplete": 5, "x": 1}\n'),
+    ],
+)
+def test_show_says_what_stands_beside_a_message(cli: Cli, tmp_path: Path, extra: dict[str, Any], shown: str) -> None:
+    """Each provider's usage, results on their way, calls whose outcome nobody knows; anything else as JSON."""
+    with ConversationStore(tmp_path / "c") as stored:
+        stored.initialize()
+        stored.append_event(extra)
+    assert cli("show", str(tmp_path / "c")).out.endswith(shown)
+
+
+# ---- against a server that nobody here wrote -------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("dialect", "key", "address"),
+    [
+        ("claude", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+        ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        ("gemini", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    ],
+)
+def test_aimock(
+    cli: Cli, aimock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str, key: str, address: str
+) -> None:
+    """Each provider, chosen by its key: a turn, a refusal, a stall, a connection that drops; and it goes on after each."""
+    assert {fault["match"]["userMessage"] for fault in FAULTS} >= {"refused", "stall", "dropped"}
+    monkeypatch.setenv(key, "sk-the-key")
+    monkeypatch.setenv(address, aimock + ("/v1" if dialect == "openai" else ""))
+
+    def turn(line: str) -> Result:
+        arguments = (str(tmp_path / "c"), "--allow-insecure-base-url", "--timeout", "1")
+        return cli("chat", *arguments, stdin=line.encode())
+
+    assert turn("story").out.endswith("and it was read.\n")
+    for fault, says in {
+        "refused": r"refused the request \(400\)",
+        "stall": "said nothing for 1 seconds",
+        "dropped": "broke|what came of the answer is kept",
+    }.items():
+        result = turn(fault)
+        assert result.code == 1, fault
+        assert re.search(says, result.err), (fault, result.err)
+        assert "Traceback" not in result.err
+    assert turn("Go on.").out.endswith("Here again.\n")

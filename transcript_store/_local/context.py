@@ -1,0 +1,51 @@
+"""Which turns of a long conversation a request can carry: the newest that fit into the model's context."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+Message = dict[str, Any]
+
+_FEWEST_TOKENS = 5
+"""What the chat template adds to a message, so that no message takes fewer."""
+_MOST_BYTES_A_TOKEN = 8
+"""Text whose tokens are longer than this on average is passed over, rather than sent whole to be counted."""
+
+
+def rendered(messages: Sequence[Message]) -> str:
+    """The messages in the model's own template (ChatML), for their tokens to be counted."""
+    return "".join(f"<|im_start|>{message.get('role')}\n{_text(message)}<|im_end|>\n" for message in messages)
+
+
+def newest_turns(
+    messages: Sequence[Message], *, budget_tokens: int, count_tokens: Callable[[str], int]
+) -> list[Message] | None:
+    """The newest turns that together take at most ``budget_tokens``; None if not even the last one does.
+
+    A turn begins with a message of the user; what comes before the first one belongs to no turn, and goes first.
+    ``count_tokens`` counts exactly, and is asked only when the conversation is long enough to need it.
+    """
+    newest = len(messages) - budget_tokens // _FEWEST_TOKENS
+    lengths = [len(rendered([message]).encode("utf-8", "replace")) for message in messages[max(0, newest) :]]
+    if newest <= 0 and sum(lengths) <= budget_tokens:
+        return list(messages)  # a token is at least a byte
+    room = bisect_left(list(accumulate(reversed(lengths))), budget_tokens * _MOST_BYTES_A_TOKEN)
+    first = len(messages) - max(room, 1)
+    starts = [place for place, message in enumerate(messages) if message.get("role") == "user"]
+    if first <= 0 and (not starts or starts[0] > 0):
+        starts.insert(0, 0)
+    last = starts[-1:]
+    starts = [place for place in starts if place >= first] or last
+    fits = bisect_left(starts, True, key=lambda place: count_tokens(rendered(messages[place:])) <= budget_tokens)
+    return list(messages[starts[fits] :]) if fits < len(starts) else None
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    rest = {name: value for name, value in message.items() if name not in ("role", "content") and value}
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False) if content else ""
+    return text + (json.dumps(rest, ensure_ascii=False) if rest else "")

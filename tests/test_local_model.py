@@ -67,6 +67,13 @@ def test_the_newest_turns_that_fit(lengths: list[int], budget: int, roles: list[
     assert chosen == (messages[fitting[0] :] if fitting else None)
 
 
+def test_what_comes_before_the_first_turn_is_told_as_long_as_all_is() -> None:
+    greeting = [{"role": "assistant", "content": "wd " * 100}]
+    messages = [*greeting, *said("wd " * 100, "wd " * 100)]
+    assert newest_turns(messages, budget_tokens=350, count_tokens=words) == messages
+    assert newest_turns(messages, budget_tokens=250, count_tokens=words) == messages[1:]
+
+
 def test_the_last_turn_is_counted_however_long_it_is() -> None:
     """A message that is too long by itself does not stand in the way of what is said after it."""
     long = said("wd " * 100_000)

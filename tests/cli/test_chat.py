@@ -26,7 +26,7 @@ from tests.chat.test_end_to_end import FAULTS, aimock
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
 from transcript_store._local import MODEL
-from transcript_store.cli import _chat_choice, _chat_turns, _working
+from transcript_store.cli import _chat_choice, _chat_terminal, _chat_turns, _working
 from transcript_store.cli.chat import PROVIDERS
 
 __all__ = ["aimock", "no_certificates"]
@@ -547,6 +547,23 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def test_the_last_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a resume: the last two questions and what came of them, shortened; calls by name, an interrupted answer as that."""
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "found"}]}
+    with ConversationStore(tmp_path / "c") as stored:
+        stored.initialize()
+        stored.append_messages([{"role": "user", "content": "Long ago."}, {"role": "assistant", "content": "Yes."}])
+        stored.append_messages([{"role": "user", "content": "one\ntwo\x1b[2J"}, call, result])
+        stored.append_messages([{"role": "assistant", "content": "x" * 2000}, {"role": "user", "content": "And?"}])
+        stored.append_message({"role": "assistant", "content": "Well"}, extra={"incomplete": {"reason": "cut"}})
+        _chat_terminal.show_last_turns(stored.get_records())
+    assert capsys.readouterr().out == (
+        "> one\n  two\\x1b[2J\n[call look (c1)]\n[result (c1)]\n"
+        f"{'x' * 1200} … (800 more characters)\n> And?\nWell\n(this answer was interrupted)\n"
+    )
 
 
 # ---- what the other commands make of it ------------------------------------------------------------------------------

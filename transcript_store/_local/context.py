@@ -35,11 +35,8 @@ def newest_turns(
         return list(messages)  # a token is at least a byte
     room = bisect_left(list(accumulate(reversed(lengths))), budget_tokens * _MOST_BYTES_A_TOKEN)
     first = len(messages) - max(room, 1)
-    starts = [place for place, message in enumerate(messages) if message.get("role") == "user"]
-    if first <= 0 and (not starts or starts[0] > 0):
-        starts.insert(0, 0)
-    last = starts[-1:]
-    starts = [place for place in starts if place >= first] or last
+    starts = sorted({0, *(place for place, message in enumerate(messages) if message.get("role") == "user")})
+    starts = [place for place in starts if place >= first] or starts[-1:]
     fits = bisect_left(starts, True, key=lambda place: count_tokens(rendered(messages[place:])) <= budget_tokens)
     return list(messages[starts[fits] :]) if fits < len(starts) else None
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from transcript_store import ConversationMetadata, InvalidBaseUrlError, MissingTokenError, ProviderMismatchError
+from transcript_store import ConversationMetadata, InvalidBaseUrlError, MissingTokenError
 from transcript_store._local import MODEL
 from transcript_store.adapter import family
 from transcript_store.chat import Provider, validate_base_url
@@ -58,13 +58,13 @@ def choose(
 ) -> Choice:
     """The provider for this conversation, checked as far as that needs nobody else: its key is there, its URL may be used.
 
-    ``metadata`` is what is on record, None for a new conversation. Raises ``Misuse``, ``MissingTokenError``,
-    ``ProviderMismatchError`` and ``InvalidBaseUrlError``.
+    ``metadata`` is what is on record, None for a new conversation. Raises ``Misuse``, ``MissingTokenError``
+    and ``InvalidBaseUrlError``.
     """
     recorded = _recorded(metadata)
     name, why = _named(named, recorded, base_url, environment)
     if recorded is not None and family(_wire_of(name)) != family(_wire_of(recorded)):
-        raise ProviderMismatchError(snapshot_provider=recorded, provider=name)
+        raise Misuse(f"the conversation is with {recorded}, and {name} cannot go on with it")
     if name == LOCAL:
         if base_url is not None or model not in (None, MODEL):
             raise Misuse(f"provider {LOCAL} has its own server and one model; name another provider with --provider")

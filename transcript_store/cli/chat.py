@@ -8,7 +8,6 @@ from transcript_store import (
     ConversationLockedError,
     InvalidBaseUrlError,
     MissingTokenError,
-    ProviderMismatchError,
 )
 from transcript_store._local import MODEL, SIZE_BYTES
 from transcript_store.cli._arguments import path
@@ -74,9 +73,6 @@ def run(arguments: Namespace) -> int:
             return Turns(arguments, place).run()
     except (Misuse, InvalidBaseUrlError) as error:
         complain(str(error))
-        return 2
-    except ProviderMismatchError as error:
-        complain(f"the conversation is with {error.snapshot_provider}, and {error.provider} cannot go on with it")
         return 2
     except MissingTokenError as error:
         complain(f"provider {error.provider} needs its key in {' or '.join(error.variables)}")

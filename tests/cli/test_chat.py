@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import re
 import subprocess
 import threading
@@ -38,8 +39,9 @@ BUSY = Answer(b'{"error": {"message": "busy \\u001b[2J"}}', status=400)
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No key, no address and no folder of whoever runs this; returns the folder of the library."""
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+    for name in (*VARIABLES, "NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")  # so that what the command sets is undone
+        monkeypatch.delenv(name)
     monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / "data" / name)
     return tmp_path / "data" / "transcript-store" / "conversations"
 
@@ -146,6 +148,17 @@ def test_an_answer_is_flushed_as_it_comes(server: Server, tmp_path: Path) -> Non
         process.stdin.close()
         assert process.stdout.read() == b"Late.\n"
     assert process.returncode == 0
+
+
+def test_a_proxy_is_not_asked_for_this_machine(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the environment names a proxy, requests to a server on this machine do not go there; its other exceptions stay."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "gateway.internal")
+    monkeypatch.setenv("no_proxy", "")
+    chat.server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Hello.")]
+    for _ in range(2):
+        assert chat(str(tmp_path / "c"), lines="hi\n").code == 0
+    assert (os.environ["NO_PROXY"], os.environ["no_proxy"]) == ("gateway.internal,127.0.0.1", "127.0.0.1")
 
 
 @pytest.mark.parametrize(("line", "why"), [(b"\xff\n", "is not UTF-8"), (b"x" * 3000 + b"\n", "is longer than")])
@@ -498,9 +511,11 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
     """Without a provider's SDK, or what the command itself needs: what to install, and no conversation."""
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "openai", None)
-        result = chat(lines="hi\n")
-    assert (result.code, "transcript-store[openai]" in result.err) == (1, True)
-    assert ConversationLibrary(home).list() == []
+        for arguments in ((), (str(home / "c"),)):
+            result = chat(*arguments, lines="hi\n")
+            assert result.code == 1
+            assert "transcript-store[openai]'; or --provider local, which needs no key" in result.err
+    assert list(home.iterdir()) == []
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "platformdirs", None)
         result = cli("chat")

@@ -34,7 +34,7 @@ HERE = {name: value for name, value in ENVIRONMENT.items() if not KEYS.fullmatch
 def environment(tmp_path: Path) -> dict[str, str]:
     """No keys, a library of its own; the cache of whoever runs this, with the weights in it."""
     fetched(lambda _done, _total: None)
-    return {**HERE, "XDG_DATA_HOME": str(tmp_path / "data")}
+    return {**HERE, "XDG_DATA_HOME": str(tmp_path / "data"), "HTTP_PROXY": "http://127.0.0.1:9"}  # nobody listens there
 
 
 def records(directory: Path | str) -> list[Record]:
@@ -86,12 +86,16 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
         screen.type("\x03")
         screen.wait_for("(stopped; what came is on record)")
         screen.wait_for_prompt()
+        screen.type("And now?\r")  # Ctrl-C stopped an answer, not the one who gives it
+        screen.wait_for_answer()
+        screen.wait_for_prompt()
         screen.type("dropped\x03")  # at the prompt Ctrl-C drops what was typed
         screen.wait_for_prompt()
         screen.type("\x04")
         assert screen.end() == 0
     directory = the_one_of(environment)
-    first, second, story, stopped = records(directory)
+    first, second, story, stopped, *after = records(directory)
+    assert [(record.message or {})["role"] for record in after] == ["user", "assistant"]
     assert (first.message or {})["content"] == "The capital of Freedonia\nis Zubrowka."
     assert second.extra is not None
     assert (story.message or {})["content"] == "Tell me\na long story\nabout a cat."
@@ -100,11 +104,11 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
 
     with Terminal([*COMMAND, "chat"], environment) as screen:
         shown = screen.wait_for("Ctrl-D leaves")
-        assert f"{directory}: 4 messages, with local SmolLM2-135M-Instruct (the conversation is with it)" in shown
+        assert f"{directory}: 6 messages, with local SmolLM2-135M-Instruct (the conversation is with it)" in shown
         assert "> Tell me\r\n  a long story\r\n  about a cat.\r\n" in shown
         assert "(this answer was interrupted)" in shown
         screen.wait_for_prompt()
-        screen.type("\x1b[A" * 4)  # history: the three lines of the story, then what was said before it
+        screen.type("\x1b[A" * 5)  # history: a question, the three lines of the story, then what was said first
         screen.wait_for("Freedonia")
         screen.type("\x03")
         screen.wait_for_prompt()
@@ -112,18 +116,18 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
         screen.wait_for_answer()
         screen.process.send_signal(signal.SIGKILL)
         assert screen.end() == -signal.SIGKILL
-    assert (records(directory)[4].message or {})["content"] == "Tell me another long story."
-    assert len(records(directory)) == 5
+    assert (records(directory)[6].message or {})["content"] == "Tell me another long story."
+    assert len(records(directory)) == 7
 
     with Terminal([*COMMAND, "chat"], environment) as screen:
-        assert "5 messages" in screen.wait_for("Ctrl-D leaves")
+        assert "7 messages" in screen.wait_for("Ctrl-D leaves")
         screen.wait_for_prompt()
         screen.type("Thank you.\r")
         screen.wait_for_answer()
         screen.wait_for_prompt()
         screen.type("\x04")
         assert screen.end() == 0
-    assert len(records(directory)) == 7
+    assert len(records(directory)) == 9
 
 
 def test_the_local_server_is_started_again(environment: dict[str, str], tmp_path: Path) -> None:

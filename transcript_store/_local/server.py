@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -51,7 +50,6 @@ class LocalServer:
         except BaseException:
             self.close()
             raise
-        _reach_directly(self._address)
 
     def _started(self, path: Path, log: Path) -> str:
         assert self._process.stdin is not None
@@ -105,12 +103,3 @@ class LocalServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def _reach_directly(address: str) -> None:
-    """Keep requests to this machine away from a proxy that the environment names: the SDKs' HTTP clients would ask it."""
-    host = urlsplit(address).hostname or ""
-    for name in ("NO_PROXY", "no_proxy"):
-        hosts = os.environ.get(name, "")
-        if host not in hosts.split(","):
-            os.environ[name] = f"{hosts},{host}" if hosts else host

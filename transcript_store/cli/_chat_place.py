@@ -31,13 +31,14 @@ class Place:
         self._is_new = conversation is None
 
     def create(self, **facts: Any) -> ConversationStore:
-        """Create it with these facts in its metadata; on return it is there and open."""
+        """The store of a new conversation: one of the library is there on return, with these facts in its metadata.
+
+        One in a directory is left to ``create_client``, which creates it when nothing can fail any more.
+        """
         if self._library is not None:
             self.conversation = self._library.create(id=self._id, **facts)
         else:
-            conversation = ConversationStore(self.directory)
-            conversation.initialize(**facts)
-            self.conversation = conversation
+            self.conversation = ConversationStore(self.directory)
         return self.conversation
 
     def __enter__(self) -> Place:
@@ -46,9 +47,9 @@ class Place:
     def __exit__(self, *_: object) -> None:
         if self.conversation is None:
             return
-        empty = self._is_new and self.conversation.record_count == 0
+        nothing_said = self._library is not None and self._is_new and self.conversation.record_count == 0
         self.conversation.close()
-        if empty and self._library is not None:
+        if nothing_said and self._library is not None:
             self._library.delete(self._id)
 
     @property

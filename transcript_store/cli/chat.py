@@ -7,6 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from transcript_store import (
     ConversationLockedError,
     InvalidBaseUrlError,
+    MissingExtraError,
     MissingTokenError,
 )
 from transcript_store._local import MODEL, SIZE_BYTES
@@ -77,6 +78,9 @@ def run(arguments: Namespace) -> int:
     except MissingTokenError as error:
         complain(f"provider {error.provider} needs its key in {' or '.join(error.variables)}")
         return 2
+    except MissingExtraError as error:
+        complain(f"{error}" + ("" if error.provider == "local" else "; or --provider local, which needs no key"))
+        return 1
     except ConversationLockedError as error:
         by = f"process {error.holder_pid}" if error.holder_pid else "another process"
         complain(f"{error.path}: {by} is talking in it; --new begins another conversation")

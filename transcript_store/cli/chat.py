@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
         complain(str(error))
         return 2
     except ProviderMismatchError as error:
-        complain(f"the conversation is with {error.snapshot_provider}, and {error.provider} cannot go on with it")
+        complain(f"the conversation is with {error.recorded_provider}, and {error.provider} cannot go on with it")
         return 2
     except MissingTokenError as error:
         complain(f"provider {error.provider} needs its key in {' or '.join(error.variables)}")

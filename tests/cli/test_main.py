@@ -17,7 +17,7 @@ from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, l
 from transcript_store import ConversationStore, __version__
 from transcript_store.cli import head
 
-COMMANDS = ("record", "show", "verify", "head", "snapshot", "demo")
+COMMANDS = ("chat", "record", "show", "verify", "head", "snapshot", "demo")
 
 
 def test_version(cli: Cli) -> None:

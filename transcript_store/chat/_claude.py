@@ -9,11 +9,11 @@ https://docs.anthropic.com/en/api/messages, and the types of anthropic 2.12.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from transcript_store.chat._post import PostConnection, options
 from transcript_store.chat._wire import (
-    CONNECT_SECONDS,
     JSON,
     Assembly,
     Message,
@@ -248,29 +248,9 @@ def _object(value: Any) -> JSON | None:
     return value if isinstance(value, dict) else None
 
 
-class ClaudeConnection:
-    """The SDK's ``post``, which gives a body as it came; ``messages.create`` would re-make it from its own types."""
+def connect(**given: Any) -> PostConnection:
+    """A connection to the Messages API; ``given`` are the token, the base URL and the timeout."""
+    import anthropic
 
-    def __init__(self, *, token: str, base_url: str, timeout_seconds: float) -> None:
-        import anthropic
-
-        self._stream_type = anthropic.Stream[object]
-        self._client = anthropic.Anthropic(
-            api_key=token,
-            base_url=base_url,
-            timeout=anthropic.Timeout(timeout_seconds, connect=min(timeout_seconds, CONNECT_SECONDS)),
-            http_client=anthropic.DefaultHttpxClient(follow_redirects=False),
-        )
-
-    def send(self, model: str, body: JSON) -> JSON:  # noqa: ARG002 (it is in the body)
-        response: JSON = self._client.post("/v1/messages", cast_to=object, body=body)
-        return response
-
-    def stream(self, model: str, body: JSON) -> Generator[JSON, None, None]:  # noqa: ARG002
-        with self._client.post(
-            "/v1/messages", cast_to=object, body=body, stream=True, stream_cls=self._stream_type
-        ) as events:
-            yield from events
-
-    def close(self) -> None:
-        self._client.close()
+    client = anthropic.Anthropic(**options(anthropic, **given))
+    return PostConnection(client, anthropic.Stream[object], "/v1/messages")

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from transcript_store.adapter import family
+from transcript_store.chat import _claude, _openai
 from transcript_store.chat._base_url import host_of, is_loopback, validate_base_url
-from transcript_store.chat._claude import ClaudeConnection, ClaudeWire
+from transcript_store.chat._claude import ClaudeWire
 from transcript_store.chat._claude_local import ClaudeLocalClient
 from transcript_store.chat._client import ResumableChatClient
 from transcript_store.chat._config import ChatConfig
 from transcript_store.chat._gemini import GeminiConnection, GeminiWire
 from transcript_store.chat._history import PROMPT_ROLES, History, plain_copies
-from transcript_store.chat._openai import OpenAIConnection, OpenAIWire
+from transcript_store.chat._openai import OpenAIWire
 from transcript_store.chat._protocols import ChatClient
 from transcript_store.chat._record import Facts
 from transcript_store.chat._wire import Connection, Message, Wire
@@ -48,7 +49,7 @@ class Provider:
 _CLAUDE = Provider(
     extra="claude",
     wire=ClaudeWire,
-    connect=ClaudeConnection,
+    connect=_claude.connect,
     default_model="claude-sonnet-5-5",
     token_variables=("ANTHROPIC_API_KEY",),
     base_url="https://api.anthropic.com",
@@ -60,7 +61,7 @@ PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
         extra="openai",
         wire=OpenAIWire,
-        connect=OpenAIConnection,
+        connect=_openai.connect,
         default_model="gpt-6.2-sol",
         token_variables=("OPENAI_API_KEY",),
         base_url="https://api.openai.com/v1",
@@ -69,7 +70,7 @@ PROVIDERS: dict[str, Provider] = {
     "openai-compatible": Provider(
         extra="openai",
         wire=lambda: OpenAIWire(limit_member="max_tokens"),
-        connect=OpenAIConnection,
+        connect=_openai.connect,
         default_model="default",
         token_variables=("OPENAI_API_KEY",),
         base_url=None,

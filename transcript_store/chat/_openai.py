@@ -9,11 +9,11 @@ https://platform.openai.com/docs/api-reference/chat, and the types of openai 3.5
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from transcript_store.chat._post import PostConnection, options
 from transcript_store.chat._wire import (
-    CONNECT_SECONDS,
     JSON,
     Assembly,
     Message,
@@ -247,29 +247,9 @@ def _arguments(call: JSON) -> JSON | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-class OpenAIConnection:
-    """The SDK's ``post``, which gives a body as it came; ``completions.create`` would re-make it from its own types."""
+def connect(**given: Any) -> PostConnection:
+    """A connection to the completions of this server; ``given`` are the token, the base URL and the timeout."""
+    import openai
 
-    def __init__(self, *, token: str, base_url: str, timeout_seconds: float) -> None:
-        import openai
-
-        self._stream_type = openai.Stream[object]
-        self._client = openai.OpenAI(
-            api_key=token,
-            base_url=base_url,
-            timeout=openai.Timeout(timeout_seconds, connect=min(timeout_seconds, CONNECT_SECONDS)),
-            http_client=openai.DefaultHttpxClient(follow_redirects=False),
-        )
-
-    def send(self, model: str, body: JSON) -> JSON:  # noqa: ARG002 (it is in the body)
-        response: JSON = self._client.post("/chat/completions", cast_to=object, body=body)
-        return response
-
-    def stream(self, model: str, body: JSON) -> Generator[JSON, None, None]:  # noqa: ARG002
-        with self._client.post(
-            "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=self._stream_type
-        ) as events:
-            yield from events
-
-    def close(self) -> None:
-        self._client.close()
+    client = openai.OpenAI(**options(openai, **given))
+    return PostConnection(client, openai.Stream[object], "/chat/completions")

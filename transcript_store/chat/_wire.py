@@ -12,9 +12,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-CONNECT_SECONDS = 5.0
-"""How long a connection may take to be made: the SDKs' own default, however long a reply may take."""
-
 JSON = dict[str, Any]
 Message = dict[str, Any]
 

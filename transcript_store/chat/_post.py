@@ -1,0 +1,46 @@
+"""The ``post`` of the SDKs that are made from one generator (anthropic, openai): it gives a body as it came.
+
+Their own methods for messages would re-make it from the SDK's types, and lose what those do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from transcript_store.chat._wire import JSON
+
+_CONNECT_SECONDS = 5.0
+"""How long a connection may take to be made: the SDKs' own default, however long a reply may take."""
+
+
+class PostConnection:
+    """A client of such an SDK, at the path of its messages; it satisfies ``Connection``."""
+
+    def __init__(self, client: Any, stream_type: type, path: str) -> None:
+        self._client = client
+        self._stream_type = stream_type
+        self._path = path
+
+    def send(self, model: str, body: JSON) -> JSON:  # noqa: ARG002 (it is in the body)
+        response: JSON = self._client.post(self._path, cast_to=object, body=body)
+        return response
+
+    def stream(self, model: str, body: JSON) -> Generator[JSON, None, None]:  # noqa: ARG002
+        with self._client.post(
+            self._path, cast_to=object, body=body, stream=True, stream_cls=self._stream_type
+        ) as events:
+            yield from events
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def options(sdk: Any, *, token: str, base_url: str, timeout_seconds: float) -> dict[str, Any]:
+    """What a client of such an SDK is made with: nothing comes from its environment, and redirects are not followed."""
+    return {
+        "api_key": token,
+        "base_url": base_url,
+        "timeout": sdk.Timeout(timeout_seconds, connect=min(timeout_seconds, _CONNECT_SECONDS)),
+        "http_client": sdk.DefaultHttpxClient(follow_redirects=False),
+    }

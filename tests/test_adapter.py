@@ -462,3 +462,12 @@ def test_without_usage_tokens_are_estimated(extra: dict[str, Any] | None) -> Non
     )
     store.append_message(REPLY, extra=extra)
     assert 400 < int(snapshot_of(store).metadata[OURS + "approximate_tokens"]) < 500
+
+
+def test_arguments_in_the_wrong_order() -> None:
+    """A hurried caller is told what goes where."""
+    store = begun(USER)
+    with pytest.raises(TypeError, match="takes a Snapshot and then a ConversationStore"):
+        restore_snapshot(store, snapshot_of(store))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes a loaded ConversationStore, not str"):
+        snapshot_of("agent/main")  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ import pytest
 
 from transcript_store import (
     ConversationExistsError,
+    ConversationLibrary,
     ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
@@ -971,3 +972,13 @@ def test_the_foreign_file_used_here_is_one():
     """The table itself: the foreign JSONL is JSON on every line, so that only its content can have it refused."""
     lines = [json.loads(line) for line in CLAUDE_CODE.split(b"\n")[:-1]]
     assert [line["message"]["role"] for line in lines] == ["user", "assistant"]
+
+
+def test_a_library_is_not_called_damaged(tmp_path):
+    """Incident: the folder of a library, given as a conversation, was called corrupt, with repair as the way out."""
+    with ConversationLibrary(tmp_path).create():
+        pass
+    with pytest.raises(CorruptTranscriptError, match="the folder is a library of conversations") as caught:
+        ConversationStore(tmp_path).load()
+    assert caught.value.kind == "foreign"
+    assert "repair" not in str(caught.value)

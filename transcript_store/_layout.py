@@ -12,7 +12,7 @@ from __future__ import annotations
 from transcript_store._files import FileSystem
 from transcript_store._folder import LOCK, Folder, NotOursError, is_temporary, refusals
 from transcript_store._log import TRANSCRIPT
-from transcript_store._metadata import LAST_GENERATION, MetadataDocument, NotADocument, decode_document
+from transcript_store._metadata import LAST_GENERATION, MetadataDocument, NotADocument, decode_document, is_id
 from transcript_store._quarantine import QUARANTINE
 from transcript_store._records import FORMAT
 from transcript_store.errors import (
@@ -150,6 +150,9 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
     if {ARCHIVE, QUARANTINE} & names:
         what = "the folder holds an archive or a quarantine, but no transcript"
         return CorruptTranscriptError(path=path, kind="missing", reason=what)
+    if any(map(is_id, names)):
+        what = "the folder is a library of conversations, each in a folder of its own: open one of those"
+        return CorruptTranscriptError(path=path, kind="foreign", reason=what)
     if others := _others(names):
         what = f"the folder holds {others}, and no conversation; choose a folder of its own for it"
         return CorruptTranscriptError(path=path, kind="foreign", reason=what)

@@ -37,6 +37,8 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     What is lost: the time and the ``extra`` of each record, records without a message, and members of a tool other than
     name, description and parameters. Raises ``ConversationNotLoadedError`` and what reading raises.
     """
+    if not isinstance(conversation, ConversationStore):
+        raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
     metadata, records, head = conversation._state()
     origin = metadata.restored_from or {}
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
@@ -78,6 +80,9 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
     one), ``InvalidMessageError`` for what a transcript cannot hold (an integer beyond 64 bits, a lone surrogate, a key
     twice in one object, a message that is not an object), and what ``initialize()`` and ``replace_transcript()`` raise.
     """
+    if not isinstance(snapshot, Snapshot) or not isinstance(conversation, ConversationStore):
+        given = f"{type(snapshot).__name__} and {type(conversation).__name__}"
+        raise TypeError(f"restore_snapshot() takes a Snapshot and then a ConversationStore, not {given}")
     messages, prompt, taken_off = said_in(snapshot)
     metadata = snapshot.metadata
     fields: dict[str, Any] = {

@@ -70,7 +70,8 @@ class GenerationNotFoundError(TranscriptStoreError, LookupError):
 
     def __init__(self, *, path: str, number: int, available: tuple[int, ...]) -> None:
         shown = ", ".join(map(str, available[-20:]))
-        super().__init__(f"{path}: there is no generation {number}; there are {shown}")
+        only = f"there is only {shown}" if len(available) == 1 else f"there are {shown}"
+        super().__init__(f"{path}: there is no generation {number}; {only}")
         self.path = path
         self.number = number
         self.available = available
@@ -104,6 +105,11 @@ class ReadOnlyError(TranscriptStoreError):
     """The store was opened with ``read_only=True`` and this call would write."""
 
 
+def _untouched(kind: str) -> str:
+    ways_out = "" if kind == "foreign" else ": verify() says what is whole, repair() what can be kept"
+    return f"nothing was touched{ways_out}"
+
+
 class CorruptTranscriptError(TranscriptStoreError, ValueError):
     """The transcript at ``path`` is damaged, or is not a transcript. It was not touched.
 
@@ -115,9 +121,7 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
         self, *, path: str, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
     ) -> None:
         where = path if line_number is None else f"{path}, line {line_number}, byte {offset_bytes}"
-        super().__init__(
-            f"{where}: {reason} [{kind}]; nothing was touched: verify() says what is whole, repair() what can be kept"
-        )
+        super().__init__(f"{where}: {reason} [{kind}]; {_untouched(kind)}")
         self.path = path
         self.kind = kind
         self.reason = reason
@@ -129,9 +133,7 @@ class CorruptMetadataError(TranscriptStoreError, ValueError):
     """The metadata file at ``path`` is missing or damaged. Nothing was touched; the transcript beside it may be whole."""
 
     def __init__(self, *, path: str, kind: str, reason: str) -> None:
-        super().__init__(
-            f"{path}: {reason} [{kind}]; nothing was touched: verify() says what is whole, repair() what can be kept"
-        )
+        super().__init__(f"{path}: {reason} [{kind}]; {_untouched(kind)}")
         self.path = path
         self.kind = kind
         self.reason = reason

@@ -19,6 +19,7 @@ import errno
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import NoReturn
 
 from transcript_store import _files, _media
@@ -40,6 +41,7 @@ from transcript_store.snapshots import Snapshot, Summaries, newest_first
 Findings = list[Finding]
 Names = list[str]
 _LOCK_TIMEOUT_SECONDS = 10.0
+_SAMPLE = 8
 _NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -181,6 +183,26 @@ class FileStore:
                         failures[0].add_note(what)
                         raise failures[0]
             self._keys = Keys(key)
+
+    def opens(self) -> bool:
+        """Whether these keys open what is there: False if they open none of the first snapshots, and there are some.
+
+        ``save`` does not ask, as several keys in one store are legitimate; somebody who forgot the key should. Raises
+        ``StorageError`` if the directory cannot be read.
+        """
+        with self._if_there("look into the store") as files:
+            if files is None:
+                return True
+            found = list(islice(files.ids(), _SAMPLE))
+            for one in found:
+                try:
+                    files.summarize(one)
+                    return True
+                except DecryptionError:
+                    continue
+                except (TranscriptStoreError, OSError):
+                    return True  # damaged, or gone: not a question of the key
+            return not found
 
     def verify(self) -> Findings:
         """Everything that is damaged: snapshots and media that cannot be opened, read, or found. Changes nothing.

@@ -205,3 +205,33 @@ def test_ask_gives_parsed_json(dialect: Dialect, server: Server) -> None:
     assert json.dumps(schema) in json.dumps(server.bodies[0])
     with pytest.raises(IncompleteResponseError, match="not JSON"):
         client.ask("Who?", schema)
+
+
+def test_a_prompt_that_is_not_a_text_is_never_recorded(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """Incident: a list as a prompt was recorded, and every later request, of every later process, was refused."""
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        for wrong in (["a"], {"role": "user", "content": "x"}, 5, None, b"bytes"):
+            for call in (client.add, client.chat, client.stream_chat, lambda prompt: client.ask(prompt, {})):
+                with pytest.raises(TypeError, match="a prompt is a str"):
+                    call(wrong)
+        with pytest.raises(TypeError, match="a question and then a JSON schema"):
+            client.ask("question", "schema")
+        with pytest.raises(ValueError, match="must not be empty"):
+            client.chat("")
+        assert conversation.record_count == 0
+        assert server.requests == []
+
+
+def test_a_tool_that_is_none_is_refused_when_it_is_made(dialect: Dialect, server: Server) -> None:
+    """Not by the service, in the middle of a turn."""
+    with pytest.raises(TypeError, match="the handler must be callable"):
+        Tool("add", "Add.", {"type": "object"}, handler=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a tool's name"):
+        Tool("", "Add.", {"type": "object"}, handler=print)
+    with pytest.raises(TypeError, match="JSON schema"):
+        Tool("add", "Add.", "object", handler=print)  # type: ignore[arg-type]
+    client = connect(dialect, server)
+    for wrong in (ADD, [{"name": "add"}]):
+        with pytest.raises(TypeError, match="a sequence of Tool"):
+            client.set_tools(wrong)

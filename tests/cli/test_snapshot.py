@@ -121,6 +121,7 @@ def test_a_file_that_holds_no_key(cli: Cli, tmp_path: Path, content: bytes) -> N
 
 def test_a_key_that_others_may_read_is_warned_of(cli: Cli, tmp_path: Path, key: str) -> None:
     """Once, on standard error; a key of its owner only is not."""
+    (tmp_path / "s").mkdir()
     store = ("--store", str(tmp_path / "s"), "--key-file", key)
     assert cli("snapshot", "list", *store).err == ""
     Path(key).chmod(0o640)
@@ -230,3 +231,28 @@ def test_no_command_takes_a_key_as_an_argument(cli: Cli) -> None:
         assert "--key-file FILE" in out
         assert "--key " not in out
     assert generate_encryption_key().hex() not in out
+
+
+def test_a_key_that_was_forgotten(cli: Cli, tmp_path: Path, key: str) -> None:
+    """Nothing is saved in the clear, or with another key, beside what is sealed; a list of nothing says why it is empty."""
+    directory = conversation(tmp_path / "c", [{"role": "user", "content": "hello"}])
+    store = ("--store", str(tmp_path / "s"))
+    other = str(tmp_path / "other")
+    assert cli("snapshot", "new-key", other).code == 0
+    assert cli("snapshot", "save", directory, *store, "--key-file", key).code == 0
+    before = sorted((tmp_path / "s").iterdir())
+    for command in (("save", directory), ("list",)):
+        for keys in ((), ("--key-file", other)):
+            code, out, err = cli("snapshot", *command, *store, *keys)
+            assert (code, out) == (1, "")
+            assert "what is there does not open with this key, or without one" in err
+    assert sorted((tmp_path / "s").iterdir()) == before
+    assert cli("snapshot", "list", *store, "--key-file", other, "--retired-key-file", key).out.count("\n") == 1
+
+
+def test_a_store_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
+    """A typo in the name of the store is not an empty store, but for a save."""
+    for command in ("list", "verify", "collect-media"):
+        code, out, err = cli("snapshot", command, "--store", str(tmp_path / "typo"))
+        assert (code, out) == (1, "")
+        assert "there is no such directory" in err

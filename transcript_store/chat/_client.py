@@ -84,6 +84,7 @@ class ResumableChatClient:
 
     def add(self, prompt: str) -> None:
         """Add a user's message without asking for a reply; on return it is on record, and the next request carries it."""
+        _insist_on_a_prompt(prompt)
         with self._turn():
             self._say(prompt)
 
@@ -96,6 +97,7 @@ class ResumableChatClient:
         on calling tools), what the store raises when the disk refuses, and the SDK's own errors. After any of them, and
         after Ctrl-C, the conversation is consistent and the next turn works; a prompt that failed stays on record.
         """
+        _insist_on_a_prompt(prompt)
         with self._turn():
             return _answer(self._steps(prompt, stream=False))
 
@@ -104,6 +106,9 @@ class ResumableChatClient:
 
         Raises what :meth:`chat` does, and ``IncompleteResponseError`` if the answer is not JSON.
         """
+        _insist_on_a_prompt(question)
+        if type(schema) is not dict:
+            raise TypeError(f"ask() takes a question and then a JSON schema (a dict), not {type(schema).__name__}")
         with self._turn():
             text = _answer(self._steps(question, stream=False, schema=schema))
         return parsed_answer(text)
@@ -115,6 +120,7 @@ class ResumableChatClient:
         untimely end, was met: if the iterator is closed, or Ctrl-C stops it, what came is kept as the record of an
         incomplete reply. Raises what :meth:`chat` does.
         """
+        _insist_on_a_prompt(prompt)
         stream = self._streamed_turn(prompt)
         self._stream = stream
         return stream
@@ -124,6 +130,8 @@ class ResumableChatClient:
 
         Raises ``ValueError`` if two have the same name.
         """
+        if isinstance(tools, Tool) or not all(isinstance(tool, Tool) for tool in tools):
+            raise TypeError("set_tools() takes a sequence of Tool")
         by_name = {tool.name: tool for tool in tools}
         if len(by_name) != len(tools):
             raise ValueError("two tools have the same name")
@@ -341,3 +349,11 @@ def _understood(read: Callable[[Any], Reply], raw: Any) -> Reply:
     except (AttributeError, LookupError, TypeError) as error:
         reason = f"the response is not in the provider's form ({type(error).__name__})"
         return Reply(message=None, text="", stop_reason=None, extra={}, incomplete=reason, raw=raw)
+
+
+def _insist_on_a_prompt(prompt: object) -> None:
+    """What a user says is a text: nothing else could be sent again, and an empty one no provider takes."""
+    if not isinstance(prompt, str):
+        raise TypeError(f"a prompt is a str, not {type(prompt).__name__}; append_message() takes a provider's message")
+    if not prompt:
+        raise ValueError("a prompt must not be empty")

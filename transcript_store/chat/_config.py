@@ -29,6 +29,14 @@ class Tool:
     parameters: dict[str, Any]
     handler: Callable[..., Any]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"a tool's name is a str that is not empty, not {self.name!r:.60}")
+        if not isinstance(self.description, str) or not isinstance(self.parameters, dict):
+            raise TypeError(f"tool {self.name}: the description is a str and the parameters are a JSON schema (a dict)")
+        if not callable(self.handler):
+            raise TypeError(f"tool {self.name}: the handler must be callable, not {type(self.handler).__name__}")
+
     def describe(self) -> ToolDescription:
         return ToolDescription(name=self.name, description=self.description, parameters=self.parameters)
 

@@ -77,9 +77,11 @@ def _print(results: list[Repair]) -> None:
     for path in first.originals:
         say(f"a damaged original {verb.replace('are', 'is')}: {one_line(path)}")
     if first.applied:
+        if first.originals:
+            say("(to go back: close every writer, copy an original to its old name, and repair again in another mode)")
         say("repaired")
     else:
-        say("nothing was changed: choose one with --mode, and add --apply")
+        say("nothing was changed: choose one with --mode (prefix if none is named), and add --apply")
 
 
 _SOURCES = {

@@ -40,6 +40,11 @@ examples:
 """
 
 
+_OTHER_KEY = (
+    "what is there does not open with this key, or without one: give --key-file, and --retired-key-file if it changed"
+)
+
+
 def configure(parser: ArgumentParser) -> None:
     """Add the commands."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="snapshot_command")
@@ -105,6 +110,9 @@ def run(arguments: Namespace) -> int:
     """Run one of them."""
     try:
         status: int = arguments.run_snapshot(arguments)
+    except _NoStoreError as error:
+        complain(f"{error}: there is no such directory")
+        return 1
     except ConversationLockedError as error:
         complain(str(error))
         return 1
@@ -115,8 +123,22 @@ def _store(arguments: Namespace) -> FileStore:
     return FileStore(arguments.store, encryption_key=key_of(arguments), retired_keys=retired_keys_of(arguments))
 
 
+class _NoStoreError(Exception):
+    """The directory of snapshots is not there: for anything but a save that is a mistake in its name."""
+
+
+def _existing(arguments: Namespace) -> FileStore:
+    store = _store(arguments)
+    if not os.path.isdir(store.directory):
+        raise _NoStoreError(store.directory)
+    return store
+
+
 def _save(arguments: Namespace) -> int:
     store = _store(arguments)
+    if not store.opens():
+        complain(f"{store.directory}: {_OTHER_KEY}; nothing was saved")
+        return 1
     with ConversationStore(arguments.directory, read_only=True) as conversation:
         conversation.load()
         snapshot = snapshot_of(conversation)
@@ -126,7 +148,11 @@ def _save(arguments: Namespace) -> int:
 
 
 def _list(arguments: Namespace) -> int:
-    for summary in _store(arguments).list():
+    store = _existing(arguments)
+    if not store.opens():
+        complain(f"{store.directory}: {_OTHER_KEY}")
+        return 1
+    for summary in store.list():
         if arguments.json:
             say_json(asdict(summary))
         else:
@@ -137,7 +163,7 @@ def _list(arguments: Namespace) -> int:
 
 
 def _show(arguments: Namespace) -> int:
-    snapshot = _store(arguments).load(arguments.id)
+    snapshot = _existing(arguments).load(arguments.id)
     if arguments.json:
         say_json_text(snapshot.to_json().decode())
         return 0
@@ -163,7 +189,7 @@ def _show(arguments: Namespace) -> int:
 
 
 def _restore(arguments: Namespace) -> int:
-    snapshot = _store(arguments).load(arguments.id)
+    snapshot = _existing(arguments).load(arguments.id)
     with ConversationStore(arguments.into) as conversation:
         restore_snapshot(snapshot, conversation)
         say(one_line(conversation.directory))
@@ -171,18 +197,18 @@ def _restore(arguments: Namespace) -> int:
 
 
 def _delete(arguments: Namespace) -> int:
-    _store(arguments).delete(arguments.id)
+    _existing(arguments).delete(arguments.id)
     return 0
 
 
 def _rotate(arguments: Namespace) -> int:
-    _store(arguments).rotate_key(key_in(arguments.new_key_file))
+    _existing(arguments).rotate_key(key_in(arguments.new_key_file))
     say("everything is sealed with the new key")
     return 0
 
 
 def _verify(arguments: Namespace) -> int:
-    store = _store(arguments)
+    store = _existing(arguments)
     findings = store.verify()
     if arguments.json:
         found = [{"path": finding.path, "kind": finding.kind, "reason": finding.reason} for finding in findings]
@@ -196,7 +222,7 @@ def _verify(arguments: Namespace) -> int:
 
 
 def _collect(arguments: Namespace) -> int:
-    removed = _store(arguments).collect_media(older_than_seconds=arguments.older_than)
+    removed = _existing(arguments).collect_media(older_than_seconds=arguments.older_than)
     say(f"{len(removed)} files of media removed")
     return 0
 

@@ -179,7 +179,15 @@ class PosixFileSystem:
 
     def make_directory(self, parent: int, name: str) -> None:
         os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
-        os.chmod(name, DIRECTORY_MODE, dir_fd=parent)
+        if sys.platform == "darwin":
+            os.chmod(name, DIRECTORY_MODE, dir_fd=parent, follow_symlinks=False)
+            return
+        # chmod(2) by name would follow a link that somebody put there meanwhile, and a umask may leave no right to open it.
+        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            os.chmod(f"/proc/self/fd/{handle}", DIRECTORY_MODE)
+        finally:
+            os.close(handle)
 
     def list_directory(self, handle: int) -> list[str]:
         return os.listdir(handle)

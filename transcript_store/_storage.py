@@ -113,9 +113,11 @@ class Storage:
         image = self._log.image(members, entries)
         doing = "create the conversation"
         with refusals(self.path, doing, "There is none yet"):
-            self._make_folder()
-            while not self._take_lock():
+            while True:
                 self._make_folder()
+                self._refuse_occupied(occupant_of(self._folder))  # not even a lock is put into what is not ours
+                if self._take_lock():
+                    break
             self._refuse_occupied(occupant_of(self._folder))  # another process may have been faster
             self._folder.sweep()
             self._folder.replace_file(METADATA, [encode_document(members, None)])

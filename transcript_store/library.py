@@ -89,7 +89,8 @@ class ConversationLibrary:
         """
         new_id = self._new_id() if id is None else id
         store = self._store(new_id, options)
-        self._sweep()
+        with suppress(OSError):
+            self._sweep()
         self._refuse_occupied(new_id)
         try:
             store.initialize(
@@ -170,7 +171,8 @@ class ConversationLibrary:
             if count > log.end.seq:
                 raise ValueError(f"through_seq is {count}, and conversation {id} has {log.end.seq} records")
             origin = {"conversation": id, "generation": log.header.generation, "seq": count, "head": log.head_at(count)}
-            self._sweep()
+            with suppress(OSError):
+                self._sweep()
             new_id = self._new_id()
             fork = self._storage(new_id, read_only=False)
             try:
@@ -194,7 +196,8 @@ class ConversationLibrary:
         refuses: then it is whole, or gone and some of its files take up room until the next call here sweeps them.
         """
         path = self._path_of(id)
-        self._sweep()
+        with refusals(path, "delete the conversation"):
+            self._sweep()  # and sync what an earlier delete could not, before this one says that it is gone
         self._refuse_links(id)
         with refusals(path, "delete the conversation"), Folder.open(self._files, self._path) as parent:
             while not self._delete(parent, id):
@@ -292,8 +295,8 @@ class ConversationLibrary:
         return ConversationNotFoundError(f"{path}: there is no such conversation in the library", path=path)
 
     def _sweep(self) -> None:
-        """Remove what deletes that were cut off have left, if that is possible."""
-        with suppress(OSError), Folder.open(self._files, self._path) as parent:
+        """Remove what deletes that were cut off have left, as far as that is possible."""
+        with suppress(FileNotFoundError), Folder.open(self._files, self._path) as parent:
             if trash := [name for name in parent.names() if is_trash(name)]:
                 parent.sync()  # or a power cut gives its old name back to what is left of it
                 for name in trash:

@@ -124,6 +124,7 @@ class LongLife(RuleBasedStateMachine):
                 raise OSError(code, "injected")
 
         may_be = self._attempt(operation, data, refuse)
+        self.steps += may_be  # what follows may be lost without it
         text, message = self._new(10)
         try:
             self.store.append_message(message)
@@ -149,6 +150,7 @@ class LongLife(RuleBasedStateMachine):
                 raise KeyboardInterrupt
 
         may_be = self._attempt(operation, data, interrupt)
+        self.steps += may_be
         text, message = self._new(10)
         if then == "append":
             self.store.append_message(message)

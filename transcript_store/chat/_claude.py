@@ -21,9 +21,9 @@ from transcript_store.chat._wire import (
     Request,
     ToolCall,
     ToolResult,
+    about_reply,
     count,
     joined,
-    without_nulls,
 )
 
 DEFAULT_MAX_TOKENS = 8192
@@ -184,14 +184,7 @@ def _reply(body: JSON, half: set[int]) -> Reply:
         message=message if kept or not incomplete else None,
         text="".join(map(_text, kept)),
         stop_reason=stop_reason,
-        extra=without_nulls(
-            {
-                "response_id": body.get("id"),
-                "model": body.get("model"),
-                "stop_reason": stop_reason,
-                "usage": body.get("usage"),
-            }
-        ),
+        extra=about_reply(body.get("id"), body.get("model"), stop_reason, body.get("usage")),
         incomplete=incomplete,
         raw=body if incomplete else None,
     )

@@ -25,6 +25,7 @@ from transcript_store.chat._wire import (
     Request,
     ToolCall,
     ToolResult,
+    about_reply,
     count,
     joined,
     without_nulls,
@@ -154,14 +155,7 @@ def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
         message=kept if not incomplete or kept["parts"] else None,
         text=_text(kept),
         stop_reason=stop_reason,
-        extra=without_nulls(
-            {
-                "response_id": body.get("responseId"),
-                "model": body.get("modelVersion"),
-                "stop_reason": stop_reason,
-                "usage": body.get("usageMetadata"),
-            }
-        ),
+        extra=about_reply(body.get("responseId"), body.get("modelVersion"), stop_reason, body.get("usageMetadata")),
         incomplete=incomplete,
         raw=body if incomplete else None,
     )

@@ -21,9 +21,9 @@ from transcript_store.chat._wire import (
     Request,
     ToolCall,
     ToolResult,
+    about_reply,
     count,
     joined,
-    without_nulls,
 )
 
 _REPLACED = ("id", "type", "name", "role", "index")
@@ -192,14 +192,7 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
         message=kept if not incomplete or _says_something(kept) else None,
         text=_text(kept),
         stop_reason=stop_reason,
-        extra=without_nulls(
-            {
-                "response_id": body.get("id"),
-                "model": body.get("model"),
-                "stop_reason": stop_reason,
-                "usage": body.get("usage"),
-            }
-        ),
+        extra=about_reply(body.get("id"), body.get("model"), stop_reason, body.get("usage")),
         incomplete=incomplete,
         raw=body if incomplete else None,
     )

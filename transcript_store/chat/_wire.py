@@ -160,5 +160,10 @@ def count(usage: JSON, *names: str) -> int:
     return sum(value for name in names if type(value := usage.get(name)) is int)
 
 
+def about_reply(response_id: Any, model: Any, stop_reason: Any, usage: Any) -> JSON:
+    """What is recorded beside a reply, in its record's ``extra``; what the provider did not say is left out."""
+    return without_nulls({"response_id": response_id, "model": model, "stop_reason": stop_reason, "usage": usage})
+
+
 def without_nulls(members: JSON) -> JSON:
     return {name: value for name, value in members.items() if value is not None}

@@ -53,7 +53,8 @@ class ConversationStore:
     ``lock_timeout_seconds`` is how long to wait for another writer. ``max_line_bytes`` bounds what can be appended, never
     what can be read. ``file_system`` is for tests (``transcript_store.testing``).
 
-    May be used from several threads: every call is atomic, ``seq`` is the order. Belongs to the process that loaded it:
+    May be used from several threads: every call is atomic, ``seq`` is the order; appends that wait for the disk at the same
+    time share one write and one sync. Belongs to the process that loaded it:
     after a fork the child must open it anew. Making one touches nothing; call ``load()``, ``initialize()`` or
     ``load_or_initialize()`` first.
     """

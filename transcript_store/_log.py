@@ -85,6 +85,15 @@ class Recovery:
     """What they looked like."""
 
 
+class Prepared(NamedTuple):
+    """What an append writes, what it returns, and where the transcript ends and the time of its last record then."""
+
+    data: bytes
+    stored: list[Appended]
+    end: Position
+    at_us: int
+
+
 class Image(NamedTuple):
     """A whole transcript in memory, to be put in place by a rename."""
 
@@ -246,12 +255,8 @@ class Log:
 
     # ---- write ---------------------------------------------------------------------------------------------------
 
-    def append(self, entries: Sequence[Entry], *, sync: bool) -> list[Appended]:
-        """Append records as one: all of them or none, whatever happens.
-
-        Raises ``SyncFailedError`` if they were written but not synced, ``CannotCutBackError`` if a part was written and is
-        still there, and the plain ``OSError`` if nothing of them is there.
-        """
+    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+        """The lines that would append these entries as one, all of them or none whatever happens; nothing is written."""
         at_us, at_text, clock = self.stamp()
         at = at_text.encode()
         first, offset, head = self.end
@@ -269,6 +274,15 @@ class Log:
             stored.append(Appended(seq, at_text, offset, length))
             offset += length
         data = lines[0] if count == 1 else b"".join(lines)
+        return Prepared(data, stored, Position(seq, offset, head), at_us)
+
+    def append(self, prepared: Prepared, *, sync: bool) -> None:
+        """Append what was prepared for this very end.
+
+        Raises ``SyncFailedError`` if it was written but not synced, ``CannotCutBackError`` if a part was written and is
+        still there, and the plain ``OSError`` if nothing of it is there.
+        """
+        data, stored, end, at_us = prepared
         self.settled = False
         try:
             self._folder.write_all(self._handle, data)
@@ -280,12 +294,15 @@ class Log:
         self._buffer += data
         for appended in stored:
             self._starts.append(appended.offset_bytes)
-        self.end = Position(seq, offset, head)
+        self.end = end
         if sync:
-            self.synced = self.end
+            self.synced = end
         self._last_at_us = at_us
         self.settled = True
-        return stored
+
+    def holds(self, position: Position) -> bool:
+        """Whether the transcript leads through this position: the same records before it, to the last byte."""
+        return position.seq <= self.end.seq and self.head_at(position.seq) == position.head.decode()
 
     def image(self, members: dict[str, Any], entries: Iterable[Entry | Copied], **more: Any) -> Image:
         """The next generation's transcript in memory: a header with this metadata, and these records."""

@@ -56,7 +56,7 @@ class Position(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Record ``k`` of the ``n`` that one call appended."""
+    """Record ``k`` of the ``n`` that were appended as one."""
 
     k: int
     n: int

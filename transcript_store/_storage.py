@@ -32,7 +32,7 @@ from transcript_store._layout import (
     occupant_of,
     read_metadata,
 )
-from transcript_store._log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log
+from transcript_store._log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log, Prepared
 from transcript_store._metadata import Mark, encode_document
 from transcript_store._quarantine import QUARANTINE
 from transcript_store._records import Copied
@@ -94,6 +94,11 @@ class Storage:
     def log(self) -> Log:
         """The log of the live generation, to read."""
         return self._log
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a sync failed, so that nothing more is written."""
+        return self._poisoned is not None
 
     @property
     def updated_at(self) -> str:
@@ -254,9 +259,19 @@ class Storage:
 
     def append(self, entries: Sequence[Entry]) -> list[Appended]:
         """Append records as one, as durable on return as this storage was opened for."""
+        prepared = self.prepare(entries)
+        self.store(prepared)
+        return prepared.stored
+
+    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+        """The first half of an append: everything but the write."""
         self._make_sure()
+        return self._log.prepare(entries)
+
+    def store(self, prepared: Prepared) -> None:
+        """The second half: to be called right after the first, without anything in between."""
         try:
-            return self._log.append(entries, sync=self._sync_appends)
+            self._log.append(prepared, sync=self._sync_appends)
         except CannotCutBackError as error:
             raise self._poison(error, "append") from error
         except SyncFailedError as error:

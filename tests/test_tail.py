@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,54 @@ def test_damage_is_never_shown(tmp_path, count, read_only):
     assert refused_late > count
     assert refused_early > count
     assert whole > count // 2
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("bytes_more", [-1, 1])
+def test_what_moved_the_mark_is_noticed_at_once(tmp_path, bytes_more):
+    """P10: the mark must be where it was: a byte lost or put in anywhere before it, and be it in the first record."""
+    make(tmp_path / "c", 40)
+    transcript = tmp_path / "c" / TRANSCRIPT
+    data = transcript.read_bytes()
+    at = data.index(b"\n") + 70
+    transcript.write_bytes(data[:at] + b"x" * max(0, bytes_more) + data[at + max(0, -bytes_more) :])
+    with ConversationStore(tmp_path / "c") as store, pytest.raises(CorruptTranscriptError) as refused:
+        store.load(verify="tail")
+    assert (refused.value.kind, refused.value.line_number) == ("damaged-line", 2)
+
+
+@pytest.mark.usefixtures("short")
+def test_another_tail_that_verifies_is_noticed_at_once(tmp_path):
+    """P10: a transcript that was exchanged for one with the same beginning is not what the mark remembers."""
+    make(tmp_path / "c", 40)
+    shutil.copytree(tmp_path / "c", tmp_path / "other")
+    for name in ("c", "other"):
+        with ConversationStore(tmp_path / name) as store:
+            store.load()
+            for n in range(10):
+                store.append_message({"n": n, "of": name[:1]})
+    shutil.copy(tmp_path / "other" / TRANSCRIPT, tmp_path / "c" / TRANSCRIPT)
+    with ConversationStore(tmp_path / "c") as store, pytest.raises(CorruptTranscriptError) as refused:
+        store.load(verify="tail")
+    assert refused.value.kind == "rewritten"
+
+
+@pytest.mark.usefixtures("short")
+def test_a_mark_of_another_generation_is_no_mark(tmp_path):
+    """P10, P4: after a replace that was killed before it wrote the mark, nothing vouches for the beginning: all is read."""
+    make(tmp_path / "c", 40)
+    metadata = (tmp_path / "c/metadata.json").read_bytes()
+    with ConversationStore(tmp_path / "c") as store:
+        store.load()
+        store.replace_transcript([{"n": n, "text": "x" * 100} for n in range(200)])
+    (tmp_path / "c/metadata.json").write_bytes(metadata)
+    with ConversationStore(tmp_path / "c") as store:
+        store.load(verify="tail")
+        assert is_whole(store)
+        assert store.record_count == 200
+    with ConversationStore(tmp_path / "c") as store:
+        store.load(verify="tail")  # the mark is renewed
+        assert not is_whole(store)
 
 
 @pytest.mark.usefixtures("short")

@@ -466,8 +466,8 @@ class Log:
         by = base.offset_bytes
         more = self._before(by)
         scan = _recovery.scan(more, base.moved(-by), base.moved(-by)).moved(by)
-        if by == 0 or scan.damage is not None or scan.end != self._base:
-            self.complete()  # which says what is wrong, if anything is
+        if scan.end != self._base:
+            self.complete()  # it is the header that stands there, or damage: this says what is wrong
         else:
             self._buffer, self._starts, self._base = more + self._buffer, scan.starts + self._starts, base
 

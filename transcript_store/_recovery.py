@@ -355,7 +355,7 @@ def first_append(stretch: bytes | bytearray) -> Position | None:
     while start and (end := stretch.find(b"\n", start)) >= 0:
         body_end = end - SUFFIX_BYTES
         seq = record_seq(stretch[start : start + RECORD_HEAD_BYTES])
-        if seq is not None and body_end > start and body_batch(stretch, start, body_end).k == 1:
+        if seq is not None and body_batch(stretch, start, body_end).k == 1:
             return Position(seq - 1, start, bytes(stretch[start - 35 : start - 3]))
         start = end + 1
     return None

@@ -17,9 +17,11 @@ from __future__ import annotations
 import logging
 import stat
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from transcript_store import _quarantine, _recovery
@@ -392,26 +394,43 @@ class Log:
     def messages(self, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or the ``last`` so many; decoded anew."""
         found: list[dict[str, Any]] = []
-        for index, members in self._decoded(newest_first=last is not None):
-            if len(found) == last:
-                break
-            if (message := members.get("message")) is not None:
-                if type(message) is not dict:
-                    raise self._not_a_record(index)
-                found.append(message)
+        with memoryview(self._buffer) as view:
+            for start, end in self._bounds(newest_first=last is not None):
+                if len(found) == last:
+                    break
+                try:
+                    message = decode(view[start:end]).get("message")
+                except JSONDecodeError:
+                    raise self._not_a_record(start) from None
+                if type(message) is dict:
+                    found.append(message)
+                elif message is not None:
+                    raise self._not_a_record(start)
         return found if last is None else found[::-1]
 
     def records(self, last: int | None = None) -> list[Record]:
         """The records in order, or the ``last`` so many; decoded anew."""
+        bounds = self._bounds(newest_first=last is not None)
         found: list[Record] = []
-        for index, members in self._decoded(newest_first=last is not None):
-            if len(found) == last:
-                break
-            record = as_record(members)
-            if record is None:
-                raise self._not_a_record(index)
-            found.append(record)
+        with memoryview(self._buffer) as view:
+            for start, end in islice(bounds, last):
+                try:
+                    record = as_record(decode(view[start:end]))
+                except JSONDecodeError:
+                    record = None
+                if record is None:
+                    raise self._not_a_record(start)
+                found.append(record)
         return found if last is None else found[::-1]
+
+    def _bounds(self, *, newest_first: bool) -> Iterator[tuple[int, int]]:
+        """Where the line of each record begins and ends."""
+        starts, count = self._starts, self.end.seq
+        end = (self.end.offset_bytes,)
+        if newest_first:
+            down = range(count - 1, -1, -1)
+            return zip(map(starts.__getitem__, down), chain(end, map(starts.__getitem__, down)), strict=False)
+        return zip(islice(starts, count), chain(islice(starts, 1, count), end), strict=False)
 
     def head_at(self, seq: int) -> str:
         """The hash of the record with this number, of the header for 0."""
@@ -424,18 +443,9 @@ class Log:
             end = self._starts[index + 1] if index + 1 < len(self._starts) else self.end.offset_bytes
             yield copied(self._buffer[self._starts[index] : end - SUFFIX_BYTES - 1])
 
-    def _decoded(self, *, newest_first: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-        starts, buffer, count = self._starts, self._buffer, self.end.seq
-        for index in range(count - 1, -1, -1) if newest_first else range(count):
-            line = buffer[starts[index] : starts[index + 1] if index + 1 < count else self.end.offset_bytes]
-            try:
-                yield index, decode(line)
-            except JSONDecodeError:
-                raise self._not_a_record(index) from None
-
-    def _not_a_record(self, index: int) -> CorruptTranscriptError:
+    def _not_a_record(self, start: int) -> CorruptTranscriptError:
         reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
-        return self._corrupt("foreign", reason, index + 2, self._starts[index])
+        return self._corrupt("foreign", reason, bisect_left(self._starts, start) + 2, start)
 
     def is_at(self, inode: tuple[int, int]) -> bool:
         """Whether this is the file that is open."""

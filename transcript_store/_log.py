@@ -49,6 +49,7 @@ from transcript_store._records import (
     record_body,
     record_time_us,
     seal_line,
+    seal_onto,
 )
 from transcript_store.errors import (
     CorruptTranscriptError,
@@ -301,16 +302,16 @@ class Log:
         assert not isinstance(found, _recovery.NotAHeader)
         buffer, starts = bytearray(line), array("Q")
         for k, entry in enumerate(entries, 1):
+            start = len(buffer)
+            starts.append(start)
             if isinstance(entry, Copied):
-                line, head = seal_line(head, *copied_body(k, entry))
-                at_us = max(at_us, record_time_us(line[:RECORD_HEAD_BYTES]) or 0)
+                head = seal_onto(buffer, head, copied_body(k, entry))
+                at_us = max(at_us, record_time_us(buffer[start : start + RECORD_HEAD_BYTES]) or 0)
             else:
                 message, extra = entry
-                line, head = seal_line(head, *record_body(k, at, message, extra, clock))
-                if len(line) > self._max_line_bytes:
-                    raise self._too_long(len(line), f"messages[{k - 1}]")
-            starts.append(len(buffer))
-            buffer += line
+                head = seal_onto(buffer, head, record_body(k, at, message, extra, clock))
+                if len(buffer) - start > self._max_line_bytes:
+                    raise self._too_long(len(buffer) - start, f"messages[{k - 1}]")
         return Image(*found, Position(len(starts), len(buffer), head), buffer, starts, at_us)
 
     def stamp(self) -> tuple[int, str, bytes | None]:

@@ -18,9 +18,11 @@ from __future__ import annotations
 import logging
 import stat
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from transcript_store import _quarantine, _recovery
@@ -48,6 +50,7 @@ from transcript_store._records import (
     record_body,
     record_time_us,
     seal_line,
+    seal_onto,
 )
 from transcript_store.errors import (
     CorruptTranscriptError,
@@ -357,16 +360,16 @@ class Log:
         assert not isinstance(found, _recovery.NotAHeader)
         buffer, starts = bytearray(line), array("Q")
         for k, entry in enumerate(entries, 1):
+            start = len(buffer)
+            starts.append(start)
             if isinstance(entry, Copied):
-                line, head = seal_line(head, *copied_body(k, entry))
-                at_us = max(at_us, record_time_us(line[:RECORD_HEAD_BYTES]) or 0)
+                head = seal_onto(buffer, head, copied_body(k, entry))
+                at_us = max(at_us, record_time_us(buffer[start : start + RECORD_HEAD_BYTES]) or 0)
             else:
                 message, extra = entry
-                line, head = seal_line(head, *record_body(k, at, message, extra, clock))
-                if len(line) > self._max_line_bytes:
-                    raise self._too_long(len(line), f"messages[{k - 1}]")
-            starts.append(len(buffer))
-            buffer += line
+                head = seal_onto(buffer, head, record_body(k, at, message, extra, clock))
+                if len(buffer) - start > self._max_line_bytes:
+                    raise self._too_long(len(buffer) - start, f"messages[{k - 1}]")
         return Image(*found, Position(len(starts), len(buffer), head), buffer, starts, at_us)
 
     def stamp(self) -> tuple[int, str, bytes | None]:
@@ -478,27 +481,59 @@ class Log:
 
     def messages(self, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or the ``last`` so many; decoded anew."""
+        if last is None:
+            self.complete()
+        while True:
+            found = self._messages_in_memory(last)
+            if self._is_whole or len(found) == last:
+                return found
+            self._extend()
+
+    def _messages_in_memory(self, last: int | None) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for index, members in self._decoded(newest_first=last is not None):
-            if len(found) == last:
-                break
-            if (message := members.get("message")) is not None:
-                if type(message) is not dict:
-                    raise self._not_a_record(index)
-                found.append(message)
+        with memoryview(self._buffer) as view:
+            for start, end in self._bounds(newest_first=last is not None):
+                if len(found) == last:
+                    break
+                try:
+                    message = decode(view[start:end]).get("message")
+                except JSONDecodeError:
+                    raise self._not_a_record(start) from None
+                if type(message) is dict:
+                    found.append(message)
+                elif message is not None:
+                    raise self._not_a_record(start)
         return found if last is None else found[::-1]
 
     def records(self, last: int | None = None) -> list[Record]:
         """The records in order, or the ``last`` so many; decoded anew."""
+        if last is None:
+            self.complete()
+        while not self._is_whole and (last or 0) > self.end.seq - self._base.seq:
+            self._extend()
+        bounds = self._bounds(newest_first=last is not None)
         found: list[Record] = []
-        for index, members in self._decoded(newest_first=last is not None):
-            if len(found) == last:
-                break
-            record = as_record(members)
-            if record is None:
-                raise self._not_a_record(index)
-            found.append(record)
+        with memoryview(self._buffer) as view:
+            for start, end in islice(bounds, last):
+                try:
+                    record = as_record(decode(view[start:end]))
+                except JSONDecodeError:
+                    record = None
+                if record is None:
+                    raise self._not_a_record(start)
+                found.append(record)
         return found if last is None else found[::-1]
+
+    def _bounds(self, *, newest_first: bool) -> Iterator[tuple[int, int]]:
+        """Where the line of each record begins and ends in the buffer."""
+        by, starts, count = self._base.offset_bytes, self._starts, self.end.seq - self._base.seq
+        if by:
+            starts = array("Q", (start - by for start in starts))
+        end = (self.end.offset_bytes - by,)
+        if newest_first:
+            down = range(count - 1, -1, -1)
+            return zip(map(starts.__getitem__, down), chain(end, map(starts.__getitem__, down)), strict=False)
+        return zip(islice(starts, count), chain(islice(starts, 1, count), end), strict=False)
 
     def head_at(self, seq: int) -> str:
         """The hash of the record with this number, of the header for 0."""
@@ -518,23 +553,10 @@ class Log:
             end = self._end_of(index + 1)
             yield copied(self._buffer[self._starts[index] : end - SUFFIX_BYTES - 1])
 
-    def _decoded(self, *, newest_first: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-        if not newest_first:
-            self.complete()
-        count = self.end.seq
-        for index in range(count - 1, -1, -1) if newest_first else range(count):
-            if index < self._base.seq:
-                self._extend()
-            by = self._base.offset_bytes
-            line = self._buffer[self._starts[index - self._base.seq] - by : self._end_of(index + 1) - by]
-            try:
-                yield index, decode(line)
-            except JSONDecodeError:
-                raise self._not_a_record(index) from None
-
-    def _not_a_record(self, index: int) -> CorruptTranscriptError:
+    def _not_a_record(self, start: int) -> CorruptTranscriptError:
+        offset = start + self._base.offset_bytes
         reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
-        return self._corrupt("foreign", reason, index + 2, self._starts[index - self._base.seq])
+        return self._corrupt("foreign", reason, bisect_left(self._starts, offset) + self._base.seq + 2, offset)
 
     def is_at(self, inode: tuple[int, int]) -> bool:
         """Whether this is the file that is open."""

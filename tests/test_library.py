@@ -157,13 +157,13 @@ def test_a_long_conversation_can_be_opened_by_its_tail(library, monkeypatch):
     monkeypatch.setattr(_log, "_TAIL_BYTES", 300)
     messages = [{"n": n, "text": "x" * 100} for n in range(30)]
     with library.create(messages=messages) as store:
-        id = store.get_metadata().id
-    with library.open(id, verify="tail") as store:
+        chat = str(store.get_metadata().id)
+    with library.open(chat, verify="tail") as store:
         assert store._storage is not None
         assert len(store._storage.log.buffer) < 1000
         assert store.get_messages(last=3) == messages[-3:]
         assert store.get_messages() == messages
-    with library.open(id) as store:
+    with library.open(chat) as store:
         assert store._storage is not None
         assert len(store._storage.log.buffer) > 3000
 

@@ -15,13 +15,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import filelock  # noqa: F401 - imported once here, not again in every forked child
 
-from tests.crash.enumeration import Run, allowed, goes_on, judge, states, that_stays
+from tests.crash.enumeration import Judge, Run, allowed, goes_on, states, that_stays
 from tests.crash.model import State, ViolationError
 from tests.crash.operations import Case
 from tests.crash.real_disk import RealDisk
@@ -42,6 +42,18 @@ def scratch() -> Iterator[Path]:
     """A folder in memory, where syncs cost nothing: what is tested here is the calls, not the disk."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         yield Path(folder)
+
+
+def written_out_in(folder: Path) -> Callable[[SimulatedFileSystem], AbstractContextManager[RealDisk]]:
+    """Where a judge looks at a simulated disk: on the kernel, with what is on it written out as files."""
+
+    @contextmanager
+    def place(disk: SimulatedFileSystem) -> Iterator[RealDisk]:
+        left = folder / "left"
+        yield RealDisk.holding(left, disk.tree())
+        shutil.rmtree(left)
+
+    return place
 
 
 class Outcome(NamedTuple):
@@ -83,7 +95,7 @@ def run(case: Case, root: Path, injection: Injection | None = None, durability: 
             now = under_way[0]
             may_be = allowed(seen, now.returned) if now.returned < len(case.steps) else {seen[-1]}
             try:
-                goes_on(case, now, may_be, str(injection))
+                goes_on(case, now, may_be, str(injection), Judge(case))
             except BaseException as error:
                 say(f"{type(error).__name__}: {error}".replace("\n", " "))
             else:
@@ -105,16 +117,13 @@ def kills(case: Case) -> int:
     """SIGKILL on entry to every call; returns how many were killed."""
     with scratch() as folder:
         points = run(case, folder / "all").calls
-        judged: set[str] = set()
+        judge = Judge(case)
         for number, call in enumerate(points):
             outcome = run(case, folder / str(number), Injection(call, "signal=SIGKILL"))
             if not outcome.traced.killed:
                 raise ViolationError(f"{case.name}: not killed at {call}")
             may_be = allowed(states(case), outcome.returned)
-            key = repr((sorted(outcome.disk.tree().items()), may_be))
-            if key not in judged:
-                judged.add(key)
-                judge(case, RealDisk(outcome.disk.root, seed=2), may_be, f"killed at {call}")
+            judge(RealDisk(outcome.disk.root, seed=2), may_be, f"killed at {call}")
             shutil.rmtree(outcome.disk.root)
         return len(points)
 
@@ -144,8 +153,8 @@ def power_cuts(
 ) -> int:
     """Cut the power before every sync that was traced, and at the end; returns how many states were judged."""
     seen = states(case)
-    judged: set[str] = set()
     with scratch() as folder:
+        judge = Judge(case, written_out_in(folder))
         outcome = run(case, folder / "all", injection, durability)
         assert len(outcome.calls) > 1
         # What a base left unsynced is still unsynced, unless a load came before the trace.
@@ -159,19 +168,13 @@ def power_cuts(
             if count == len(case.steps) and not unsynced:
                 may_be = {seen[-1]}
             for image in replay.disk.power_failures(limit=limit, fills=fills, seed=count):
-                tree = image.tree()
-                key = repr((sorted((path, data) for path, data in tree.items() if path != case.world.lock), may_be))
-                if key not in judged:
-                    judged.add(key)
-                    left = folder / "left"
-                    judge(case, RealDisk.holding(left, tree), may_be, f"power cut {where}")
-                    shutil.rmtree(left)
+                judge(image, may_be, f"power cut {where}")
 
         replay.run(outcome.traced.calls, lambda call: cut(f"before {call}", returned.before(call)))
         cut("at the end", outcome.returned)
         if injection is None:
             _insist_that_the_replay_was_faithful(replay.disk, outcome.disk)
-    return len(judged)
+    return len(judge.pairs)
 
 
 class _Returned:
@@ -197,6 +200,7 @@ def kills_then_power_cuts(case: Case, *, limit: int, drop: Site | None = None, k
     """
     count = 0
     with scratch() as folder:
+        judge = Judge(case, written_out_in(folder))
         points = run(case, folder / "all").calls
         for call in points[:: -(-len(points) // kills)]:
             outcome = run(case, folder / "c", Injection(call, "signal=SIGKILL"))
@@ -218,9 +222,7 @@ def kills_then_power_cuts(case: Case, *, limit: int, drop: Site | None = None, k
                 next_one.disk.sync_path(case.world.lock)
             may_be = that_stays(shown, allowed(states(case), outcome.returned))
             for image in next_one.disk.power_failures(limit=limit):
-                left = folder / "left"
-                judge(case, RealDisk.holding(left, image.tree()), may_be, f"killed at {call}, loaded, power cut")
-                shutil.rmtree(left)
+                judge(image, may_be, f"killed at {call}, loaded, power cut")
                 count += 1
     return count
 

@@ -167,12 +167,19 @@ def compare(case: Case, found: State, may_be: set[State], where: str) -> None:
         raise ViolationError(f"{case.name}, {where}: found {found}, allowed {sorted(may_be, key=repr)}")
 
 
-def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills: tuple[bytes, ...] = (b"\0",)) -> int:
+def power_cuts(
+    case: Case,
+    *,
+    limit: int,
+    durability: str = "power-loss",
+    fills: tuple[bytes, ...] = (b"\0",),
+    judge: Judge | None = None,
+) -> int:
     """Cut the power before every sync and at the end: the states before a sync hold all those of the calls before it."""
+    judge = judge or Judge(case)
     seen = states(case)
     disk = case.disk()
     run = Run(case, disk, durability)
-    judge = Judge(case)
 
     def cut(where: str, *, over: bool = False) -> None:
         any_since = 0 if durability == "process-crash" else None
@@ -210,10 +217,10 @@ def kills(case: Case) -> int:
     return count
 
 
-def kills_then_power_cuts(case: Case, *, limit: int) -> int:
+def kills_then_power_cuts(case: Case, *, limit: int, judge: Judge | None = None) -> int:
     """SIGKILL before every call; the next process loads what is there; then the power fails: what it was shown stays."""
     seen = states(case)
-    judge = Judge(case)
+    judge = judge or Judge(case)
     count = 0
     for stop in _stops(case):
         disk = case.disk()

@@ -101,7 +101,7 @@ class Judge:
     def __init__(self, case: Case, place: Callable[[Any], AbstractContextManager[Machine]] = nullcontext) -> None:
         self.pairs: set[tuple[Hashable, frozenset[State]]] = set()
         """The disks that were judged, each with what was allowed."""
-        self._case = case
+        self.case = case
         self._place = place
         self._found: dict[Hashable, State] = {}
 
@@ -112,7 +112,7 @@ class Judge:
             with self._place(disk) as there:
                 self._found[key] = self._look(there, where)
         self.pairs.add((key, frozenset(may_be)))
-        compare(self._case, self._found[key], may_be, where)
+        compare(self.case, self._found[key], may_be, where)
         return self._found[key]
 
     def _key(self, disk: Machine) -> Hashable:
@@ -123,20 +123,18 @@ class Judge:
         return shown if shown == lasting else (shown, lasting)
 
     def _files(self, disk: Machine) -> Hashable:
-        return frozenset(item for item in disk.tree().items() if item[0] != self._case.world.lock)
+        return frozenset(item for item in disk.tree().items() if item[0] != self.case.world.lock)
 
     def _look(self, disk: Machine, where: str) -> State:
         files = disk.tree().values()
-        for kept in _must_keep(self._case):
+        for kept in _must_keep(self.case):
             if not any(kept in data for data in files if data is not None):
-                raise ViolationError(f"{self._case.name}, {where}: bytes that must be kept are nowhere")
-        again = disk.copy() if self._case.repairs else None
-        found = self._case.world.observe(disk)
+                raise ViolationError(f"{self.case.name}, {where}: bytes that must be kept are nowhere")
+        again = disk.copy() if self.case.repairs else None
+        found = self.case.world.observe(disk)
         if again is not None and found.refused is not None:
-            _recover(self._case, again)
-            compare(
-                self._case, self._case.world.observe(again.copy()), _repaired(self._case), f"{where}, repaired again"
-            )
+            _recover(self.case, again)
+            compare(self.case, self.case.world.observe(again.copy()), _repaired(self.case), f"{where}, repaired again")
         return found
 
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,16 +44,11 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def written_out_in(folder: Path) -> Callable[[SimulatedFileSystem], AbstractContextManager[RealDisk]]:
-    """Where a judge looks at a simulated disk: on the kernel, with what is on it written out as files."""
-
-    @contextmanager
-    def place(disk: SimulatedFileSystem) -> Iterator[RealDisk]:
-        left = folder / "left"
-        yield RealDisk.holding(left, disk.tree())
-        shutil.rmtree(left)
-
-    return place
+@contextmanager
+def on_the_kernel(disk: SimulatedFileSystem) -> Iterator[RealDisk]:
+    """Where a judge looks at a simulated disk: with what is on it written out as files."""
+    with scratch() as folder:
+        yield RealDisk.holding(folder / "left", disk.tree())
 
 
 class Outcome(NamedTuple):
@@ -161,11 +156,12 @@ def power_cuts(
     durability: str = "power-loss",
     fills: tuple[bytes, ...] = (b"\0",),
     injection: Injection | None = None,
+    judge: Judge | None = None,
 ) -> int:
     """Cut the power before every sync that was traced, and at the end; returns how many states were judged."""
+    judge = judge or Judge(case, on_the_kernel)
     seen = states(case)
     with scratch() as folder:
-        judge = Judge(case, written_out_in(folder))
         outcome = run(case, folder / "all", injection, durability)
         assert len(outcome.calls) > 1
         # What a base left unsynced is still unsynced, unless a load came before the trace.
@@ -204,38 +200,54 @@ def _insist_that_the_replay_was_faithful(disk: SimulatedFileSystem, real: RealDi
         raise ViolationError(f"the replay ended with {disk.tree()}, the kernel with {real.tree()}")
 
 
-def kills_then_power_cuts(case: Case, *, limit: int, drop: Site | None = None, kills: int = 25) -> int:
-    """SIGKILL at so many calls, evenly spread; the next process loads what is there, traced; then the power fails: what it was shown stays.
+def kills_then_power_cuts(case: Case, *, limit: int) -> int:
+    """SIGKILL at a call; the next process loads what is there; then the power fails: what it was shown stays."""
+    judge = Judge(case, on_the_kernel)
+    return sum(loaded.power_cuts(judge, limit=limit) for loaded in loads_after_kills(case))
 
-    ``drop`` names a sync of that load that is left out.
-    """
-    count = 0
+
+class Load(NamedTuple):
+    """A load, traced, of what a killed process left."""
+
+    killed: Outcome
+    where: str
+    traced: Traced
+    shown: State
+    may_be: set[State]
+
+    def power_cuts(self, judge: Judge, *, limit: int, without: Site | None = None) -> int:
+        """Cut the power when it has returned, perhaps with one of its syncs left out; returns how many states were judged."""
+        root, lock = self.killed.disk.root, judge.case.world.lock
+        first = Replay(disk_holding(self.killed.before), root, self.killed.traced.handles)
+        first.run(self.killed.traced.calls)
+        then = Replay(first.disk.kill_process(), root, self.traced.handles)
+        sites = sites_of(self.traced.calls)
+        then.run([made for made in self.traced.calls if without is None or sites.get(made) != without])
+        if lock in then.disk.tree():
+            then.disk.sync_path(lock)
+        count = 0
+        for image in then.disk.power_failures(limit=limit):
+            judge(image, self.may_be, f"{self.where}, loaded, power cut")
+            count += 1
+        return count
+
+
+def loads_after_kills(case: Case, *, kills: int = 25) -> Iterator[Load]:
+    """Kill a case at so many calls, evenly spread, and load what is there: where there is something to be shown."""
     with scratch() as folder:
-        judge = Judge(case, written_out_in(folder))
         points = run(case, folder / "all").calls
         for call in points[:: -(-len(points) // kills)]:
-            outcome = run(case, folder / "c", Injection(call, "signal=SIGKILL"))
-            replay = Replay(disk_holding(outcome.before), outcome.disk.root, outcome.traced.handles)
-            replay.run(outcome.traced.calls)
-            machine = RealDisk(outcome.disk.root, seed=2)
+            killed = run(case, folder / "c", Injection(call, "signal=SIGKILL"))
+            machine = RealDisk(killed.disk.root, seed=2)
 
             def load(_: Say, machine: RealDisk = machine) -> State:
                 return case.world.shown(machine)
 
             traced = trace(load)
             shown = load(print)
-            if shown.records is None and not outcome.returned:
-                continue
-            next_one = Replay(replay.disk.kill_process(), outcome.disk.root, traced.handles)
-            sites = sites_of(traced.calls)
-            next_one.run([made for made in traced.calls if drop is None or sites.get(made) != drop])
-            if case.world.lock in next_one.disk.tree():
-                next_one.disk.sync_path(case.world.lock)
-            may_be = that_stays(shown, allowed(states(case), outcome.returned))
-            for image in next_one.disk.power_failures(limit=limit):
-                judge(image, may_be, f"killed at {call}, loaded, power cut")
-                count += 1
-    return count
+            if shown.records is not None or killed.returned:
+                may_be = that_stays(shown, allowed(states(case), killed.returned))
+                yield Load(killed, f"killed at {call}", traced, shown, may_be)
 
 
 def syncs(case: Case, durability: str) -> dict[SystemCall, Site]:

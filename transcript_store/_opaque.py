@@ -21,6 +21,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
+import orjson
+
 MAX_DEPTH = 500
 """Levels of nesting a snapshot's JSON may have (an empty innermost one not counted): half of what Python's parser reads."""
 
@@ -28,6 +30,7 @@ MAX_DIGITS = 4000
 """Digits an integer may have: Python reads 4300 (CPython's ``sys.int_info.default_max_str_digits``)."""
 
 _PIECE_BYTES = 4096
+_AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 _T = TypeVar("_T")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -99,8 +102,9 @@ def count(text: bytes) -> int | None:
 def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, bytes], list[bytes]]:
     """Some members of a JSON object, each as it is written, and the elements of one that is an array.
 
-    As :func:`members` and :func:`elements`, in one look at the text. A member that is absent is ``null``, an array that is
-    null or absent has no elements. Raises ``NotJSONError``, also for anything else in the place of the array.
+    As :func:`members` and :func:`elements`, in one look at the text, and without a copy of the elements: they are buffers.
+    A member that is absent is ``null``, an array that is null or absent has no elements. Raises ``NotJSONError``, also for
+    anything else in the place of the array.
     """
     check_unicode(text)
     decoder = _outline_decoder(array, names)
@@ -110,7 +114,7 @@ def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, 
         elements = getattr(found, array)
         if elements is not None and type(elements) is not list:
             raise NotJSONError(f"has {array} that are neither an array nor null")
-        return {name: bytes(getattr(found, name)) for name in names}, list(map(bytes, elements or ()))
+        return {name: bytes(getattr(found, name)) for name in names}, elements or []
 
     return _shielded(
         text,
@@ -133,7 +137,7 @@ def _outline_decoder(array: str, names: tuple[str, ...]) -> Any:
 
 def compact_length(elements: list[bytes]) -> int:
     """How many bytes an array of these elements takes in compact form, but for escapes."""
-    return sum(len(_laid_out(element, -1)) + 1 for element in elements) + 1
+    return len(_laid_out(b"[%b]" % b",".join(elements), -1))
 
 
 def decode(text: bytes) -> Any:
@@ -155,6 +159,17 @@ _DECODER = json.JSONDecoder(parse_int=_integer)
 
 def encode(value: Any) -> bytes:
     """A Python value in compact form; raises ``NotJSONError`` for what would not come back equal."""
+    try:
+        encoded = orjson.dumps(value, option=_AS_IT_IS)
+        if orjson.loads(encoded) == value:
+            return escape(encoded)
+    except orjson.JSONEncodeError:
+        pass
+    return _encode_slowly(value)
+
+
+def _encode_slowly(value: Any) -> bytes:
+    """The same for what ``orjson`` does not take: long integers, more levels, subclasses; and the reason if nothing does."""
     try:
         encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
         comes_back = bool(decode(encoded) == value)
@@ -191,7 +206,7 @@ def escape(text: bytes) -> bytes:
     return text
 
 
-def check_unicode(text: bytes | bytearray) -> None:
+def check_unicode(text: bytes) -> None:
     """Raise ``NotJSONError`` for bytes that are not UTF-8; in pieces that stay in the processor's cache."""
     done = 0
     with memoryview(text) as view:

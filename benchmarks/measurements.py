@@ -9,7 +9,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import file_digest, sha256
 from itertools import cycle, islice
@@ -19,6 +18,7 @@ from typing import Any
 import orjson
 
 from benchmarks.messages import messages, some_messages, text_messages
+from benchmarks.results import Row
 from benchmarks.timing import duration, interleave, middle, ratio
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, Snapshot, verify
 from transcript_store._files import REAL
@@ -33,19 +33,6 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _DURABILITIES: tuple[Durability, ...] = ("power-loss", "process-crash")
 
 Message = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table; ``limit`` is the target for ``value``, a ratio where ``what`` names no unit."""
-
-    what: str
-    ours: str
-    beside: str
-    value: float
-    spread: str
-    limit: float | None = None
-    note: str = ""
 
 
 class Workplace:

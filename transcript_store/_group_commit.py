@@ -9,8 +9,8 @@ What can go wrong, and what holds then:
 * A member is interrupted (Ctrl-C) while it waits: it holds its lock ``waiting`` no more, and is passed over.
 * The leader is interrupted: it holds the lock ``leading`` no more, and the next member leads. If it had begun to store,
   the hashes tell whether the batch is there: nothing is stored twice.
-* The batch is refused, and nothing of it is there (a full disk, a line that is too long): each member tries alone, and
-  gets a result of its own.
+* The batch is refused, and nothing of it is there (a full disk, a line that is too long): the leader tries alone, and the
+  next member leads the rest.
 * The sync fails: all who were in the batch get that error.
 """
 
@@ -45,14 +45,12 @@ class _Member:
 class _Group:
     """The calls that are stored together."""
 
-    __slots__ = ("batch", "leading", "members", "prepared", "together")
+    __slots__ = ("batch", "leading", "members", "prepared")
 
     def __init__(self) -> None:
         self.leading = threading.RLock()
         """Held by the member that leads."""
         self.members: list[_Member] = []
-        self.together = True
-        """Whether nothing was refused so far."""
         self.batch: Sequence[_Member] = ()
         self.prepared: Prepared | None = None
         """What was prepared for the ``batch`` and perhaps stored: known to be there or not when this is None again."""
@@ -92,9 +90,7 @@ class GroupCommit:
             self._take_over(group, storage)
         if own.is_answered:
             return
-        group.batch = [own]
-        if group.together:
-            group.batch = [member for member in group.members if member.waiting.locked() and not member.is_answered]
+        group.batch = [member for member in group.members if member.waiting.locked() and not member.is_answered]
         try:
             self._store(group, storage)
         except TranscriptStoreError as error:
@@ -104,7 +100,6 @@ class GroupCommit:
                 for member in group.batch:
                     member.error = error
                 return
-            group.together = False
             group.batch = [own]
             self._store(group, storage)
 

@@ -73,6 +73,7 @@ class Storage:
         read_only: bool,
         lock_timeout_seconds: float,
         max_line_bytes: int,
+        tail_only: bool = False,
     ) -> None:
         self.path = path
         self.members: dict[str, Any] = {}
@@ -81,6 +82,7 @@ class Storage:
         self._read_only = read_only
         self._lock_timeout_seconds = lock_timeout_seconds
         self._max_line_bytes = max_line_bytes
+        self._tail_only = tail_only
         self._folder = Folder(files, path, -1)
         self._lock = Lock(self._folder)
         self._log = self._new_log()
@@ -283,6 +285,7 @@ class Storage:
     def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
         """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
         self._make_sure()
+        self._log.complete()  # what goes into the archive was verified
         live = self._log.header.generation
         end = self._log.end
         members = {**members, "generation": live + 1, "updated_at": max(self.updated_at, self._log.stamp()[1])}
@@ -470,7 +473,12 @@ class Storage:
                 release()
 
     def _new_log(self) -> Log:
-        return Log(self._folder, writable=not self._read_only, max_line_bytes=self._max_line_bytes)
+        return Log(
+            self._folder,
+            writable=not self._read_only,
+            max_line_bytes=self._max_line_bytes,
+            tail_only=self._tail_only,
+        )
 
     def _corrupt(self, kind: str, reason: str) -> CorruptTranscriptError:
         return CorruptTranscriptError(path=self.path, kind=kind, reason=reason)

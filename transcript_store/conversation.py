@@ -53,7 +53,8 @@ class ConversationStore:
     ``lock_timeout_seconds`` is how long to wait for another writer. ``max_line_bytes`` bounds what can be appended, never
     what can be read. ``file_system`` is for tests (``transcript_store.testing``).
 
-    May be used from several threads: every call is atomic, ``seq`` is the order. Belongs to the process that loaded it:
+    May be used from several threads: every call is atomic, ``seq`` is the order; appends that wait for the disk at the same
+    time share one write and one sync. Belongs to the process that loaded it:
     after a fork the child must open it anew. Making one touches nothing; call ``load()``, ``initialize()`` or
     ``load_or_initialize()`` first.
     """
@@ -134,8 +135,14 @@ class ConversationStore:
             self._refuse_read_only()
             self._initialize(fields, entries, id)
 
-    def load(self) -> None:
+    def load(self, *, verify: Literal["all", "tail"] = "all") -> None:
         """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
+
+        With ``verify="tail"`` the cost does not grow with what was stored before the last mark (a clean ``close()``, a
+        load, a change of metadata): of that only the end is read, and checked against the mark. The rest is read and
+        verified, once, when it is asked for: by ``get_messages()`` without ``last`` or with one that reaches so far,
+        ``get_records()``, ``replace_transcript()``, a snapshot. Those may then raise ``CorruptTranscriptError`` for damage
+        that ``load()`` would have refused.
 
         On return ``recovery`` says what recovery did, and everything that ``get_messages()`` shows is on the medium (not
         with ``read_only=True``: a reader takes no lock, changes nothing, and passes over an unfinished tail). A store that
@@ -145,8 +152,10 @@ class ConversationStore:
         which), ``CorruptTranscriptError`` and ``CorruptMetadataError`` (nothing was touched; see ``verify``),
         ``UnsupportedVersionError``, and ``StorageError`` if the disk refuses.
         """
+        if verify not in ("all", "tail"):
+            raise ValueError(f"verify must be 'all' or 'tail', not {verify!r}")
         with self._exclusively():
-            self._load()
+            self._load(tail_only=verify == "tail")
 
     def load_or_initialize(
         self,
@@ -405,8 +414,8 @@ class ConversationStore:
         with mutex:
             return self._writable().append(entries)
 
-    def _load(self) -> None:
-        self._begin(Storage.load)
+    def _load(self, *, tail_only: bool = False) -> None:
+        self._begin(Storage.load, tail_only=tail_only)
 
     def _state(self) -> tuple[ConversationMetadata, list[Record], str]:
         """Metadata, records and head of one moment: what a snapshot is made of."""
@@ -447,7 +456,7 @@ class ConversationStore:
             lambda storage: storage.create(lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries)
         )
 
-    def _begin(self, begin: Callable[[Storage], None]) -> None:
+    def _begin(self, begin: Callable[[Storage], None], *, tail_only: bool = False) -> None:
         self._close()
         self._storage = Storage(
             self._files,
@@ -456,6 +465,7 @@ class ConversationStore:
             read_only=self._read_only,
             lock_timeout_seconds=self._lock_timeout_seconds,
             max_line_bytes=self._max_line_bytes,
+            tail_only=tail_only,
         )
         try:
             begin(self._storage)

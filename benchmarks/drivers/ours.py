@@ -37,7 +37,7 @@ class PowerLoss(Driver):
 
     def last(self, count: int) -> Sequence[Any]:
         with ConversationStore(self._path, read_only=True) as store:
-            store.load()
+            store.load(verify="tail")
             return store.get_messages(last=count)
 
     def list(self) -> int:

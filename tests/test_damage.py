@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.mutations import SEED, Mutations
-from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from transcript_store import ConversationStore, CorruptTranscriptError, _recovery, inspection, verify
 from transcript_store._files import PosixFileSystem
 
 # ---- the conversation that is damaged ----------------------------------------------------------------------------------
@@ -681,6 +681,75 @@ def test_verify_of_a_transcript_with_many_damaged_lines_is_linear():
     assert large < 20 * small, f"{small:.2f} s, and {large:.2f} s for eight times the lines"
 
 
+def test_verify_says_the_same_whatever_it_reads_at_a_time(base, monkeypatch):
+    """P15: verify() reads in pieces; where they are cut changes nothing, in lines, in batches, at the mark, in damage."""
+
+    def not_needed(*_: Any) -> Any:
+        raise AssertionError("a whole transcript was taken for a damaged one")
+
+    with scratch_directory() as directory:
+        for size in (*range(1, 400, 7), 1 << 20):
+            monkeypatch.setattr(inspection, "_CHUNK_BYTES", size)
+            with monkeypatch.context() as patch:
+                patch.setattr(inspection, "_diagnose", not_needed)
+                write(f"{directory}/c", base.metadata, base.transcript)
+                found = verify(f"{directory}/c", file_system=HASTY)
+            last = json.loads(base.lines[-1])
+            assert (found.is_whole, found.records, found.head) == (True, last["seq"], last["hash"])
+        for at in range(len(base.lines[0]), len(base.transcript), 23):
+            damaged = flipped(base.transcript, at, 0) if at % 2 else base.transcript[:at]
+            write(f"{directory}/c", base.metadata, damaged)
+            monkeypatch.setattr(inspection, "_CHUNK_BYTES", at % 300 + 1)
+            found = verify(f"{directory}/c", file_system=HASTY)
+            with monkeypatch.context() as patch:
+                patch.setattr(inspection, "_whole", lambda *_: None)
+                assert found == verify(f"{directory}/c", file_system=HASTY)
+
+
+def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
+    """P15: the memory that verify() takes does not grow with a whole transcript; a batch that is long is read at most twice."""
+    import tracemalloc
+
+    class Counting(Hasty):
+        read_bytes = 0
+
+        def read(self, handle: int, offset: int, length: int) -> bytearray:
+            data = super().read(handle, offset, length)
+            self.read_bytes += len(data)
+            return data
+
+    with scratch_directory() as directory:
+        given = [{"pad": "x" * 1000, "n": n} for n in range(4_000)]
+        with ConversationStore(f"{directory}/c", durability="process-crash") as conversation:
+            conversation.initialize(messages=given)
+        size = Path(directory, "c/transcript.jsonl").stat().st_size
+        counting = Counting()
+        tracemalloc.start()
+        try:
+            assert verify(f"{directory}/c", file_system=counting).is_whole
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < size / 2, f"{peak} bytes for a file of {size}"
+        assert counting.read_bytes < 1.1 * size
+
+        with ConversationStore(f"{directory}/c", durability="process-crash") as conversation:
+            conversation.load()
+            conversation.append_messages(given)
+        verified = 0
+
+        def scan(buffer: Any, *positions: Any) -> Any:
+            nonlocal verified
+            verified += len(buffer)
+            return whole(buffer, *positions)
+
+        whole = _recovery.scan
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_recovery, "scan", scan)
+            assert verify(f"{directory}/c", file_system=HASTY).records == 8_000
+        assert verified < 4 * size, f"{verified / size:.1f} times a batch of {size} bytes, and as much before it"
+
+
 def test_recovery_copies_a_tail_only_a_few_times(base):
     """P15: the memory that recovery takes is a small multiple of the file's size."""
     import tracemalloc
@@ -703,8 +772,6 @@ def test_recovery_copies_a_tail_only_a_few_times(base):
 
 def test_the_table_would_notice_a_store_that_believes_everything(base, monkeypatch):
     """The harness itself: with the hash check or the mark taken out of recovery, the table of damage fails."""
-    from transcript_store import _recovery
-
     whole = _recovery.scan
 
     def without_the_mark(buffer: Any, begin: Any, mark: Any) -> Any:

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from transcript_store import _files
 from transcript_store._files import FileSystem
@@ -115,15 +115,18 @@ class ConversationLibrary:
                 raise
         return store
 
-    def open(self, id: str, **options: Unpack[StoreOptions]) -> ConversationStore:
+    def open(
+        self, id: str, *, verify: Literal["all", "tail"] = "all", **options: Unpack[StoreOptions]
+    ) -> ConversationStore:
         """Load the conversation with this id and return its store: use it in a ``with`` statement, or close it.
 
+        ``verify`` is as in :meth:`ConversationStore.load`: ``"tail"`` opens a long conversation as fast as a short one.
         Raises ``InvalidIdError``, ``ConversationNotFoundError``, ``CorruptTranscriptError`` of kind ``wrong-conversation``
         if another conversation stands in the folder of that name, and what :meth:`ConversationStore.load` does.
         """
         store = self._store(id, options)
         self._refuse_links(id)
-        store.load()
+        store.load(verify=verify)
         try:
             self._insist_on_its_own_folder(id, store.get_metadata().id)
         except BaseException:

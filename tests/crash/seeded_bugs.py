@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,8 +207,6 @@ def damaged_line_skipped(patch: Patch) -> None:
     """Lines that do not verify are passed over in silence, wherever they stand."""
 
     def lenient(buffer: bytearray, begin: Position, mark: Position) -> _recovery.Scan:
-        if isinstance(buffer, bytes):
-            return real(buffer, begin, mark)  # verify() looks, and changes nothing
         whole = [line for line in bytes(buffer[begin.offset_bytes :]).split(b"\n") if RECORD.fullmatch(line)]
         buffer[begin.offset_bytes :] = b"".join(line + b"\n" for line in whole)
         starts, offset = array("Q"), begin.offset_bytes
@@ -218,8 +217,7 @@ def damaged_line_skipped(patch: Patch) -> None:
         end = Position(begin.seq + len(whole), offset, head)
         return _recovery.Scan(starts, end, None, end)
 
-    real = _recovery.scan
-    patch.setattr(_recovery, "scan", lenient)
+    patch.setattr(_log, "_recovery", SimpleNamespace(**{**vars(_recovery), "scan": lenient}))  # verify() looks on
 
 
 def hole_cut(patch: Patch) -> None:

@@ -26,8 +26,8 @@ import orjson
 MAX_DEPTH = 500
 """Levels of nesting a snapshot's JSON may have (an empty innermost one not counted): half of what Python's parser reads."""
 
-MAX_DIGITS = 4000
-"""Digits an integer may have: Python reads 4300 (CPython's ``sys.int_info.default_max_str_digits``)."""
+MAX_DIGITS = 4300
+"""Digits an integer may have: those that Python reads (CPython's ``sys.int_info.default_max_str_digits``)."""
 
 _PIECE_BYTES = 4096
 _AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -51,9 +51,10 @@ class NotJSONError(ValueError):
     """A text that is not JSON, or that this store does not carry; the message is a reason without a subject."""
 
 
-def compact(text: bytes) -> bytes:
-    """The compact form of any JSON text; raises ``NotJSONError``."""
-    check_unicode(text)
+def compact(text: bytes, *, is_unicode: bool = False) -> bytes:
+    """The compact form of any JSON text, or of one that is known to be UTF-8; raises ``NotJSONError``."""
+    if not is_unicode:
+        check_unicode(text)
     deep = b"\n" + b" " * (MAX_DEPTH + 1)
     if deep in _laid_out(text, 1):
         _too_deep()
@@ -142,8 +143,14 @@ def compact_length(elements: list[bytes]) -> int:
 
 def decode(text: bytes) -> Any:
     """A checked text as Python values; numbers with a fraction or an exponent are floats. Raises ``NotJSONError``."""
+    import msgspec
+
     try:
-        return _DECODER.decode(text.decode("utf-8"))
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        pass  # a lone surrogate, an exponent beyond a float's, or nothing that could be decoded
+    try:
+        return json.loads(text.decode("utf-8"), parse_int=_integer)
     except RecursionError:
         _too_deep()
 
@@ -154,14 +161,11 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_integer)
-
-
 def encode(value: Any) -> bytes:
     """A Python value in compact form; raises ``NotJSONError`` for what would not come back equal."""
     try:
         encoded = orjson.dumps(value, option=_AS_IT_IS)
-        if orjson.loads(encoded) == value:
+        if decode(encoded) == value:
             return escape(encoded)
     except orjson.JSONEncodeError:
         pass
@@ -183,7 +187,7 @@ def _encode_slowly(value: Any) -> bytes:
         _too_deep()
     if not comes_back:
         raise NotJSONError("holds something that JSON would give back changed (a tuple, a key that is not a str)")
-    return escape(encoded)
+    return compact(encoded)
 
 
 def encode_string(text: str) -> bytes:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
 import orjson
@@ -30,7 +31,7 @@ MAX_DIGITS = 4300
 """Digits an integer may have: those that Python reads (CPython's ``sys.int_info.default_max_str_digits``)."""
 
 _PIECE_BYTES = 4096
-_AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_SIMPLE = frozenset({int, bool, type(None)})
 
 _T = TypeVar("_T")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -164,12 +165,27 @@ def _integer(digits: str) -> int:
 def encode(value: Any) -> bytes:
     """A Python value in compact form; raises ``NotJSONError`` for what would not come back equal."""
     try:
-        encoded = orjson.dumps(value, option=_AS_IT_IS)
-        if decode(encoded) == value:
-            return escape(encoded)
+        encoded = orjson.dumps(value)
     except orjson.JSONEncodeError:
-        pass
-    return _encode_slowly(value)
+        return _encode_slowly(value)
+    return escape(encoded) if _is_plain(value) else _encode_slowly(value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether what orjson wrote comes back equal: it writes tuples, dataclasses, NaN and more, but not as what they are."""
+    containers: list[Iterable[Any]] = [(value,)]
+    for container in containers:
+        for child in container:
+            kind = type(child)
+            if kind is str:
+                continue
+            if kind is dict:
+                containers.append(child.values())
+            elif kind is list:
+                containers.append(child)
+            elif kind not in _SIMPLE and (kind is not float or not isfinite(child)):
+                return False
+    return True
 
 
 def _encode_slowly(value: Any) -> bytes:

@@ -68,15 +68,16 @@ def indented(text: bytes) -> bytes:
 
 
 def members(text: bytes) -> dict[str, bytes]:
-    """The members of a JSON object, each as it is written; of a repeated key the last. Raises ``NotJSONError``."""
+    """The members of a JSON object, each as it is written; of a repeated key the last. Raises ``NotJSONError``.
+
+    They are buffers on the text, as it may be long: :func:`decode` and :func:`compact` take them, ``bytes()`` copies one.
+    """
     import msgspec
 
     check_unicode(text)
     return _shielded(
         text,
-        lambda shielded: {
-            key: bytes(member) for key, member in msgspec.json.decode(shielded, type=dict[str, msgspec.Raw]).items()
-        },
+        lambda shielded: msgspec.json.decode(shielded, type=dict[str, msgspec.Raw]),
         lambda found, unshield: {key: unshield(member) for key, member in found.items()},
     )
 
@@ -104,7 +105,7 @@ def count(text: bytes) -> int | None:
 def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, bytes], list[bytes]]:
     """Some members of a JSON object, each as it is written, and the elements of one that is an array.
 
-    As :func:`members` and :func:`elements`, in one look at the text, and without a copy of the elements: they are buffers.
+    As :func:`members` and :func:`elements`, in one look at the text; buffers, all of them.
     A member that is absent is ``null``, an array that is null or absent has no elements. Raises ``NotJSONError``, also for
     anything else in the place of the array.
     """
@@ -116,7 +117,7 @@ def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, 
         elements = getattr(found, array)
         if elements is not None and type(elements) is not list:
             raise NotJSONError(f"has {array} that are neither an array nor null")
-        return {name: bytes(getattr(found, name)) for name in names}, elements or []
+        return {name: getattr(found, name) for name in names}, elements or []
 
     return _shielded(
         text,
@@ -151,7 +152,7 @@ def decode(text: bytes) -> Any:
     except (msgspec.DecodeError, RecursionError):
         pass  # a lone surrogate, an exponent beyond a float's, or nothing that could be decoded
     try:
-        return json.loads(text.decode("utf-8"), parse_int=_integer)
+        return json.loads(bytes(text).decode("utf-8"), parse_int=_integer)
     except RecursionError:
         _too_deep()
 

@@ -128,11 +128,14 @@ class Snapshot:
         for key, value in metadata.items():
             _check_text("metadata", "a key", key)
             _check_text("metadata", "a value", value)
+        if not isinstance(self.messages_json, bytes | bytearray | memoryview):
+            reason = f"messages_json must be bytes, not {type(self.messages_json).__name__}"
+            raise InvalidMessageError(member="messages", reason=reason)
         normal: dict[str, Any] = {
             "tools": tools,
             "metadata": metadata,
             "created_at": _time(self.created_at),
-            "messages_json": _compact_messages(self.messages_json),
+            "messages_json": _compact_messages(bytes(self.messages_json)),
         }
         for name, value in normal.items():
             object.__setattr__(self, name, value)
@@ -409,12 +412,9 @@ def _encoded(value: Any, field: str) -> bytes:
         raise InvalidMetadataError(field=field, reason=str(error)) from None
 
 
-def _compact_messages(text: Any, *, is_unicode: bool = False) -> bytes:
-    if not isinstance(text, bytes | bytearray | memoryview):
-        reason = f"messages_json must be bytes, not {type(text).__name__}"
-        raise InvalidMessageError(member="messages", reason=reason)
+def _compact_messages(text: bytes, *, is_unicode: bool = False) -> bytes:
     try:
-        compact = _opaque.compact(bytes(text), is_unicode=is_unicode)
+        compact = _opaque.compact(text, is_unicode=is_unicode)
     except NotJSONError as error:
         raise InvalidMessageError(member="messages", reason=str(error)) from None
     if compact != b"null" and not compact.startswith(b"["):

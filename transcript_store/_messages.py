@@ -12,8 +12,8 @@ integers beyond 64 bits into floats and keeps the last of duplicate keys (all ob
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any, NoReturn
 
 import orjson
@@ -40,29 +40,28 @@ def encode(value: Any, name: str, max_bytes: int) -> bytes:
         raise InvalidMessageError(
             member=name, reason=f"must be a JSON object (a dict), not {_type_name(value)}{_remedy(value)}"
         )
-    level: list[Any] = list(value.values())
-    depth, nodes = 1, len(level)
-    while True:
-        types = set(map(type, level))
-        if types <= _PLAIN:
-            break
-        if not types <= _ALLOWED or (depth == MAX_DEPTH and (dict in types or list in types)):
-            _explain(value, name)
-        if float in types and not all(math.isfinite(v) for v in level if type(v) is float):
-            _explain(value, name)
-        children: list[Any] = []
-        for node in level:
-            kind = type(node)
-            if kind is dict:
-                children += node.values()
-            elif kind is list:
-                children += node
+    containers: list[Any] = [value]
+    depth, nodes = 1, 0
+    while containers:
+        deeper: list[Any] = []
+        for container in containers:
+            children = list(container.values()) if type(container) is dict else container
             # A value that is shared many times over (or a cycle) would be written out each time. Each node takes
             # at least two bytes, so this bounds the walk by what could be stored at all.
-            if 2 * (nodes + len(children)) > max_bytes:
+            nodes += len(children)
+            if 2 * nodes > max_bytes:
                 _too_long(name, max_bytes)
-        nodes += len(children)
-        level = children
+            for child in children:
+                kind = type(child)
+                if kind is str:
+                    continue
+                if kind is dict or kind is list:
+                    deeper.append(child)
+                elif kind not in _PLAIN and (kind is not float or not isfinite(child)):
+                    _explain(value, name)
+        if deeper and depth == MAX_DEPTH:
+            _explain(value, name)
+        containers = deeper
         depth += 1
     try:
         encoded = orjson.dumps(value)
@@ -75,10 +74,8 @@ def encode(value: Any, name: str, max_bytes: int) -> bytes:
 
 JSONDecodeError = orjson.JSONDecodeError
 
-
-def decode(encoded: bytes | bytearray | memoryview) -> Any:
-    """Decode bytes that :func:`encode` made, or that a transcript vouches for."""
-    return orjson.loads(encoded)
+decode = orjson.loads
+"""Decode bytes that :func:`encode` made, or that a transcript vouches for."""
 
 
 def parse(text: bytes, name: str = "message") -> dict[str, Any]:
@@ -158,7 +155,7 @@ def _check(node: Any, member: str) -> None:
         raise InvalidMessageError(member=member, reason=f"is {_type_name(node)}, not a plain JSON value{_remedy(node)}")
     if kind is str and not _is_unicode(node):
         raise InvalidMessageError(member=member, reason="holds a lone surrogate, which UTF-8 cannot carry")
-    if kind is float and not math.isfinite(node):
+    if kind is float and not isfinite(node):
         raise InvalidMessageError(member=member, reason=f"is {node}, which JSON cannot carry")
     if kind is int and not MIN_INTEGER <= node <= MAX_INTEGER:
         raise InvalidMessageError(member=member, reason="is an integer that 64 bits cannot carry (-2^63 to 2^64-1)")

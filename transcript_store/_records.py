@@ -17,7 +17,7 @@ Nothing here does I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -54,9 +54,13 @@ class Position(NamedTuple):
     offset_bytes: int
     head: bytes
 
+    def moved(self, by_bytes: int) -> Position:
+        """The same place, in a file that has so many bytes more before it."""
+        return Position(self.seq, self.offset_bytes + by_bytes, self.head)
+
 
 class Batch(NamedTuple):
-    """Record ``k`` of the ``n`` that one call appended."""
+    """Record ``k`` of the ``n`` that were appended as one."""
 
     k: int
     n: int
@@ -110,6 +114,17 @@ def seal_line(previous: bytes, *body: bytes) -> tuple[bytes, bytes]:
         digest.update(part)
     head = digest.hexdigest()[:32].encode()
     return b"".join((*body, HASH_MEMBER, head, b'"}\n')), head
+
+
+def seal_onto(buffer: bytearray, previous: bytes, body: Iterable[bytes]) -> bytes:
+    """Put a whole line, closed as by :func:`seal_line`, at the end of ``buffer``; returns its hash."""
+    digest = sha256(previous)
+    for part in body:
+        digest.update(part)
+        buffer += part
+    head = digest.hexdigest()[:32].encode()
+    buffer += b',"hash":"%b"}\n' % head
+    return head
 
 
 def header_body(*, conversation: str, generation: int, at: str, metadata: dict[str, Any], **more: Any) -> bytes:

@@ -94,6 +94,13 @@ class Scan(NamedTuple):
     stopped: Position
     """The end of the last record that verified: behind ``end`` in the middle of a batch."""
 
+    def moved(self, by_bytes: int) -> Scan:
+        """What was found, in a file that has so many bytes more before the buffer. (What ``damage`` says is not moved.)"""
+        if by_bytes == 0:
+            return self
+        starts = array("Q", (start + by_bytes for start in self.starts))
+        return Scan(starts, self.end.moved(by_bytes), self.damage, self.stopped.moved(by_bytes))
+
 
 class Whole(NamedTuple):
     """A line that verifies, found anywhere."""
@@ -182,29 +189,31 @@ def scan(buffer: bytes | bytearray, begin: Position, mark: Position) -> Scan:
     """
     starts = array("Q")
     seq, start, head = begin
-    complete = begin
-    open_batch = _NO_BATCH  # the last record of an unfinished batch before `start`
-    find, startswith, slice_of = buffer.find, buffer.startswith, memoryview(buffer)
-    with slice_of:
+    complete = begin  # where the unfinished batch before `start` begins, if there is one
+    open_batch = _NO_BATCH  # the last record of that batch
+    find, startswith, append = buffer.find, buffer.startswith, starts.append
+    with memoryview(buffer) as view:
         while (end := find(b"\n", start)) >= 0:
             body_end = end - SUFFIX_BYTES
             if body_end <= start:
                 break
             digest = sha256(head)
-            digest.update(slice_of[start:body_end])
+            digest.update(view[start:body_end])
             found = digest.hexdigest()[:32].encode()
-            if slice_of[body_end:end] != b',"hash":"%b"}' % found or not startswith(b'{"seq":%d,' % (seq + 1), start):
+            if not startswith(b',"hash":"%b"}' % found, body_end) or not startswith(b'{"seq":%d,' % (seq + 1), start):
                 break
-            if slice_of[end - SUFFIX_BYTES - 1] == _CLOSING_BRACKET or open_batch.k:
+            if view[body_end - 1] == _CLOSING_BRACKET or open_batch is not _NO_BATCH:
                 batch = body_batch(buffer, start, body_end)
                 if not _continues(open_batch, batch):
                     break
+                if open_batch is _NO_BATCH:
+                    complete = Position(seq, start, head)
                 open_batch = _NO_BATCH if batch.k == batch.n else batch
-            starts.append(start)
+            append(start)
             seq, start, head = seq + 1, end + 1, found
-            if not open_batch.k:
-                complete = Position(seq, start, head)
     stopped = Position(seq, start, head)
+    if open_batch is _NO_BATCH:
+        complete = stopped
     if len(buffer) == stopped.offset_bytes == complete.offset_bytes:
         damage = None
     else:
@@ -337,6 +346,21 @@ def _hashes_of_line_before(buffer: bytes | bytearray, start: int, line_start: in
     stated = bytes(buffer[end - 34 : end - 2])
     recomputed = chain_hash(chained_to, bytes(buffer[before : end - SUFFIX_BYTES]))
     return [stated, recomputed]
+
+
+def first_append(stretch: bytes | bytearray) -> Position | None:
+    """Where the first append begins that is whole in a stretch of a transcript, and whose line before ends in it.
+
+    Nothing is verified: what is said of it (its number, the hash before it) is what stands there.
+    """
+    start = stretch.find(b"\n", SUFFIX_BYTES) + 1
+    while start and (end := stretch.find(b"\n", start)) >= 0:
+        body_end = end - SUFFIX_BYTES
+        seq = record_seq(stretch[start : start + RECORD_HEAD_BYTES])
+        if seq is not None and body_batch(stretch, start, body_end).k == 1:
+            return Position(seq - 1, start, bytes(stretch[start - 35 : start - 3]))
+        start = end + 1
+    return None
 
 
 class LastRecord(NamedTuple):

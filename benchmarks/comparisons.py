@@ -166,6 +166,45 @@ def reads(field: Field) -> Iterator[Comparison]:
         yield _memory(field, processes, length)
 
 
+def parallel(field: Field) -> Iterator[Comparison]:
+    """Eight threads that append to one conversation; what one append takes of the time that all of them need."""
+    rounds = 7 if field.quick else 25
+    contenders = [contender for contender in CONTENDERS if contender.survives == "a power cut"]
+    with field.start(contenders) as processes:
+        field.fill(processes, 10, 1024)
+        taken = field.in_turn(
+            processes, "append_by_threads", rounds=rounds, budget_seconds=4, calls=4, encoded_bytes=1024
+        )
+        beside = "the limit with a lock around each write and its sync"
+        yield Comparison(
+            "threads", "Append 1 KB from eight threads, for each append", "s", beside, _figures(taken, field)
+        )
+
+
+def replacing(field: Field) -> Iterator[Comparison]:
+    """Other messages in the place of all that are there, as a compaction does it."""
+    length = 1_000 if field.quick else 10_000
+    with field.start(_READERS) as processes:
+        field.fill(processes, length, None)
+        taken = field.in_turn(processes, "replace", rounds=5, budget_seconds=8)
+        beside = "encoding, hashing, writing and syncing them once, and a rename"
+        yield Comparison("replace", f"Replace {length:,} messages by others", "s", beside, _figures(taken, field))
+
+
+def lists(field: Field) -> Iterator[Comparison]:
+    """The list of conversations, of those that have one."""
+    count = 100 if field.quick else 300
+    contenders = [
+        contender for contender in _READERS if contender.driver.partition(":")[0] in ("ours", "google_adk", "agno")
+    ]
+    with field.start(contenders) as processes:
+        for name, process in list(processes.items()):
+            field.say(f"{count} conversations for {name}")
+            field.attempt(processes, name, partial(process.ask, "create", count=count))
+        taken = field.in_turn(processes, "list", rounds=15, budget_seconds=4)
+        yield Comparison("list", f"List {count} conversations", "s", "", _figures(taken, field))
+
+
 def _memory(field: Field, processes: Mapping[str, Process], length: int) -> Comparison:
     sizes = {name: process.ask("size") for name, process in processes.items()}
     limit = sizes.get(LIMIT.name, 1)
@@ -257,6 +296,9 @@ def _syncs_in(trace: Path) -> int:
 COMPARISONS: dict[str, Callable[[Field], Iterator[Comparison]]] = {
     "appends": appends,
     "reads": reads,
+    "parallel": parallel,
+    "replacing": replacing,
+    "lists": lists,
     "imports": imports,
     "syncs": syncs,
 }

@@ -26,16 +26,16 @@ class Contender(NamedTuple):
 
 
 LIMIT = Contender(
-    "write + fdatasync",
+    "the limit, synced",
     "limit:WriteAndSync",
     "a power cut",
-    "the limit: the same bytes, encoded and hashed; no checks, no lock, no recovery",
+    "the bare calls on the same bytes: encode, hash, `write`, `fdatasync`; read and decode. No checks, no recovery",
 )
 LIMIT_UNSYNCED = Contender(
-    "write",
+    "the limit, not synced",
     "limit:Write",
     "the end of the process",
-    "the limit without a sync",
+    "the same without `fdatasync`",
 )
 OURS = Contender(
     "transcript_store, `power-loss`",

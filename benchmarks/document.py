@@ -15,6 +15,7 @@ _COLUMNS = {
     "syncs": "syncs",
     "append": "append 1 KB",
     "append-long": "… to a long one",
+    "threads": "… from 8 threads",
     "load": "load all",
     "last": "last 50",
     "memory": "memory",

@@ -115,7 +115,6 @@ def _importing(folder: Path) -> Iterator[Pair]:
 CHECKS: dict[str, _Ready] = {
     "append, durable": _often(partial(pairs.appending, durability="power-loss", encoded_bytes=1024), 400),
     "append": _often(partial(pairs.appending, durability="process-crash", encoded_bytes=1024), 400),
-    "append, 64 KB": _often(partial(pairs.appending, durability="process-crash", encoded_bytes=65536), 40),
     "load": _of_a_conversation(pairs.loading, read_only=False),
     "get_messages": _of_a_conversation(pairs.getting),
     "last 50": _often(_of_a_conversation(pairs.reading_the_end, count=50), 10),

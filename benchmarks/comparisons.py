@@ -244,12 +244,12 @@ def imports(field: Field) -> Iterator[Comparison]:
     taken: dict[str, dict[int, float]] = {contender.name: {} for contender in users}
     for number in range(-1, rounds):
         for contender in users:
-            field.say(f"import {contender.imports}, round {max(number, 0) + 1} of {rounds}")
+            field.say(f"{contender.imports}, round {max(number, 0) + 1} of {rounds}")
             python = str(field.pythons[contender.name])
-            bare, full = (_seconds([python, "-c", code]) for code in ("pass", f"import {contender.imports}"))
+            bare, full = (_seconds([python, "-c", code]) for code in ("pass", contender.imports))
             if number >= 0:
                 taken[contender.name][number] = full - bare
-    figures = [Figure(f"`import {c.imports}`", middle([*taken[c.name].values()])) for c in users]
+    figures = [Figure(f"`{c.imports}`", middle([*taken[c.name].values()])) for c in users]
     yield Comparison("import", "Import, above a bare interpreter", "s", "", figures)
 
 

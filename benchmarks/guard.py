@@ -102,14 +102,14 @@ def _of_a_conversation(ready: Callable[..., AbstractContextManager[Pair]], **opt
 
 @contextmanager
 def _importing(folder: Path) -> Iterator[Pair]:
-    """``import transcript_store``, beside an interpreter that does nothing."""
+    """``from transcript_store import ConversationStore``, beside an interpreter that does nothing."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "byte-code")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def start(program: str) -> None:
         subprocess.run([sys.executable, "-c", program], check=True, env=environment, cwd=pairs.TOP)
 
-    yield Pair(partial(start, "import transcript_store"), partial(start, "pass"))
+    yield Pair(partial(start, "from transcript_store import ConversationStore"), partial(start, "pass"))
 
 
 CHECKS: dict[str, _Ready] = {

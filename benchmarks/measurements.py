@@ -242,6 +242,7 @@ def start(place: Workplace) -> Iterator[Row]:
     cases: tuple[tuple[str, list[str], float | None], ...] = (
         ("import orjson", ["-c", "import orjson"], None),
         ("import transcript_store", ["-c", "import transcript_store"], 40.0),
+        ("… with ConversationStore", ["-c", "from transcript_store import ConversationStore"], None),
         ("transcript-store --help", ["-m", "transcript_store.cli", "--help"], None),
     )
     ways = [

@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from tests.mutations import SEED, Mutations
+from transcript_store import ConversationStore, CorruptTranscriptError, _recovery, inspection, verify
 from transcript_store._files import PosixFileSystem
 
 # ---- the conversation that is damaged ----------------------------------------------------------------------------------
@@ -479,61 +480,26 @@ def test_a_batch_is_whole_or_absent(base):
 @pytest.mark.parametrize("count", [pytest.param(40, id="40"), pytest.param(1000, id="1000", marks=pytest.mark.long)])
 def test_seeded_mutations_of_a_longer_transcript(count, record_property):
     """P10: 1,000 mutations of each kind, none undetected: the reader or the torn tail it passes over tells of each."""
-    seed = 20260726
-    print(f"seed {seed}")
-    randomly = random.Random(seed)
+    randomly = random.Random(SEED)
+    print(f"seed {SEED}")
     with scratch_directory() as directory:
-        with ConversationStore(f"{directory}/a", durability="process-crash") as conversation:
-            conversation.initialize()
-            for n in range(100):
-                conversation.append_message({"role": "user", "content": "word " * randomly.randrange(20), "n": n})
-                if n % 9 == 0:
-                    conversation.append_messages([{"n": n, "k": k} for k in range(3)])
+        for name in ("a", "other"):
+            with ConversationStore(f"{directory}/{name}", durability="process-crash") as conversation:
+                conversation.initialize()
+                for n in range(100):
+                    conversation.append_message({"role": "user", "content": "word " * randomly.randrange(20), "n": n})
+                    if n % 9 == 0:
+                        conversation.append_messages([{"n": n, "k": k} for k in range(3)])
         metadata = Path(directory, "a/metadata.json").read_bytes()
         data = Path(directory, "a/transcript.jsonl").read_bytes()
-        lines = data.splitlines(keepends=True)
-
-        def flip() -> bytes:
-            return flipped(data, randomly.randrange(len(data)), randomly.randrange(8))
-
-        def change() -> bytes:
-            at = randomly.randrange(len(data))
-            return data[:at] + bytes([(data[at] + randomly.randrange(1, 256)) % 256]) + data[at + 1 :]
-
-        def lose_a_byte() -> bytes:
-            at = randomly.randrange(len(data))
-            return data[:at] + data[at + 1 :]
-
-        def lose_a_line() -> bytes:
-            at = randomly.randrange(len(lines))
-            return b"".join(lines[:at] + lines[at + 1 :])
-
-        def lose_the_tail() -> bytes:
-            return data[: randomly.randrange(len(data))]
-
-        def move_a_line() -> bytes:
-            moved = [*lines]
-            at = randomly.randrange(1, len(moved))
-            line = moved.pop(at)
-            moved.insert(randomly.choice([i for i in range(len(lines)) if i != at]), line)
-            return b"".join(moved)
-
-        def repeat_a_line() -> bytes:
-            at = randomly.randrange(len(lines))
-            return b"".join(lines[: at + 1] + lines[at:])
-
-        def zero() -> bytes:
-            at = randomly.randrange(len(data))
-            length = min(randomly.choice([1, 16, 512, 4096]), len(data) - at)
-            return data[:at] + bytes(length) + data[at + length :]
-
-        for mutate in (flip, change, lose_a_byte, lose_a_line, lose_the_tail, move_a_line, repeat_a_line, zero):
+        other = Path(directory, "other/transcript.jsonl").read_bytes()
+        mutations = Mutations(data.splitlines(keepends=True), other.splitlines(keepends=True))
+        for kind, mutate in mutations.kinds.items():
             for n in range(count):
                 damaged = mutate()
-                assert damaged != data
                 write(f"{directory}/c", metadata, damaged)
                 found = verify(f"{directory}/c", file_system=HASTY)
-                assert not found.is_whole, f"{mutate.__name__} {n} of seed {seed} went undetected"
+                assert not found.is_whole, f"{kind} {n} of seed {SEED} went undetected"
                 reader = ConversationStore(f"{directory}/c", read_only=True, file_system=HASTY)
                 if damaged.startswith(data):
                     reader.load()  # something behind the mark; a reader passes over it
@@ -541,7 +507,7 @@ def test_seeded_mutations_of_a_longer_transcript(count, record_property):
                     with pytest.raises(CorruptTranscriptError):
                         reader.load()
                 reader.close()
-            record_property("mutations of a transcript, all detected", count)
+        record_property("mutations of a transcript, all detected", count * len(mutations.kinds))
 
 
 # ---- the metadata beside it ------------------------------------------------------------------------------------------
@@ -715,6 +681,75 @@ def test_verify_of_a_transcript_with_many_damaged_lines_is_linear():
     assert large < 20 * small, f"{small:.2f} s, and {large:.2f} s for eight times the lines"
 
 
+def test_verify_says_the_same_whatever_it_reads_at_a_time(base, monkeypatch):
+    """P15: verify() reads in pieces; where they are cut changes nothing, in lines, in batches, at the mark, in damage."""
+
+    def not_needed(*_: Any) -> Any:
+        raise AssertionError("a whole transcript was taken for a damaged one")
+
+    with scratch_directory() as directory:
+        for size in (*range(1, 400, 7), 1 << 20):
+            monkeypatch.setattr(inspection, "_CHUNK_BYTES", size)
+            with monkeypatch.context() as patch:
+                patch.setattr(inspection, "_diagnose", not_needed)
+                write(f"{directory}/c", base.metadata, base.transcript)
+                found = verify(f"{directory}/c", file_system=HASTY)
+            last = json.loads(base.lines[-1])
+            assert (found.is_whole, found.records, found.head) == (True, last["seq"], last["hash"])
+        for at in range(len(base.lines[0]), len(base.transcript), 23):
+            damaged = flipped(base.transcript, at, 0) if at % 2 else base.transcript[:at]
+            write(f"{directory}/c", base.metadata, damaged)
+            monkeypatch.setattr(inspection, "_CHUNK_BYTES", at % 300 + 1)
+            found = verify(f"{directory}/c", file_system=HASTY)
+            with monkeypatch.context() as patch:
+                patch.setattr(inspection, "_whole", lambda *_: None)
+                assert found == verify(f"{directory}/c", file_system=HASTY)
+
+
+def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
+    """P15: the memory that verify() takes does not grow with a whole transcript; a batch that is long is read at most twice."""
+    import tracemalloc
+
+    class Counting(Hasty):
+        read_bytes = 0
+
+        def read(self, handle: int, offset: int, length: int) -> bytearray:
+            data = super().read(handle, offset, length)
+            self.read_bytes += len(data)
+            return data
+
+    with scratch_directory() as directory:
+        given = [{"pad": "x" * 1000, "n": n} for n in range(4_000)]
+        with ConversationStore(f"{directory}/c", durability="process-crash") as conversation:
+            conversation.initialize(messages=given)
+        size = Path(directory, "c/transcript.jsonl").stat().st_size
+        counting = Counting()
+        tracemalloc.start()
+        try:
+            assert verify(f"{directory}/c", file_system=counting).is_whole
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < size / 2, f"{peak} bytes for a file of {size}"
+        assert counting.read_bytes < 1.1 * size
+
+        with ConversationStore(f"{directory}/c", durability="process-crash") as conversation:
+            conversation.load()
+            conversation.append_messages(given)
+        verified = 0
+
+        def scan(buffer: Any, *positions: Any) -> Any:
+            nonlocal verified
+            verified += len(buffer)
+            return whole(buffer, *positions)
+
+        whole = _recovery.scan
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_recovery, "scan", scan)
+            assert verify(f"{directory}/c", file_system=HASTY).records == 8_000
+        assert verified < 4 * size, f"{verified / size:.1f} times a batch of {size} bytes, and as much before it"
+
+
 def test_recovery_copies_a_tail_only_a_few_times(base):
     """P15: the memory that recovery takes is a small multiple of the file's size."""
     import tracemalloc
@@ -737,8 +772,6 @@ def test_recovery_copies_a_tail_only_a_few_times(base):
 
 def test_the_table_would_notice_a_store_that_believes_everything(base, monkeypatch):
     """The harness itself: with the hash check or the mark taken out of recovery, the table of damage fails."""
-    from transcript_store import _recovery
-
     whole = _recovery.scan
 
     def without_the_mark(buffer: Any, begin: Any, mark: Any) -> Any:

@@ -116,6 +116,10 @@ _TAIL_BYTES = 64 * 1024
 """How much is read at first of what stands before the mark, if only the tail is wanted."""
 
 
+_new = tuple.__new__
+"""Makes a named tuple of a tuple in half the time that its class takes: an append makes three."""
+
+
 class CannotCutBackError(OSError):
     """A write was refused, and the part of it that was written could not be taken back."""
 
@@ -314,10 +318,10 @@ class Log:
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
             lines.append(line)
-            stored.append(Appended(seq, at_text, offset, length))
+            stored.append(_new(Appended, (seq, at_text, offset, length)))
             offset += length
         data = lines[0] if count == 1 else b"".join(lines)
-        return Prepared(data, stored, Position(seq, offset, head), at_us)
+        return _new(Prepared, (data, stored, _new(Position, (seq, offset, head)), at_us))
 
     def append(self, prepared: Prepared, *, sync: bool) -> None:
         """Append what was prepared for this very end.

@@ -23,6 +23,8 @@ from transcript_store._records import Header, Position
 from transcript_store.errors import ConversationNotFoundError, CorruptMetadataError, UnsupportedVersionError
 
 _ATTEMPTS = 20
+_CHUNK_BYTES = 1 << 18  # little enough for a processor's cache: what is read is hashed while it is there
+_NOWHERE = Position(0, 0, b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +68,9 @@ class Verification:
 def verify(directory: _files.AnyPath, *, file_system: FileSystem | None = None) -> Verification:
     """Check every line of a conversation, its archive and its metadata; changes nothing and takes no lock.
 
-    Costs a read and a SHA-256 of all files; no message is decoded. Beside a live writer the line that is being written
-    may show as a torn tail. Raises ``ConversationNotFoundError`` if nothing is there and ``StorageError`` if it cannot be
-    read.
+    Costs a read and a SHA-256 of all files; no message is decoded, and a file that is whole is never in memory as a whole.
+    Beside a live writer the line that is being written may show as a torn tail. Raises ``ConversationNotFoundError`` if
+    nothing is there and ``StorageError`` if it cannot be read.
     """
     path = _files.absolute_path(directory)
     files = _files.REAL if file_system is None else file_system
@@ -106,13 +108,11 @@ def _look(folder: Folder) -> Verification:
         return _verification(folder.path, findings=[Finding(path=folder.path, kind=absent.kind, reason=absent.reason)])
     document = _metadata(folder, findings)
     header: Header | None = None
-    records, head, live = 0, None, b""
+    records, head = 0, None
     if TRANSCRIPT not in names:
         findings.append(Finding(path=folder.path_of(TRANSCRIPT), kind="missing", reason="there is no transcript"))
-    elif (buffer := _read(folder, TRANSCRIPT, findings)) is not None:
-        live = buffer
-        mark = document.mark if document else None
-        header, records, end = _transcript(folder.path_of(TRANSCRIPT), buffer, mark, findings)
+    else:
+        header, records, end = _transcript(folder, TRANSCRIPT, document.mark if document else None, findings)
         head = end.head.decode() if header else None
         if header is not None and document is not None:
             _agreement(folder, header, document, findings)
@@ -120,7 +120,7 @@ def _look(folder: Folder) -> Verification:
     if ARCHIVE in names:
         try:
             with folder.subfolder(ARCHIVE) as archive:
-                archived = _archive(archive, header, live, findings)
+                archived = _archive(archive, header, folder, findings)
         except NotOursError as error:
             findings.append(Finding(path=folder.path_of(ARCHIVE), kind="foreign", reason=error.reason))
     quarantined: list[str] = []
@@ -174,14 +174,70 @@ def _read(folder: Folder, name: str, findings: list[Finding]) -> bytes | None:
 
 
 def _transcript(
-    path: str, buffer: bytes, mark: Mark | None, findings: list[Finding]
+    folder: Folder, name: str, mark: Mark | None, findings: list[Finding]
 ) -> tuple[Header | None, int, Position]:
     """Check one transcript file; returns its header, how many records are whole, and the end of the undamaged part."""
+    whole = _whole(folder, name, mark)
+    if whole is not None:
+        header, end = whole
+        return header, end.seq, end
+    buffer = _read(folder, name, findings)
+    return (None, 0, _NOWHERE) if buffer is None else _diagnose(folder.path_of(name), buffer, mark, findings)
+
+
+def _whole(folder: Folder, name: str, mark: Mark | None) -> tuple[Header, Position] | None:
+    """The header and the end of a transcript in which nothing is wrong, read a piece at a time; None for any other."""
+    try:
+        handle, status = folder.open_with_status(name)
+    except (FileNotFoundError, NotOursError):
+        return None
+    try:
+        found = _recovery.read_header(folder.first_line(handle))
+        if isinstance(found, _recovery.NotAHeader):
+            return None
+        header, begin = found
+        if mark is not None and mark.generation == header.generation:
+            if _follow(folder, handle, begin, mark.position.offset_bytes) != mark.position:
+                return None
+            begin = mark.position
+        end = _follow(folder, handle, begin, status.st_size)
+        return None if end is None else (header, end)
+    finally:
+        folder.files.close(handle)
+
+
+def _follow(folder: Folder, handle: int, position: Position, stop: int) -> Position | None:
+    """The position at ``stop``, if complete appends and nothing else stand between it and ``position``; or None.
+
+    A line or a batch that does not end in its piece is looked at again with twice as much: the work stays linear.
+    """
+    buffer = bytearray()
+    while (at := position.offset_bytes + len(buffer)) < stop:
+        read = folder.files.read(handle, at, min(max(_CHUNK_BYTES, len(buffer)), stop - at))
+        if not read:
+            return None
+        buffer += read
+        cut = buffer[buffer.rfind(b"\n") + 1 :]  # a line that goes on
+        del buffer[len(buffer) - len(cut) :]
+        begin = Position(position.seq, 0, position.head)
+        scan = _recovery.scan(buffer, begin, begin)
+        if scan.stopped.offset_bytes < len(buffer):
+            return None
+        del buffer[: scan.end.offset_bytes]
+        buffer += cut
+        position = scan.end._replace(offset_bytes=position.offset_bytes + scan.end.offset_bytes)
+    return None if buffer else position
+
+
+def _diagnose(
+    path: str, buffer: bytes, mark: Mark | None, findings: list[Finding]
+) -> tuple[Header | None, int, Position]:
+    """The same as :func:`_transcript`, of what is not whole: where the damage is, and what is whole behind it."""
     found = _recovery.read_header(buffer)
     if isinstance(found, _recovery.NotAHeader):
         kind = "version" if found.version is not None else found.kind
         findings.append(Finding(path=path, kind=kind, reason=found.reason, line_number=1, offset_bytes=0))
-        return None, 0, Position(0, 0, b"")
+        return None, 0, _NOWHERE
     header, begin = found
     if mark is not None and mark.generation != header.generation:
         mark = None
@@ -244,21 +300,24 @@ def _agreement(folder: Folder, header: Header, document: MetadataDocument, findi
         findings.append(Finding(path=path, kind="wrong-generation", reason=reason))
 
 
-def _archive(archive: Folder, header: Header | None, live: bytes, findings: list[Finding]) -> list[int]:
+def _archive(archive: Folder, header: Header | None, folder: Folder, findings: list[Finding]) -> list[int]:
     """Check the archived generations: each by itself, and against what its successor says it replaced."""
     ends: dict[int, Position] = {}
     headers = {header.generation: header} if header else {}
     for name in archive.names():
         generation = generation_of(name)
-        buffer = None if generation is None else _read(archive, name, findings)
-        if generation is None or buffer is None:
+        if generation is None:
             continue
         if header is not None and generation >= header.generation:
-            if generation > header.generation or not live.startswith(buffer):  # else a replace that never committed
+            copy = _read(archive, name, findings)
+            if copy is None:
+                continue
+            live = _read(folder, TRANSCRIPT, findings) or b""
+            if generation > header.generation or not live.startswith(copy):  # else a replace that never committed
                 reason = f"it is not older than the live generation {header.generation}: a backup was restored over it"
                 findings.append(Finding(path=archive.path_of(name), kind="wrong-generation", reason=reason))
             continue
-        archived, _, end = _transcript(archive.path_of(name), buffer, None, findings)
+        archived, _, end = _transcript(archive, name, None, findings)
         if archived is None:
             continue
         headers[generation], ends[generation] = archived, end

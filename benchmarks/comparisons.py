@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import CONTENDERS, LIMIT, LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED, Contender
+from benchmarks.contenders import CONTENDERS, LIMIT, LIMIT_UNSYNCED, UNSYNCED, Contender
 from benchmarks.environments import NotInstallableError, interpreter
 from benchmarks.processes import TOP, DriverError, Process
 from benchmarks.results import Comparison, Curve, Figure
@@ -132,7 +132,7 @@ def _figures(taken: dict[str, dict[int, float]], field: Field) -> list[Figure]:
 
 # ---- the operations --------------------------------------------------------------------------------------------------
 
-_READERS = [contender for contender in CONTENDERS if contender not in (LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED)]
+_READERS = [contender for contender in CONTENDERS if contender not in UNSYNCED]
 
 
 def appends(field: Field) -> Iterator[Comparison]:

@@ -57,6 +57,8 @@ SQLITE_UNSYNCED = Contender(
     "the end of the process",
     "syncs at checkpoints only; no checksums",
 )
+UNSYNCED = (LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED)
+"""Who reads as another contender does that syncs."""
 
 CONTENDERS: tuple[Contender, ...] = (
     LIMIT,

@@ -624,6 +624,7 @@ _AT = b'"at":"2026-01-01T00:00:00.000000Z"'
         pytest.param(b'{"seq":1,' + _AT + b',"message":{"a":"\xff"}', id="not UTF-8"),
         pytest.param(b'{"seq":1,' + _AT + b',"message":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", id="5,000 levels"),
         pytest.param(b'{"seq":1,"message":{"a":1}', id="no time"),
+        pytest.param(b'{"seq":1,' + _AT + b',"message":[1]', id="a message that is an array"),
     ],
 )
 def test_a_forged_record_that_cannot_be_read(body):
@@ -638,6 +639,10 @@ def test_a_forged_record_that_cannot_be_read(body):
         with pytest.raises(CorruptTranscriptError):
             reader.load()
             reader.get_records()
+        if b'"at"' in body:  # nobody needs the time for the messages
+            with pytest.raises(CorruptTranscriptError) as refused:
+                reader.get_messages()
+            assert (refused.value.kind, refused.value.line_number) == ("foreign", 2)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import file_digest, sha256
+from itertools import count as count_up
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -344,14 +345,16 @@ def snapshots(place: Workplace) -> Iterator[Row]:
 
 
 def replace(place: Workplace) -> Iterator[Row]:
-    """replace_transcript(), beside encoding, hashing, writing and syncing as many bytes once."""
+    """replace_transcript(), beside encoding, hashing, writing and syncing as many bytes to a new file."""
     count = 10_000
     given = some_messages(count)
     folder = place.directory / "replace"
 
-    def replace_plainly() -> None:
+    turn = count_up()
+
+    def replace_plainly() -> None:  # the earlier files stay, as the earlier generations do
         data = b"".join(map(_plain_line, given))
-        handle = os.open(folder / "plain", _NEW_FILE)
+        handle = os.open(place.directory / f"plain-{next(turn)}", _NEW_FILE)
         os.write(handle, data)
         os.fsync(handle)
         os.close(handle)
@@ -360,7 +363,9 @@ def replace(place: Workplace) -> Iterator[Row]:
         store.initialize(messages=given)
         ours, plain = interleave([lambda: store.replace_transcript(given), replace_plainly], rounds=place.rounds)
     shutil.rmtree(folder)
-    yield _row(f"replace_transcript(), {count:,} messages", ours, plain)
+    for path in place.directory.glob("plain-*"):
+        path.unlink()
+    yield _row(f"replace_transcript(), {count:,} messages", ours, plain, None, "aim 1.2")
 
 
 def start(place: Workplace) -> Iterator[Row]:

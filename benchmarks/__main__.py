@@ -1,85 +1,114 @@
-"""Run the measurements and print them as one table. Nothing is asserted: the targets stand beside the numbers."""
+"""Run the measurements and print them as tables. Nothing is asserted: the targets stand beside the numbers."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
+import signal
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.measurements import MEASUREMENTS, Row, Workplace
-from transcript_store import __version__
+from benchmarks import machine
+from benchmarks.comparisons import COMPARISONS, Field, growth
+from benchmarks.environments import default_folder
+from benchmarks.measurements import MEASUREMENTS, Workplace
+from benchmarks.results import Comparison, Results, Row
+from benchmarks.timing import in_unit
 
-_IN_MEMORY = ("tmpfs", "ramfs")
+_PARTS = (*MEASUREMENTS, *COMPARISONS, "growth")
+_DOCUMENTS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=sys.modules["benchmarks"].__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages and fewer rounds")
-    parser.add_argument("--only", choices=MEASUREMENTS, action="append", help="only this measurement; may be repeated")
+    parser.add_argument("--only", choices=_PARTS, action="append", help="only this part; may be repeated")
     parser.add_argument("--directory", type=Path, help="where the files go; on a real disk")
-    options = parser.parse_args()
-
-    parent = options.directory or _default_directory()
-    with tempfile.TemporaryDirectory(prefix=".benchmarks-", dir=parent) as directory:
-        _print_machine(Path(directory))
-        _print_row("", "ours", "beside", "ratio", "middle half", "target", "")
-        place = Workplace(Path(directory), quick=options.quick)
-        for name in options.only or MEASUREMENTS:
-            for row in MEASUREMENTS[name](place):
-                _print(row)
-
-
-def _default_directory() -> Path:
-    """The current directory, or the system's temporary one; the first that is not in memory."""
-    candidates = [path for path in (Path.cwd(), Path(tempfile.gettempdir())) if os.access(path, os.W_OK)]
-    return next((path for path in candidates if file_system(path) not in _IN_MEMORY), candidates[0])
-
-
-def file_system(path: Path) -> str:
-    """The kind of file system that holds a path, as Linux tells it."""
-    mounts = Path("/proc/mounts")
-    if not mounts.exists():
-        return "unknown"
-    best = ("", "unknown")
-    for line in mounts.read_text().splitlines():
-        _, point, kind, *_ = line.split()
-        if path.resolve().is_relative_to(point):
-            best = max(best, (point, kind), key=lambda found: len(found[0]))
-    return best[1]
-
-
-def _print_machine(directory: Path) -> None:
-    kind = file_system(directory)
-    print(
-        f"transcript-store {__version__}, orjson {version('orjson')}, filelock {version('filelock')}, "
-        f"{platform.python_implementation()} {platform.python_version()}, {platform.system()} {platform.release()}\n"
-        f"{_processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, files on {kind}"
+    parser.add_argument(
+        "--environments", type=Path, default=default_folder(), help="where the peers are installed, and stay"
     )
-    if kind in _IN_MEMORY:
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and its plots (extra [bench])")
+    parser.add_argument(
+        "--again", action="store_true", help="measure nothing: write them from the figures of the last --write"
+    )
+    options = parser.parse_args()
+    if options.write or options.again:
+        from benchmarks import document
+
+        if options.again:
+            document.write(_DOCUMENTS, document.read(_DOCUMENTS))
+            return
+
+    parent = options.directory or machine.default_directory(Path(tempfile.gettempdir()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: no files, no processes are left
+    try:
+        with tempfile.TemporaryDirectory(prefix=".benchmarks-", dir=parent) as directory:
+            results = _run(Path(directory), options)
+    except KeyboardInterrupt:
+        sys.exit("\ninterrupted; nothing is left behind")
+    if options.write:
+        document.write(_DOCUMENTS, results)
+
+
+def _run(directory: Path, options: argparse.Namespace) -> Results:
+    results = Results(machine.describe(directory))
+    print("\n".join(f"{name}: {value}" for name, value in results.machine.items()))
+    if results.machine["files on"] in machine.IN_MEMORY:
         print("THE DURABLE FIGURES MEAN NOTHING HERE: use --directory on a real disk")
-    print()
+    parts = options.only or _PARTS
+    _print_rows([name for name in MEASUREMENTS if name in parts], Workplace(directory, quick=options.quick), results)
+    if any(name not in MEASUREMENTS for name in parts):
+        field = Field(directory, options.environments, options.quick, _say)
+        field.gather()
+        for name in COMPARISONS:
+            if name in parts:
+                for comparison in COMPARISONS[name](field):
+                    _print_comparison(comparison)
+                    results.comparisons.append(comparison)
+        if "growth" in parts:
+            results.curves.extend(growth(field))
+            _say("")
+    return results
 
 
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
+def _print_rows(names: list[str], place: Workplace, results: Results) -> None:
+    if names:
+        print()
+        _print_row("", "ours", "beside", "ratio", "middle half", "target", "")
+    for name in names:
+        _say(name)
+        for row in MEASUREMENTS[name](place):
+            _print(row)
+            results.rows.append(row)
+            _say(name)
+    _say("")
 
 
 def _print(row: Row) -> None:
-    target = "" if row.limit is None else f"≤ {row.limit:<5g}{'met' if row.value <= row.limit else 'MISSED'}"
+    target = "" if row.limit is None else f"≤ {row.limit:<5g}{'met' if row.is_met else 'MISSED'}"
     _print_row(row.what, row.ours, row.beside, f"{row.value:.2f}", row.spread, target, row.note)
 
 
 def _print_row(what: str, ours: str, beside: str, value: str, spread: str, target: str, note: str) -> None:
+    _say("")
     print(f"{what:<58}{ours:>9}{beside:>10}{value:>8}  {spread:<14}{target:<15}{note}".rstrip(), flush=True)
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    _say("")
+    print(f"\n{comparison.title}" + (f" (× {comparison.beside})" if comparison.beside else ""))
+    for figure in comparison.figures:
+        value = "–" if figure.value is None else in_unit(figure.value.median, comparison.unit)
+        ratio = "" if figure.ratio is None else f"× {figure.ratio.median:.3g}"
+        print(f"{figure.contender:<58}{value:>12}{ratio:>12}  {figure.note}".rstrip(), flush=True)
+
+
+def _say(what: str) -> None:
+    """What is going on now, on a line that the next one takes the place of; what ends a line stays."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what[:100]}", end="", file=sys.stderr, flush=True)
+    elif what.endswith("\n"):
+        print(what, end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -63,3 +63,16 @@ def duration(seconds: float) -> str:
         if abs(seconds) >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def size(count: float) -> str:
+    """A number of bytes for people to read, three digits."""
+    for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= one:
+            return f"{count / one:.3g} {unit}"
+    return f"{count:.3g} bytes"
+
+
+def in_unit(value: float, unit: str) -> str:
+    """A figure for people to read: seconds (``"s"``), ``"bytes"``, or a number of something."""
+    return duration(value) if unit == "s" else size(value) if unit == "bytes" else f"{value:.3g}"

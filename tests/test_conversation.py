@@ -7,15 +7,19 @@ disagree (they once did in a store we read, and the caller's ``if not exists(): 
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import errno
 import gc
+import importlib
 import inspect
 import json
 import os
 import pickle
 import stat
+import subprocess
+import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -1159,6 +1163,8 @@ def test_errors_are_the_builtins_that_a_caller_expects(error, builtin):
 
 def test_what_is_public_is_listed_once():
     """The names in the package that are no modules are exactly ``__all__``, sorted; and each comes from this package."""
+    for name in transcript_store.__all__:
+        getattr(transcript_store, name)  # until somebody asks for it, it is not there
     public = {
         name
         for name, value in vars(transcript_store).items()
@@ -1183,6 +1189,31 @@ def test_what_is_public_is_listed_once():
         "snapshots",
         "testing",
     }
+
+
+def test_a_public_name_is_there_before_it_is_imported():
+    """For ``dir()``, for ``import *``, for type checkers (whose imports are the same names), and for whoever asks."""
+    source = ast.parse(Path(transcript_store.__file__).read_text(encoding="utf-8"))
+    [checked] = [node for node in source.body if isinstance(node, ast.If)]
+    from_where = {
+        alias.name: str(node.module)
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted(from_where) == transcript_store.__all__
+    for name, module in from_where.items():
+        assert getattr(transcript_store, name) is getattr(importlib.import_module(module), name)
+    script = (
+        "import sys, transcript_store\n"
+        "assert not [name for name in sys.modules if name.startswith('transcript_store.')]\n"
+        "assert set(transcript_store.__all__) <= set(dir(transcript_store))\n"
+        "before = set(globals())\n"
+        "from transcript_store import *\n"
+        "assert set(globals()) - before - {'before'} == set(transcript_store.__all__)\n"
+        "assert not hasattr(transcript_store, 'no_such_name')"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_everything_public_has_a_docstring():

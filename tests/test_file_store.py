@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import shutil
 import stat
 import threading
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -319,6 +321,87 @@ def test_what_looks_like_a_reference_however_it_is_spelled() -> None:
     spelled = out.replace(b'"chat', b'"\\u0063hat', 1)
     assert json.loads(_media.move_in(spelled, moved.__getitem__)) == json.loads(written)
     assert _media.references(spelled) == set(moved)
+
+
+_PIECES = [
+    "a" * 511,
+    "a" * 512,
+    "a",
+    "=",
+    "\r\n",
+    '"',
+    "\\",
+    "/",
+    "data:",
+    ";base64,",
+    "chatmedia+sha256:",
+    "c",
+    "d",
+    " ",
+    ",",
+    ":",
+    "é",
+    "\0",
+]
+_texts = st.lists(st.sampled_from(_PIECES), max_size=5).map("".join)
+_documents = st.recursive(
+    _texts | st.sampled_from([None, 1, -0.5, 10**600]),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(_texts, children, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(value=_documents, spelling=st.randoms(use_true_random=False), how_many=st.sampled_from([0, 0.001, 0.3]))
+def test_what_is_moved_is_what_reading_every_string_would_move(value: Any, spelling: Random, how_many: float) -> None:
+    """Wherever it stands, whatever stands beside it, and however its characters are escaped."""
+
+    def is_meant(text: str) -> bool:
+        data, digits = text.encode(), re.sub("[\r\n]", "", text)
+        is_base64 = re.fullmatch("[A-Za-z0-9+/]*={0,2}", digits) is not None and len(digits) % 4 == 0
+        is_media = len(data) >= 512 and (is_base64 or (text.startswith("data:") and ";base64," in text))
+        return is_media or text.startswith("chatmedia+sha256:")
+
+    def moved_out(node: Any) -> Any:
+        if isinstance(node, str) and is_meant(node):
+            expected.add(node.encode())
+            return f"chatmedia+sha256:{sha256(node.encode()).hexdigest()}"
+        if isinstance(node, list):
+            return [moved_out(child) for child in node]
+        return {key: moved_out(child) for key, child in node.items()} if isinstance(node, dict) else node
+
+    def character(one: str) -> str:
+        if one == "/" or spelling.random() >= how_many:
+            return "\\/" if one == "/" and how_many else json.dumps(one, ensure_ascii=False)[1:-1]
+        return f"\\u{ord(one):04X}"
+
+    def written_as(node: Any) -> str:
+        if isinstance(node, str):
+            return '"{}"'.format("".join(map(character, node)))
+        if isinstance(node, list):
+            return "[{}]".format(",".join(map(written_as, node)))
+        if isinstance(node, dict):
+            return "{{{}}}".format(",".join(f"{written_as(key)}:{written_as(child)}" for key, child in node.items()))
+        return json.dumps(node)
+
+    written = written_as(value)
+    assert json.loads(written) == value
+    expected: set[bytes] = set()
+    moved: dict[str, bytes] = {}
+    out = _media.move_out(written.encode(), moved.__setitem__)
+    assert json.loads(out) == moved_out(value)
+    assert set(moved.values()) == expected
+    assert json.loads(_media.move_in(out, moved.__getitem__)) == value
+    if not expected:
+        assert out == written.encode()
+
+
+@pytest.mark.parametrize("offset", range(16))
+def test_media_beside_media_is_found(offset: int) -> None:
+    """Wherever it begins, though nothing but a few characters stands between two, and neither is longer than it must be."""
+    texts = ["word " * 3 + "x" * offset, "a" * 512, "b" * 512, "c" * 1024, "d" * 511, "e" * 512]
+    moved: dict[str, bytes] = {}
+    _media.move_out(json.dumps(texts, separators=(",", ":")).encode(), moved.__setitem__)
+    assert list(moved.values()) == [text.encode() for text in texts if len(text) >= 512]
 
 
 def test_media_is_stored_once(tmp_path: Path) -> None:

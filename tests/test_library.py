@@ -32,6 +32,7 @@ from transcript_store import (
     InvalidMetadataError,
     ReadOnlyError,
     StorageError,
+    _log,
     list_conversations,
     verify,
 )
@@ -149,6 +150,22 @@ def test_options_go_to_the_store(library):
         library.open(chat, durability="none")
     with pytest.raises(TypeError):
         library.open(chat, file_system=PosixFileSystem())
+
+
+def test_a_long_conversation_can_be_opened_by_its_tail(library, monkeypatch):
+    """``verify`` goes to the load."""
+    monkeypatch.setattr(_log, "_TAIL_BYTES", 300)
+    messages = [{"n": n, "text": "x" * 100} for n in range(30)]
+    with library.create(messages=messages) as store:
+        chat = str(store.get_metadata().id)
+    with library.open(chat, verify="tail") as store:
+        assert store._storage is not None
+        assert len(store._storage.log.buffer) < 1000
+        assert store.get_messages(last=3) == messages[-3:]
+        assert store.get_messages() == messages
+    with library.open(chat) as store:
+        assert store._storage is not None
+        assert len(store._storage.log.buffer) > 3000
 
 
 def test_making_a_library_touches_nothing(tmp_path):

@@ -1039,22 +1039,29 @@ KINDS = [name for name, kind in vars(Randomly).items() if callable(kind) and nam
 @pytest.mark.parametrize("count", [pytest.param(6, id="6"), pytest.param(1000, id="1000", marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_transcripts_damaged_at_random(kind: str, count: int) -> None:
-    """P10: of a thousand of each kind, each mode keeps exactly what the oracle says; the original is there; once is enough."""
+    """P10: of a thousand of each kind, a repair keeps exactly what the oracle says; the original is there; once is enough.
+
+    The modes take turns. The same damage in the same mode, which a few kinds come to again and again, is repaired once.
+    """
     seed = 20260922
     print(f"seed {seed}")
+    tried: set[tuple[bytes, Mode]] = set()
     with scratch_directory() as directory:
         randomly = Randomly(seed, directory)
         created_at = json.loads(randomly.metadata)["created_at"]
-        for number in range(count):
+        for number, mode in zip(range(count), itertools.cycle(MODES)):
             data = getattr(randomly, kind)()
-            for mode in MODES:
-                write(f"{directory}/c", randomly.metadata, data)
-                done = repaired(f"{directory}/c", mode)
-                found: Items = [
-                    None if GAP in (extra or ()) else (at, m, extra) for at, m, extra in carried(f"{directory}/c")
-                ]
-                assert found[:-1] == kept_by_the_oracle(data, mode, created_at), f"{kind} {number}, {mode}, seed {seed}"
-                _only_what_is_lost_is_in_a_gap(data, done)
+            if (data, mode) in tried:
+                continue
+            tried.add((data, mode))
+            write(f"{directory}/c", randomly.metadata, data)
+            done = repaired(f"{directory}/c", mode)
+            found: Items = [
+                None if GAP in (extra or ()) else (at, m, extra) for at, m, extra in carried(f"{directory}/c")
+            ]
+            assert found[:-1] == kept_by_the_oracle(data, mode, created_at), f"{kind} {number}, {mode}, seed {seed}"
+            _only_what_is_lost_is_in_a_gap(data, done)
+    assert {mode for _, mode in tried} == {*MODES}
 
 
 def _only_what_is_lost_is_in_a_gap(data: bytes, done: Repair) -> None:
@@ -1111,13 +1118,13 @@ def test_a_hostile_transcript_is_repaired_in_linear_time(base: Base, name: str, 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_transcript_of_20_mb(base: Base, name: str, mode: Mode) -> None:
-    """P15: 20 MB of it are repaired within two minutes of CPU time."""
+def test_a_hostile_transcript_of_5_mb(base: Base, name: str, mode: Mode) -> None:
+    """P15: 5 MB of it are repaired within half a minute of CPU time: 25 times the size at which it is linear above."""
     unit = HOSTILE[name]
-    hostile = unit * (20_000_000 // len(unit))
+    hostile = unit * (5_000_000 // len(unit))
     with scratch_directory() as directory:
         seconds = seconds_to_repair(base, directory, mode, hostile)
-    assert seconds < 120, f"{seconds:.1f} s"
+    assert seconds < 30, f"{seconds:.1f} s"
 
 
 @pytest.mark.parametrize("name", ["NULs", "line feeds", "glue", "beginnings of records with a time"])

@@ -13,13 +13,16 @@ import json
 import pickle
 import re
 import uuid
+from collections import OrderedDict
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transcript_store import (
@@ -35,6 +38,7 @@ from transcript_store import (
     _opaque,
     validate_snapshot_id,
 )
+from transcript_store._opaque import NotJSONError
 from transcript_store.snapshots import newest_first, summarize
 from transcript_store.testing import SimulatedFileSystem
 
@@ -365,6 +369,77 @@ def test_anything_but_a_snapshot_is_corrupt(bad: bytes) -> None:
         Snapshot.from_json(bad)
     assert caught.value.kind == "damaged"
     assert caught.value.path is None
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+class _Number(IntEnum):
+    ONE = 1
+
+
+class _Kind(Enum):
+    ONE = "one"
+
+
+class _Pair(NamedTuple):
+    a: int
+    b: int
+
+
+@given(json_values)
+@example([2**64, -(2**63) - 1, 10**40])
+@example([1e16, 1e-7, -0.0, 5e-324, 1.7976931348623157e308])
+@example("\x00\x1f\x7f\u2028<>&é日🙂\ud7ff")
+@example([_Number.ONE, _Text("text"), {_Text("key"): OrderedDict(a=1)}])
+@example(json.loads("[" * 400 + "]" * 400))
+def test_the_quick_way_to_encode_gives_what_the_slow_one_does(value: Any) -> None:
+    """Whatever it is, and whichever of the two takes it."""
+    quick, slow = _opaque.encode(value), _opaque._encode_slowly(value)
+    assert repr(json.loads(quick)) == repr(json.loads(slow))
+    assert _opaque.decode(quick) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [(1,), [_Pair(1, 2)], uuid.UUID(ID), [datetime.now(UTC)], {1: 2}, [float("nan")], [float("-inf")], "\ud800",
+     b"x", orjson.Fragment(b"{}"), {1, 2}, [_Kind.ONE], ToolSnapshot("t")],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_would_come_back_changed_is_refused(value: Any) -> None:
+    """Though ``orjson`` would write most of it."""
+    with pytest.raises(NotJSONError):
+        _opaque.encode(value)
+    with pytest.raises(InvalidMessageError):
+        snapshot(messages=[{"content": value}])
+
+
+@given(
+    pairs=st.lists(
+        st.tuples(st.sampled_from(["messages", "id", "model", "other", "ID"]), json_values | st.just("\ud800")),
+        max_size=6,
+    ),
+    indent=st.sampled_from([None, 2]),
+    respelled=st.booleans(),
+)
+def test_one_look_sees_what_several_would(pairs: list[tuple[str, Any]], indent: int | None, respelled: bool) -> None:
+    """Members, and the elements of an array: as they are written, the last of those that are repeated, lone surrogates too."""
+    members = [f"{json.dumps(key)}: {json.dumps(value, indent=indent)}" for key, value in pairs]
+    text = "{{{}}}".format(", ".join(members))
+    if respelled:
+        text = text.replace('"id"', '"\\u0069d"')
+    seen = _opaque.members(text.encode())
+    array = seen.get("messages", b"null")
+    if not array.startswith(b"[") and array != b"null":
+        with pytest.raises(NotJSONError, match="neither an array nor null"):
+            _opaque.outline(text.encode(), "messages", ("id", "model"))
+        return
+    found, elements = _opaque.outline(text.encode(), "messages", ("id", "model"))
+    assert found == {name: seen.get(name, b"null") for name in ("id", "model")}
+    assert list(map(bytes, elements)) == ([] if array == b"null" else _opaque.elements(array))
+    compact = json.dumps(json.loads(array) or [], separators=(",", ":"))
+    assert _opaque.compact_length(elements) == len(compact)
 
 
 @pytest.mark.parametrize("bad", [{}, "text", 7, True])

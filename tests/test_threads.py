@@ -99,9 +99,10 @@ def test_eight_threads_append(tmp_path, durability, rounds):
     assert order == {number: list(range(rounds * 4)) for number in range(THREADS)}
     lines = stored_lines(tmp_path / "c")
     for first, second in pairwise(lines):
-        if first.get("batch") == [1, 2]:
-            assert second["batch"] == [2, 2]
-            assert second["message"]["thread"] == first["message"]["thread"]
+        if first.get("message", {}).get("n", 0) % 4 == 1:  # the first of a batch of two
+            (k, count), own = first["batch"], first["message"]
+            assert second["batch"] == [k + 1, count]
+            assert second["message"] == {"thread": own["thread"], "n": own["n"] + 1}
     switches = sum(a["thread"] != b["thread"] for a, b in pairwise(everything))
     assert switches > rounds, "the threads did not take turns: this proved nothing"
     assert reads > 0

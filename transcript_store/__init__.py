@@ -1,58 +1,65 @@
 """Durable conversations for AI agents: an append-only transcript that does not lose a message.
 
 This file lists what is public; everything else may change. ``transcript_store.testing`` is public too.
+
+A name is imported when somebody first asks for it (PEP 562), so that nobody waits for what he does not use. The
+lists below, for type checkers, for ``import *`` and for that, name the same; a test compares them.
 """
 
-from transcript_store._archive import Generation
-from transcript_store._log import Appended, Recovery
-from transcript_store._metadata import ConversationMetadata
-from transcript_store._records import Record
-from transcript_store._salvage import Gap
-from transcript_store._sealing import generate_encryption_key
-from transcript_store._storage import Refreshed
-from transcript_store._summaries import ConversationSummary
-from transcript_store.adapter import restore_snapshot, snapshot_of
-from transcript_store.conversation import ConversationStore
-from transcript_store.errors import (
-    ConversationExistsError,
-    ConversationLockedError,
-    ConversationNotFoundError,
-    ConversationNotLoadedError,
-    CorruptMetadataError,
-    CorruptSnapshotError,
-    CorruptTranscriptError,
-    DecryptionError,
-    GenerationNotFoundError,
-    IncompleteResponseError,
-    InvalidBaseUrlError,
-    InvalidIdError,
-    InvalidKeyError,
-    InvalidMessageError,
-    InvalidMetadataError,
-    InvalidSnapshotIdError,
-    MaxStepsError,
-    MissingExtraError,
-    MissingTokenError,
-    PoisonedError,
-    ProviderMismatchError,
-    ReadOnlyError,
-    SnapshotNotFoundError,
-    StorageError,
-    TranscriptStoreError,
-    UnsupportedVersionError,
-)
-from transcript_store.file_store import FileStore
-from transcript_store.inspection import Finding, Verification, verify
-from transcript_store.library import ConversationLibrary, list_conversations
-from transcript_store.memory_store import MemorySnapshotStore
-from transcript_store.repairs import Repair, repair
-from transcript_store.snapshots import (
-    Snapshot,
-    SnapshotStore,
-    SnapshotSummary,
-    ToolSnapshot,
-    validate_snapshot_id,
-)
+import importlib as _importlib
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from transcript_store._archive import Generation
+    from transcript_store._log import Appended, Recovery
+    from transcript_store._metadata import ConversationMetadata
+    from transcript_store._records import Record
+    from transcript_store._salvage import Gap
+    from transcript_store._sealing import generate_encryption_key
+    from transcript_store._storage import Refreshed
+    from transcript_store._summaries import ConversationSummary
+    from transcript_store.adapter import restore_snapshot, snapshot_of
+    from transcript_store.conversation import ConversationStore
+    from transcript_store.errors import (
+        ConversationExistsError,
+        ConversationLockedError,
+        ConversationNotFoundError,
+        ConversationNotLoadedError,
+        CorruptMetadataError,
+        CorruptSnapshotError,
+        CorruptTranscriptError,
+        DecryptionError,
+        GenerationNotFoundError,
+        IncompleteResponseError,
+        InvalidBaseUrlError,
+        InvalidIdError,
+        InvalidKeyError,
+        InvalidMessageError,
+        InvalidMetadataError,
+        InvalidSnapshotIdError,
+        MaxStepsError,
+        MissingExtraError,
+        MissingTokenError,
+        PoisonedError,
+        ProviderMismatchError,
+        ReadOnlyError,
+        SnapshotNotFoundError,
+        StorageError,
+        TranscriptStoreError,
+        UnsupportedVersionError,
+    )
+    from transcript_store.file_store import FileStore
+    from transcript_store.inspection import Finding, Verification, verify
+    from transcript_store.library import ConversationLibrary, list_conversations
+    from transcript_store.memory_store import MemorySnapshotStore
+    from transcript_store.repairs import Repair, repair
+    from transcript_store.snapshots import (
+        Snapshot,
+        SnapshotStore,
+        SnapshotSummary,
+        ToolSnapshot,
+        validate_snapshot_id,
+    )
 
 __version__ = "0.1.0"
 
@@ -110,3 +117,46 @@ __all__ = [
     "validate_snapshot_id",
     "verify",
 ]
+
+_HOMES = {
+    "Appended": "_log",
+    "ConversationLibrary": "library",
+    "ConversationMetadata": "_metadata",
+    "ConversationStore": "conversation",
+    "ConversationSummary": "_summaries",
+    "FileStore": "file_store",
+    "Finding": "inspection",
+    "Gap": "_salvage",
+    "Generation": "_archive",
+    "MemorySnapshotStore": "memory_store",
+    "Record": "_records",
+    "Recovery": "_log",
+    "Refreshed": "_storage",
+    "Repair": "repairs",
+    "Snapshot": "snapshots",
+    "SnapshotStore": "snapshots",
+    "SnapshotSummary": "snapshots",
+    "ToolSnapshot": "snapshots",
+    "Verification": "inspection",
+    "generate_encryption_key": "_sealing",
+    "list_conversations": "library",
+    "repair": "repairs",
+    "restore_snapshot": "adapter",
+    "snapshot_of": "adapter",
+    "validate_snapshot_id": "snapshots",
+    "verify": "inspection",
+}
+"""The modules of what is public, but for the errors, which have one of their own."""
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """Import a public name; from then on it stands in this module."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(_importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -50,6 +50,7 @@ def keep(folder: Folder, live: Log) -> None:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
+            live.complete()
             archive.replace_file(name, [live.buffer])
         else:
             archive.sync()
@@ -70,6 +71,7 @@ def tidy(folder: Folder, live: Log) -> None:
                 continue
             name = archive_name(generation)
             content = archive.read_file(name) or b""
+            live.complete()
             if generation > live.header.generation or not live.buffer.startswith(content):
                 reason = "an archived generation that is not older than the live one: a backup was restored"
                 kept = _quarantine.keep(

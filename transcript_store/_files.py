@@ -199,11 +199,12 @@ class PosixFileSystem:
 
     def read(self, handle: int, offset: int, length: int) -> bytearray:
         buffer = bytearray(length)
-        done = 0
-        with memoryview(buffer) as view:
-            while done < length and (count := os.preadv(handle, [view[done:]], offset + done)):
-                done += count
-        del buffer[done:]
+        done = os.preadv(handle, [buffer], offset)
+        if done < length:
+            with memoryview(buffer) as view:
+                while done < length and (count := os.preadv(handle, [view[done:]], offset + done)):
+                    done += count
+            del buffer[done:]
         return buffer
 
     write = staticmethod(os.write)

@@ -294,10 +294,11 @@ class Folder:
 
 
 class Lock:
-    """The kernel's lock on the file ``lock`` in a folder: held by one writer, free the moment its process dies."""
+    """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies."""
 
-    def __init__(self, folder: Folder, way_out: str = _WAY_OUT) -> None:
+    def __init__(self, folder: Folder, way_out: str = _WAY_OUT, *, name: str = LOCK) -> None:
         self._folder = folder
+        self._name = name
         self._way_out = way_out
         self._files = folder.files
         self._handle = -1
@@ -310,10 +311,10 @@ class Lock:
         waited_seconds = 0.0  # counted, not read off a clock that may jump
         while True:
             try:
-                self._handle = self._files.create(self._folder.handle, LOCK)
+                self._handle = self._files.create(self._folder.handle, self._name)
             except FileExistsError:
                 try:
-                    self._handle = self._folder.open_file(LOCK, to_append=True)
+                    self._handle = self._folder.open_file(self._name, to_append=True)
                 except FileNotFoundError:
                     continue  # somebody removed it in between
             except FileNotFoundError:
@@ -335,8 +336,10 @@ class Lock:
 
     def is_held(self) -> bool:
         """Whether the file that is locked is still the one at its name; if not, another writer may hold the new one."""
+        if self._handle < 0:
+            return False
         try:
-            there = self._files.status(self._folder.handle, LOCK)
+            there = self._files.status(self._folder.handle, self._name)
         except FileNotFoundError:
             return False
         return _identity(there) == _identity(self._files.handle_status(self._handle))

@@ -2,7 +2,8 @@
 
 Invariants, which the tests name:
 
-L1  ``end`` is the end of the last complete append; the buffer holds the file's bytes up to it, verified.
+L1  ``end`` is the end of the last complete append; the buffer holds the file's bytes up to it, verified, from the file's
+    beginning or from ``base`` on.
 L2  ``synced`` is at or before ``end``; everything up to it is on the medium.
 L3  Nothing is written unless the file is what memory says: the same inode, the same size, and no call was interrupted.
     After an interruption the file is looked at from ``synced`` on, as after a crash.
@@ -88,6 +89,15 @@ class Recovery:
     """What they looked like."""
 
 
+class Prepared(NamedTuple):
+    """What an append writes, what it returns, and where the transcript ends and the time of its last record then."""
+
+    data: bytes
+    stored: list[Appended]
+    end: Position
+    at_us: int
+
+
 class Image(NamedTuple):
     """A whole transcript in memory, to be put in place by a rename."""
 
@@ -99,14 +109,31 @@ class Image(NamedTuple):
     at_us: int
 
 
+_WHOLE = Position(0, 0, GENESIS)
+"""Where memory begins if it holds the whole file, header included."""
+
+_TAIL_BYTES = 64 * 1024
+"""How much is read at first of what stands before the mark, if only the tail is wanted."""
+
+
+_new = tuple.__new__
+"""Makes a named tuple of a tuple in half the time that its class takes: an append makes three."""
+
+
 class CannotCutBackError(OSError):
     """A write was refused, and the part of it that was written could not be taken back."""
 
 
 class Log:
-    """The transcript in a folder, open, with its bytes in memory."""
+    """The transcript in a folder, open, with its bytes in memory.
 
-    def __init__(self, folder: Folder, *, writable: bool, max_line_bytes: int, name: str = TRANSCRIPT) -> None:
+    With ``tail_only`` memory begins at an append before the mark, whose word is taken for what stands before: what chains
+    to the mark's hash is as it was when it was synced. The rest is read and verified when it is asked for.
+    """
+
+    def __init__(
+        self, folder: Folder, *, writable: bool, max_line_bytes: int, name: str = TRANSCRIPT, tail_only: bool = False
+    ) -> None:
         self.header = Header(conversation="", generation=0, at="", metadata={}, members={})
         self.end = self.synced = Position(0, 0, GENESIS)
         self.recovery: Recovery | None = None
@@ -119,6 +146,9 @@ class Log:
         self._max_line_bytes = max_line_bytes
         self._handle = -1
         self._inode = (-1, -1)
+        self._tail_only = tail_only
+        self._base = _WHOLE
+        """Where memory begins: the buffer's first byte, and the record before the first of ``_starts``."""
         self._buffer = bytearray()
         self._starts = array("Q")
         self._begin = self.end
@@ -142,11 +172,10 @@ class Log:
             raise self._corrupt("foreign", error.reason) from None
         if self._writable:
             self._sync()
-        self._read()
-        if self._writable and not self._ends_at(mark):
+        found = self._read(mark)
+        if self._writable and not self._ends_at(mark, found):
             self._files.drop_cache(self._handle)
-            self._read()
-        found = _recovery.read_header(self._buffer)
+            found = self._read(mark)
         if isinstance(found, _recovery.NotAHeader):
             if found.version is not None:
                 raise UnsupportedVersionError(f"{self._path}: {found.reason}; upgrade it", path=self._path)
@@ -154,21 +183,37 @@ class Log:
         self.header, self._begin = found
         self._last_at_us = parse_time(self.header.at)
 
-    def _read(self) -> None:
+    def _read(self, mark: Mark | None) -> tuple[Header, Position] | _recovery.NotAHeader:
         status = self._files.handle_status(self._handle)
         self._inode = (status.st_dev, status.st_ino)
-        self._buffer = self._files.read(self._handle, 0, status.st_size)
+        self._base = _WHOLE
+        if self._tail_only and mark is not None:
+            found = _recovery.read_header(self._folder.first_line(self._handle))
+            if not isinstance(found, _recovery.NotAHeader) and found[0].generation == mark.generation:
+                self._base = self._append_before(mark.position.offset_bytes, _TAIL_BYTES)
+        begin = self._base.offset_bytes
+        self._buffer = self._files.read(self._handle, begin, max(0, status.st_size - begin))
+        return found if begin else _recovery.read_header(self._buffer)
 
-    def _ends_at(self, mark: Mark | None) -> bool:
-        found = _recovery.read_header(self._buffer)
+    def _append_before(self, offset: int, length: int) -> Position:
+        """Where an append begins, ``length`` bytes or more before a place; the beginning of the file if there is none."""
+        while length < offset:
+            place = _recovery.first_append(self._files.read(self._handle, offset - length, length))
+            if place is not None:
+                return place.moved(offset - length)
+            length *= 4
+        return _WHOLE
+
+    def _ends_at(self, mark: Mark | None, found: tuple[Header, Position] | _recovery.NotAHeader) -> bool:
         if mark is None or isinstance(found, _recovery.NotAHeader) or found[0].generation != mark.generation:
             return False
-        return len(self._buffer) == mark.position.offset_bytes
+        return self._base.offset_bytes + len(self._buffer) == mark.position.offset_bytes
 
     def verify(self, mark: Mark | None) -> None:
-        """Verify every line; a writer recovers a torn tail, a reader passes over it, any other damage is refused."""
-        self._accept(self._begin, mark.position if mark else self._begin)
-        if mark is not None:
+        """Verify what was read; a writer recovers a torn tail, a reader passes over it, any other damage is refused."""
+        self._accept(self._base if self._base.seq else self._begin, mark.position if mark else self._begin)
+        if mark is not None and (self._is_whole or not self.holds(mark.position)):
+            self.complete()
             self._refuse(_recovery.check_mark(mark, self._starts, self.end, self._buffer))
         self.settled = True
 
@@ -177,17 +222,24 @@ class Log:
         with suppress(OSError):
             self.close()
         self._handle, self._inode = handle, inode
+        self._base = _WHOLE
         self.header, self._begin, self.end, self._buffer, self._starts, self._last_at_us = image
         self.synced = self.end
         self.settled = True
 
     def _accept(self, begin: Position, mark: Position) -> None:
-        """Take in what the buffer holds from ``begin`` on."""
-        scan = _recovery.scan(self._buffer, begin, mark)
+        """Take in what the buffer holds from ``begin`` on. What is not whole is judged with all of the file in memory."""
+        buffer, base = self._buffer, self._base
+        by = base.offset_bytes
+        scan = _recovery.scan(buffer, begin.moved(-by), mark.moved(-by)).moved(by)
+        if scan.damage is not None and not self._is_whole:
+            buffer, base, begin = self._before(0) + buffer, _WHOLE, self._begin
+            scan = _recovery.scan(buffer, begin, mark)
         torn = scan.damage if scan.damage is not None and scan.damage.kind == "torn-tail" else None
         if torn is None:
             self._refuse(scan.damage)
-        del self._starts[begin.seq :]
+        self._buffer, self._base = buffer, base
+        del self._starts[begin.seq - base.seq :]
         self._starts += scan.starts
         quarantined = None
         torn_bytes = 0
@@ -197,12 +249,13 @@ class Log:
             scan = _recovery.scan(self._buffer, scan.end, mark)
             self._refuse(scan.damage)  # R3: there is none
             self._starts += scan.starts
-        del self._buffer[scan.end.offset_bytes :]
+        del self._buffer[scan.end.offset_bytes - base.offset_bytes :]
         self.end = scan.end
         if self._writable:
             self.synced = self.end
         if self._starts:
-            last = record_time_us(self._buffer[self._starts[-1] : self._starts[-1] + RECORD_HEAD_BYTES])
+            start = self._starts[-1] - base.offset_bytes
+            last = record_time_us(self._buffer[start : start + RECORD_HEAD_BYTES])
             self._last_at_us = max(self._last_at_us, last or 0)
         if torn is not None and self._writable:
             kept = sum(has_message(self._buffer[start : start + RECORD_HEAD_BYTES]) for start in self._starts)
@@ -249,12 +302,8 @@ class Log:
 
     # ---- write ---------------------------------------------------------------------------------------------------
 
-    def append(self, entries: Sequence[Entry], *, sync: bool) -> list[Appended]:
-        """Append records as one: all of them or none, whatever happens.
-
-        Raises ``SyncFailedError`` if they were written but not synced, ``CannotCutBackError`` if a part was written and is
-        still there, and the plain ``OSError`` if nothing of them is there.
-        """
+    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+        """The lines that would append these entries as one, all of them or none whatever happens; nothing is written."""
         at_us, at_text, clock = self.stamp()
         at = at_text.encode()
         first, offset, head = self.end
@@ -269,9 +318,18 @@ class Log:
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
             lines.append(line)
-            stored.append(Appended(seq, at_text, offset, length))
+            stored.append(_new(Appended, (seq, at_text, offset, length)))
             offset += length
         data = lines[0] if count == 1 else b"".join(lines)
+        return _new(Prepared, (data, stored, _new(Position, (seq, offset, head)), at_us))
+
+    def append(self, prepared: Prepared, *, sync: bool) -> None:
+        """Append what was prepared for this very end.
+
+        Raises ``SyncFailedError`` if it was written but not synced, ``CannotCutBackError`` if a part was written and is
+        still there, and the plain ``OSError`` if nothing of it is there.
+        """
+        data, stored, end, at_us = prepared
         self.settled = False
         try:
             self._folder.write_all(self._handle, data)
@@ -283,12 +341,16 @@ class Log:
         self._buffer += data
         for appended in stored:
             self._starts.append(appended.offset_bytes)
-        self.end = Position(seq, offset, head)
+        self.end = end
         if sync:
-            self.synced = self.end
+            self.synced = end
         self._last_at_us = at_us
         self.settled = True
-        return stored
+
+    def holds(self, position: Position) -> bool:
+        """Whether the transcript leads through this position: the same records before it, to the last byte."""
+        seq, offset, head = position
+        return seq <= self.end.seq and self.head_at(seq) == head.decode() and self._end_of(seq) == offset
 
     def image(self, members: dict[str, Any], entries: Iterable[Entry | Copied], **more: Any) -> Image:
         """The next generation's transcript in memory: a header with this metadata, and these records."""
@@ -362,7 +424,7 @@ class Log:
                 "truncated",
                 f"the transcript has {size} bytes, and {acknowledged.offset_bytes} were stored; load() anew",
             )
-        del self._buffer[begin.offset_bytes :]
+        del self._buffer[begin.offset_bytes - self._base.offset_bytes :]
         self._buffer += self._files.read(self._handle, begin.offset_bytes, size - begin.offset_bytes)
         self._accept(begin, acknowledged)
         self.settled = True
@@ -389,11 +451,49 @@ class Log:
 
     @property
     def buffer(self) -> bytearray:
-        """The file's bytes up to ``end``. Do not change or keep."""
+        """The file's bytes up to ``end``, as far as they are in memory. Do not change or keep."""
         return self._buffer
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._base.offset_bytes == 0
+
+    def complete(self) -> None:
+        """Have all of the file in memory, verified; raises ``CorruptTranscriptError``, and then memory is as it was."""
+        if not self._is_whole:
+            whole = self._before(0)
+            whole += self._buffer
+            scan = _recovery.scan(whole, self._begin, self.end)
+            self._refuse(scan.damage)
+            self._buffer, self._starts, self._base = whole, scan.starts, _WHOLE
+
+    def _extend(self) -> None:
+        """Have twice as much of the file in memory, verified: it must lead to where memory began."""
+        base = self._append_before(self._base.offset_bytes, len(self._buffer))
+        by = base.offset_bytes
+        more = self._before(by)
+        scan = _recovery.scan(more, base.moved(-by), base.moved(-by)).moved(by)
+        if scan.end != self._base:
+            self.complete()  # it is the header that stands there, or damage: this says what is wrong
+        else:
+            self._buffer, self._starts, self._base = more + self._buffer, scan.starts + self._starts, base
+
+    def _before(self, offset: int) -> bytearray:
+        """The file's bytes from an offset up to where memory begins."""
+        with refusals(self._path, "read what stands before its tail"):
+            return self._files.read(self._handle, offset, self._base.offset_bytes - offset)
 
     def messages(self, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or the ``last`` so many; decoded anew."""
+        if last is None:
+            self.complete()
+        while True:
+            found = self._messages_in_memory(last)
+            if self._is_whole or len(found) == last:
+                return found
+            self._extend()
+
+    def _messages_in_memory(self, last: int | None) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         with memoryview(self._buffer) as view:
             for start, end in self._bounds(newest_first=last is not None):
@@ -411,6 +511,10 @@ class Log:
 
     def records(self, last: int | None = None) -> list[Record]:
         """The records in order, or the ``last`` so many; decoded anew."""
+        if last is None:
+            self.complete()
+        while not self._is_whole and (last or 0) > self.end.seq - self._base.seq:
+            self._extend()
         bounds = self._bounds(newest_first=last is not None)
         found: list[Record] = []
         with memoryview(self._buffer) as view:
@@ -425,9 +529,11 @@ class Log:
         return found if last is None else found[::-1]
 
     def _bounds(self, *, newest_first: bool) -> Iterator[tuple[int, int]]:
-        """Where the line of each record begins and ends."""
-        starts, count = self._starts, self.end.seq
-        end = (self.end.offset_bytes,)
+        """Where the line of each record begins and ends in the buffer."""
+        by, starts, count = self._base.offset_bytes, self._starts, self.end.seq - self._base.seq
+        if by:
+            starts = array("Q", (start - by for start in starts))
+        end = (self.end.offset_bytes - by,)
         if newest_first:
             down = range(count - 1, -1, -1)
             return zip(map(starts.__getitem__, down), chain(end, map(starts.__getitem__, down)), strict=False)
@@ -435,18 +541,26 @@ class Log:
 
     def head_at(self, seq: int) -> str:
         """The hash of the record with this number, of the header for 0."""
-        end = self._starts[seq] if seq < len(self._starts) else self.end.offset_bytes
+        if seq <= self._base.seq:
+            self.complete()
+        end = self._end_of(seq) - self._base.offset_bytes
         return self._buffer[end - 35 : end - 3].decode()
+
+    def _end_of(self, seq: int) -> int:
+        """Where the line of a record that is in memory ends in the file."""
+        return self._starts[seq - self._base.seq] if seq < self.end.seq else self.end.offset_bytes
 
     def copies(self, count: int) -> Iterator[Copied]:
         """The first so many records, to be put into another transcript."""
+        self.complete()
         for index in range(count):
-            end = self._starts[index + 1] if index + 1 < len(self._starts) else self.end.offset_bytes
+            end = self._end_of(index + 1)
             yield copied(self._buffer[self._starts[index] : end - SUFFIX_BYTES - 1])
 
     def _not_a_record(self, start: int) -> CorruptTranscriptError:
+        offset = start + self._base.offset_bytes
         reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
-        return self._corrupt("foreign", reason, bisect_left(self._starts, start) + 2, start)
+        return self._corrupt("foreign", reason, bisect_left(self._starts, offset) + self._base.seq + 2, offset)
 
     def is_at(self, inode: tuple[int, int]) -> bool:
         """Whether this is the file that is open."""
@@ -454,13 +568,14 @@ class Log:
 
     def read_on(self) -> bool:
         """For a reader: take in what follows the last record; False if what was read before is not there any more."""
-        del self._starts[self.end.seq :]  # what an interrupted call left
-        del self._buffer[self.end.offset_bytes :]
+        base = self._base
+        del self._starts[self.end.seq - base.seq :]  # what an interrupted call left
+        del self._buffer[self.end.offset_bytes - base.offset_bytes :]
         last = self._starts[-1] if self._starts else 0
         size = self._files.handle_status(self._handle).st_size
         tail = self._files.read(self._handle, last, max(0, size - last))
         known = self.end.offset_bytes - last
-        if tail[:known] != self._buffer[last:]:
+        if tail[:known] != self._buffer[last - base.offset_bytes :]:
             return False
         self._buffer += tail[known:]
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 from transcript_store import _opaque
@@ -22,8 +22,17 @@ LEAST_BYTES = 512
 
 _REFERENCE = b"chatmedia+sha256:"
 _HASH = re.compile(rb"[0-9a-f]{64}")
-_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(:?)', re.DOTALL)
-_BASE64 = re.compile(rb"[A-Za-z0-9+/]*+={0,2}")
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
+_BEGINNING = re.compile(rb'"(?<!\\")(?:chatmedia\+sha256:|data:|[a-z0-9+:]{0,16}\\u00)')
+"""Where a reference or a data URI begins, some of it perhaps escaped; never inside a string, nor at its end."""
+
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_IN_BASE64 = _BASE64 + b"=\\"
+"""What stands in base64 as JSON has it: an escape is a backslash, letters, digits and slashes."""
+
+_IS_IN_BASE64 = bytes(b"01"[byte in _IN_BASE64] for byte in range(256))
+_STRIDE = 8
+_RUN = b"1" * (LEAST_BYTES // _STRIDE)
 
 
 class BadReferenceError(ValueError):
@@ -83,18 +92,46 @@ def references(messages: bytes) -> set[str]:
 
 
 def _change_strings(text: bytes, change: Callable[[bytes], bytes | None]) -> bytes:
-    """Let ``change`` give another token for a string, or None to keep it. Keys are passed over, as they are in Go."""
+    """Let ``change`` give another token for a string that may be meant, or None to keep it. Keys are passed over, as in Go."""
+    parts: list[bytes] = []
+    done = 0
+    for start in sorted({*(match.start() for match in _BEGINNING.finditer(text)), *_long_strings(text)}):
+        raw = _string_at(text, start)
+        end = start + len(raw) + 2
+        if text[end : end + 1] == b":":
+            continue
+        changed = change(json.loads(text[start:end]).encode("utf-8", "surrogatepass") if b"\\" in raw else raw)
+        if changed is not None:
+            parts += (text[done:start], changed)
+            done = end
+    return b"".join((*parts, text[done:])) if parts else text
 
-    def token(match: re.Match[bytes]) -> bytes:
-        raw, colon = match.groups()
-        # What begins neither like a reference nor with an escape, and is short, cannot be meant.
-        if colon or (len(raw) < LEAST_BYTES and raw[:1] not in (b"c", b"\\")):
-            return match[0]
-        value = json.loads(match[0]).encode("utf-8", "surrogatepass") if b"\\" in raw else raw
-        changed = change(value)
-        return match[0] if changed is None else changed
 
-    return _STRING.sub(token, text)
+def _long_strings(text: bytes) -> Iterator[int]:
+    """Where the strings begin that may be nothing but base64, and long; keys among them.
+
+    Looks at every eighth byte: so many in a row that stand in base64 are rare outside of it. Each lies between two quotation
+    marks, and what is base64 has no other inside.
+    """
+    samples = text[::_STRIDE].translate(_IS_IN_BASE64)
+    found = samples.find(_RUN)
+    while found >= 0:
+        middle = found * _STRIDE
+        start, end = text.rfind(b'"', 0, middle + 1), text.find(b'"', middle + 1)
+        # After the end of a string comes what is not base64; inside of one, a backslash comes before the mark.
+        if start >= 0 and text[start - 1 : start] != b"\\" and text[start + 1] in _IN_BASE64:
+            yield start
+        found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if end >= 0 else -1
+
+
+def _string_at(text: bytes, start: int) -> bytes:
+    """What stands between the quotation marks of the string that begins here, as it is written."""
+    raw = text[start + 1 : text.index(b'"', start + 1)]
+    if b"\\" in raw:
+        match = _STRING.match(text, start)
+        assert match is not None
+        raw = match[1]
+    return raw
 
 
 def _is_media(value: bytes) -> bool:
@@ -102,5 +139,6 @@ def _is_media(value: bytes) -> bool:
         return False
     if value.startswith(b"data:") and b";base64," in value:
         return True
-    digits = value.translate(None, b"\r\n")
-    return len(digits) % 4 == 0 and _BASE64.fullmatch(digits) is not None
+    padded = value.translate(None, b"\r\n")
+    digits = padded.rstrip(b"=")
+    return len(padded) % 4 == 0 and len(padded) - len(digits) <= 2 and not digits.translate(None, _BASE64)

@@ -18,7 +18,10 @@ import codecs
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NoReturn, TypeVar
+
+import orjson
 
 MAX_DEPTH = 500
 """Levels of nesting a snapshot's JSON may have (an empty innermost one not counted): half of what Python's parser reads."""
@@ -26,7 +29,8 @@ MAX_DEPTH = 500
 MAX_DIGITS = 4000
 """Digits an integer may have: Python reads 4300 (CPython's ``sys.int_info.default_max_str_digits``)."""
 
-_PIECE_BYTES = 2**20
+_PIECE_BYTES = 4096
+_AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 _T = TypeVar("_T")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -39,9 +43,8 @@ _HTML = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
     (b"&", b"\\u0026"),
-    ("\u2028".encode(), b"\\u2028"),
-    ("\u2029".encode(), b"\\u2029"),
 )
+_SEPARATORS = re.compile("\u2028|\u2029".encode())
 
 
 class NotJSONError(ValueError):
@@ -96,27 +99,77 @@ def count(text: bytes) -> int | None:
     return _shielded(text, lambda shielded: len(msgspec.json.decode(shielded, type=list[msgspec.Raw])))
 
 
-def compact_length(text: bytes) -> int:
-    """How many bytes a text takes in compact form, but for escapes."""
-    return len(_laid_out(text, -1))
+def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, bytes], list[bytes]]:
+    """Some members of a JSON object, each as it is written, and the elements of one that is an array.
+
+    As :func:`members` and :func:`elements`, in one look at the text, and without a copy of the elements: they are buffers.
+    A member that is absent is ``null``, an array that is null or absent has no elements. Raises ``NotJSONError``, also for
+    anything else in the place of the array.
+    """
+    check_unicode(text)
+    decoder = _outline_decoder(array, names)
+
+    def work(shielded: bytes) -> tuple[dict[str, bytes], list[bytes]]:
+        found = decoder.decode(shielded)
+        elements = getattr(found, array)
+        if elements is not None and type(elements) is not list:
+            raise NotJSONError(f"has {array} that are neither an array nor null")
+        return {name: bytes(getattr(found, name)) for name in names}, elements or []
+
+    return _shielded(
+        text,
+        work,
+        lambda found, unshield: (
+            {name: unshield(member) for name, member in found[0].items()},
+            [unshield(element) for element in found[1]],
+        ),
+    )
+
+
+@cache
+def _outline_decoder(array: str, names: tuple[str, ...]) -> Any:
+    from msgspec import Raw, defstruct
+    from msgspec.json import Decoder
+
+    anything = list[Raw] | dict[str, Raw] | str | float | bool | None  # of a key that is repeated, the last counts
+    return Decoder(defstruct("Outline", [(array, anything, None), *((name, Raw, Raw(b"null")) for name in names)]))
+
+
+def compact_length(elements: list[bytes]) -> int:
+    """How many bytes an array of these elements takes in compact form, but for escapes."""
+    return len(_laid_out(b"[%b]" % b",".join(elements), -1))
 
 
 def decode(text: bytes) -> Any:
     """A checked text as Python values; numbers with a fraction or an exponent are floats. Raises ``NotJSONError``."""
-
-    def integer(digits: str) -> int:
-        if len(digits) > MAX_DIGITS:
-            raise NotJSONError(f"holds an integer of {len(digits):,} digits")
-        return int(digits)
-
     try:
-        return json.loads(text.decode("utf-8"), parse_int=integer)
+        return _DECODER.decode(text.decode("utf-8"))
     except RecursionError:
         _too_deep()
 
 
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise NotJSONError(f"holds an integer of {len(digits):,} digits")
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer)
+
+
 def encode(value: Any) -> bytes:
     """A Python value in compact form; raises ``NotJSONError`` for what would not come back equal."""
+    try:
+        encoded = orjson.dumps(value, option=_AS_IT_IS)
+        if orjson.loads(encoded) == value:
+            return escape(encoded)
+    except orjson.JSONEncodeError:
+        pass
+    return _encode_slowly(value)
+
+
+def _encode_slowly(value: Any) -> bytes:
+    """The same for what ``orjson`` does not take: long integers, more levels, subclasses; and the reason if nothing does."""
     try:
         encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
         comes_back = bool(decode(encoded) == value)
@@ -148,17 +201,21 @@ def escape(text: bytes) -> bytes:
     """Write what Go escapes in JSON as it does. These characters stand only in strings, and never after a backslash."""
     for character, escaped in _HTML:
         text = text.replace(character, escaped)
+    if _SEPARATORS.search(text):  # quicker than two calls of replace
+        text = text.replace("\u2028".encode(), b"\\u2028").replace("\u2029".encode(), b"\\u2029")
     return text
 
 
 def check_unicode(text: bytes) -> None:
-    """Raise ``NotJSONError`` for bytes that are not UTF-8; in pieces, as text in memory may take four times the bytes."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for start in range(0, len(text), _PIECE_BYTES):
-        try:
-            decoder.decode(text[start : start + _PIECE_BYTES], start + _PIECE_BYTES >= len(text))
-        except UnicodeDecodeError:
-            raise NotJSONError("is not UTF-8") from None
+    """Raise ``NotJSONError`` for bytes that are not UTF-8; in pieces that stay in the processor's cache."""
+    done = 0
+    with memoryview(text) as view:
+        while done < len(text):
+            end = done + _PIECE_BYTES
+            try:
+                done += codecs.utf_8_decode(view[done:end], "strict", end >= len(text))[1]
+            except UnicodeDecodeError:
+                raise NotJSONError("is not UTF-8") from None
 
 
 def _laid_out(text: bytes, indent: int) -> bytes:

@@ -54,9 +54,13 @@ class Position(NamedTuple):
     offset_bytes: int
     head: bytes
 
+    def moved(self, by_bytes: int) -> Position:
+        """The same place, in a file that has so many bytes more before it."""
+        return Position(self.seq, self.offset_bytes + by_bytes, self.head)
+
 
 class Batch(NamedTuple):
-    """Record ``k`` of the ``n`` that one call appended."""
+    """Record ``k`` of the ``n`` that were appended as one."""
 
     k: int
     n: int

@@ -94,6 +94,13 @@ class Scan(NamedTuple):
     stopped: Position
     """The end of the last record that verified: behind ``end`` in the middle of a batch."""
 
+    def moved(self, by_bytes: int) -> Scan:
+        """What was found, in a file that has so many bytes more before the buffer. (What ``damage`` says is not moved.)"""
+        if by_bytes == 0:
+            return self
+        starts = array("Q", (start + by_bytes for start in self.starts))
+        return Scan(starts, self.end.moved(by_bytes), self.damage, self.stopped.moved(by_bytes))
+
 
 class Whole(NamedTuple):
     """A line that verifies, found anywhere."""
@@ -339,6 +346,21 @@ def _hashes_of_line_before(buffer: bytes | bytearray, start: int, line_start: in
     stated = bytes(buffer[end - 34 : end - 2])
     recomputed = chain_hash(chained_to, bytes(buffer[before : end - SUFFIX_BYTES]))
     return [stated, recomputed]
+
+
+def first_append(stretch: bytes | bytearray) -> Position | None:
+    """Where the first append begins that is whole in a stretch of a transcript, and whose line before ends in it.
+
+    Nothing is verified: what is said of it (its number, the hash before it) is what stands there.
+    """
+    start = stretch.find(b"\n", SUFFIX_BYTES) + 1
+    while start and (end := stretch.find(b"\n", start)) >= 0:
+        body_end = end - SUFFIX_BYTES
+        seq = record_seq(stretch[start : start + RECORD_HEAD_BYTES])
+        if seq is not None and body_batch(stretch, start, body_end).k == 1:
+            return Position(seq - 1, start, bytes(stretch[start - 35 : start - 3]))
+        start = end + 1
+    return None
 
 
 class LastRecord(NamedTuple):

@@ -11,6 +11,7 @@ SP 800-38D, section 8.3). Nothing here does I/O.
 
 from __future__ import annotations
 
+import codecs
 import hmac
 import secrets
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from transcript_store.errors import InvalidKeyError
 
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
 OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
+_LOOKED_AT_BYTES = 4096
 
 
 def generate_encryption_key() -> bytes:
@@ -125,9 +127,9 @@ class Keys:
 
 
 def _is_text(data: bytes) -> bool:
-    """Sealed bytes are random: but for the shortest, they are never UTF-8."""
+    """Whether this is not sealed: sealed bytes are random, and but for the shortest never begin as UTF-8 does."""
     try:
-        data.decode("utf-8", "surrogatepass")
+        codecs.utf_8_decode(data[:_LOOKED_AT_BYTES], "surrogatepass", len(data) <= _LOOKED_AT_BYTES)
     except UnicodeDecodeError:
         return False
     return True

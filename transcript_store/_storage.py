@@ -32,7 +32,7 @@ from transcript_store._layout import (
     occupant_of,
     read_metadata,
 )
-from transcript_store._log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log
+from transcript_store._log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log, Prepared
 from transcript_store._metadata import Mark, encode_document
 from transcript_store._quarantine import QUARANTINE
 from transcript_store._records import Copied
@@ -73,6 +73,7 @@ class Storage:
         read_only: bool,
         lock_timeout_seconds: float,
         max_line_bytes: int,
+        tail_only: bool = False,
     ) -> None:
         self.path = path
         self.members: dict[str, Any] = {}
@@ -81,6 +82,7 @@ class Storage:
         self._read_only = read_only
         self._lock_timeout_seconds = lock_timeout_seconds
         self._max_line_bytes = max_line_bytes
+        self._tail_only = tail_only
         self._folder = Folder(files, path, -1)
         self._lock = Lock(self._folder)
         self._log = self._new_log()
@@ -94,6 +96,11 @@ class Storage:
     def log(self) -> Log:
         """The log of the live generation, to read."""
         return self._log
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a sync failed, so that nothing more is written."""
+        return self._poisoned is not None
 
     @property
     def updated_at(self) -> str:
@@ -254,9 +261,19 @@ class Storage:
 
     def append(self, entries: Sequence[Entry]) -> list[Appended]:
         """Append records as one, as durable on return as this storage was opened for."""
+        prepared = self.prepare(entries)
+        self.store(prepared)
+        return prepared.stored
+
+    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+        """The first half of an append: everything but the write."""
         self._make_sure()
+        return self._log.prepare(entries)
+
+    def store(self, prepared: Prepared) -> None:
+        """The second half: to be called right after the first, without anything in between."""
         try:
-            return self._log.append(entries, sync=self._sync_appends)
+            self._log.append(prepared, sync=self._sync_appends)
         except CannotCutBackError as error:
             raise self._poison(error, "append") from error
         except SyncFailedError as error:
@@ -268,6 +285,7 @@ class Storage:
     def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
         """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
         self._make_sure()
+        self._log.complete()  # what goes into the archive was verified
         live = self._log.header.generation
         end = self._log.end
         members = {**members, "generation": live + 1, "updated_at": max(self.updated_at, self._log.stamp()[1])}
@@ -455,7 +473,12 @@ class Storage:
                 release()
 
     def _new_log(self) -> Log:
-        return Log(self._folder, writable=not self._read_only, max_line_bytes=self._max_line_bytes)
+        return Log(
+            self._folder,
+            writable=not self._read_only,
+            max_line_bytes=self._max_line_bytes,
+            tail_only=self._tail_only,
+        )
 
     def _corrupt(self, kind: str, reason: str) -> CorruptTranscriptError:
         return CorruptTranscriptError(path=self.path, kind=kind, reason=reason)

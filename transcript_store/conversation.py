@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 from transcript_store import _files, _metadata
 from transcript_store._archive import Generation
 from transcript_store._files import FileSystem
+from transcript_store._group_commit import GroupCommit
 from transcript_store._layout import occupant
 from transcript_store._log import Appended, Entry, Recovery
 from transcript_store._messages import encode
@@ -52,7 +53,8 @@ class ConversationStore:
     ``lock_timeout_seconds`` is how long to wait for another writer. ``max_line_bytes`` bounds what can be appended, never
     what can be read. ``file_system`` is for tests (``transcript_store.testing``).
 
-    May be used from several threads: every call is atomic, ``seq`` is the order. Belongs to the process that loaded it:
+    May be used from several threads: every call is atomic, ``seq`` is the order; appends that wait for the disk at the same
+    time share one write and one sync. Belongs to the process that loaded it:
     after a fork the child must open it anew. Making one touches nothing; call ``load()``, ``initialize()`` or
     ``load_or_initialize()`` first.
     """
@@ -83,6 +85,7 @@ class ConversationStore:
         self._loaded_by: int | None = None
         self._process_id = self._files.process_id()
         self._mutex = threading.RLock()
+        self._group_commit = GroupCommit(self._mutex, self._writable)
 
     @property
     def directory(self) -> str:
@@ -132,8 +135,14 @@ class ConversationStore:
             self._refuse_read_only()
             self._initialize(fields, entries, id)
 
-    def load(self) -> None:
+    def load(self, *, verify: Literal["all", "tail"] = "all") -> None:
         """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
+
+        With ``verify="tail"`` the cost does not grow with what was stored before the last mark (a clean ``close()``, a
+        load, a change of metadata): of that only the end is read, and checked against the mark. The rest is read and
+        verified, once, when it is asked for: by ``get_messages()`` without ``last`` or with one that reaches so far,
+        ``get_records()``, ``replace_transcript()``, a snapshot. Those may then raise ``CorruptTranscriptError`` for damage
+        that ``load()`` would have refused.
 
         On return ``recovery`` says what recovery did, and everything that ``get_messages()`` shows is on the medium (not
         with ``read_only=True``: a reader takes no lock, changes nothing, and passes over an unfinished tail). A store that
@@ -143,8 +152,10 @@ class ConversationStore:
         which), ``CorruptTranscriptError`` and ``CorruptMetadataError`` (nothing was touched; see ``verify``),
         ``UnsupportedVersionError``, and ``StorageError`` if the disk refuses.
         """
+        if verify not in ("all", "tail"):
+            raise ValueError(f"verify must be 'all' or 'tail', not {verify!r}")
         with self._exclusively():
-            self._load()
+            self._load(tail_only=verify == "tail")
 
     def load_or_initialize(
         self,
@@ -232,8 +243,7 @@ class ConversationStore:
         """
         limit = self._max_line_bytes
         entry = (encode(message, "message", limit), None if extra is None else encode(extra, "extra", limit))
-        with self._exclusively():
-            return self._writable().append((entry,))[0]
+        return self._append((entry,))[0]
 
     def append_messages(
         self, messages: Iterable[dict[str, Any]], *, extras: Iterable[dict[str, Any] | None] | None = None
@@ -244,9 +254,11 @@ class ConversationStore:
         Raises what :meth:`append_message` does.
         """
         entries = self._entries(messages, extras)
-        with self._exclusively():
-            storage = self._writable()
-            return tuple(storage.append(entries)) if entries else ()
+        if not entries:
+            with self._exclusively():
+                self._writable()
+            return ()
+        return tuple(self._append(entries))
 
     def append_event(self, extra: dict[str, Any]) -> Appended:
         """Append a record without a message: ``get_messages()`` skips it, ``get_records()`` shows it.
@@ -255,8 +267,7 @@ class ConversationStore:
         :meth:`append_message` does.
         """
         encoded = encode(extra, "extra", self._max_line_bytes)
-        with self._exclusively():
-            return self._writable().append([(None, encoded)])[0]
+        return self._append([(None, encoded)])[0]
 
     def replace_transcript(
         self,
@@ -391,12 +402,20 @@ class ConversationStore:
             self._storage = None
             self._loaded_by, self._process_id = self._process_id, self._files.process_id()
             self._mutex = threading.RLock()
+            self._group_commit = GroupCommit(self._mutex, self._writable)
         if self._mutex._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks it
             raise RuntimeError("a call on this ConversationStore is under way in this thread (a signal handler?)")
         return self._mutex
 
-    def _load(self) -> None:
-        self._begin(Storage.load)
+    def _append(self, entries: Sequence[Entry]) -> Sequence[Appended]:
+        mutex = self._exclusively()
+        if self._durability == "power-loss":
+            return self._group_commit.append(entries)
+        with mutex:
+            return self._writable().append(entries)
+
+    def _load(self, *, tail_only: bool = False) -> None:
+        self._begin(Storage.load, tail_only=tail_only)
 
     def _state(self) -> tuple[ConversationMetadata, list[Record], str]:
         """Metadata, records and head of one moment: what a snapshot is made of."""
@@ -437,7 +456,7 @@ class ConversationStore:
             lambda storage: storage.create(lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries)
         )
 
-    def _begin(self, begin: Callable[[Storage], None]) -> None:
+    def _begin(self, begin: Callable[[Storage], None], *, tail_only: bool = False) -> None:
         self._close()
         self._storage = Storage(
             self._files,
@@ -446,6 +465,7 @@ class ConversationStore:
             read_only=self._read_only,
             lock_timeout_seconds=self._lock_timeout_seconds,
             max_line_bytes=self._max_line_bytes,
+            tail_only=tail_only,
         )
         try:
             begin(self._storage)

@@ -19,26 +19,31 @@ from __future__ import annotations
 import builtins
 import stat
 import uuid
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from transcript_store import _files
 from transcript_store._files import FileSystem
 from transcript_store._folder import LOCK, Folder, Lock, is_trash, kind_of, new_trash, refusals
-from transcript_store._layout import insist_on_a_conversation
+from transcript_store._layout import insist_on_a_conversation, occupant_of
 from transcript_store._metadata import checked_id, copied_members, is_id
 from transcript_store._storage import Storage
 from transcript_store._summaries import ConversationSummary, summarize
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Durability
 from transcript_store.errors import (
     ConversationExistsError,
+    ConversationLockedError,
     ConversationNotFoundError,
     CorruptMetadataError,
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
+
+_NEW = ".new-"
+"""What the name of a note begins with that a conversation is being made; its id follows."""
+_NOTE_TIMEOUT_SECONDS = 10.0
 
 
 class StoreOptions(TypedDict, total=False):
@@ -92,32 +97,36 @@ class ConversationLibrary:
         with suppress(OSError):
             self._sweep()
         self._refuse_occupied(new_id)
-        try:
-            store.initialize(
-                id=new_id,
-                provider=provider,
-                model=model,
-                system_prompt=system_prompt,
-                tools=tools,
-                labels=labels,
-                messages=messages,
-                extras=extras,
-            )
-        except BaseException:
-            if id is None:
-                self._discard(new_id)
-            raise
+        with self._noted(new_id):
+            try:
+                store.initialize(
+                    id=new_id,
+                    provider=provider,
+                    model=model,
+                    system_prompt=system_prompt,
+                    tools=tools,
+                    labels=labels,
+                    messages=messages,
+                    extras=extras,
+                )
+            except BaseException:
+                if id is None:
+                    self._discard(new_id)
+                raise
         return store
 
-    def open(self, id: str, **options: Unpack[StoreOptions]) -> ConversationStore:
+    def open(
+        self, id: str, *, verify: Literal["all", "tail"] = "all", **options: Unpack[StoreOptions]
+    ) -> ConversationStore:
         """Load the conversation with this id and return its store: use it in a ``with`` statement, or close it.
 
+        ``verify`` is as in :meth:`ConversationStore.load`: ``"tail"`` opens a long conversation as fast as a short one.
         Raises ``InvalidIdError``, ``ConversationNotFoundError``, ``CorruptTranscriptError`` of kind ``wrong-conversation``
         if another conversation stands in the folder of that name, and what :meth:`ConversationStore.load` does.
         """
         store = self._store(id, options)
         self._refuse_links(id)
-        store.load()
+        store.load(verify=verify)
         try:
             self._insist_on_its_own_folder(id, store.get_metadata().id)
         except BaseException:
@@ -175,15 +184,17 @@ class ConversationLibrary:
                 self._sweep()
             new_id = self._new_id()
             fork = self._storage(new_id, read_only=False)
-            try:
-                fork.create(
-                    lambda at: copied_members(source.members, id=new_id, at=at, forked_from=origin), log.copies(count)
-                )
-            except BaseException:
-                self._discard(new_id)
-                raise
-            finally:
-                fork.let_go()
+            with self._noted(new_id):
+                try:
+                    fork.create(
+                        lambda at: copied_members(source.members, id=new_id, at=at, forked_from=origin),
+                        log.copies(count),
+                    )
+                except BaseException:
+                    self._discard(new_id)
+                    raise
+                finally:
+                    fork.let_go()
             return new_id
         finally:
             source.let_go()
@@ -294,19 +305,74 @@ class ConversationLibrary:
         path = self._path_of(id)
         return ConversationNotFoundError(f"{path}: there is no such conversation in the library", path=path)
 
+    @contextmanager
+    def _noted(self, id: str) -> Iterator[None]:
+        """Hold the note that a conversation is being made: if this process is killed, it says what there is to sweep.
+
+        No promise needs it, so what is refused to it stops nothing. A library that its first conversation makes has none.
+        """
+        with ExitStack() as stack:
+            with suppress(OSError):
+                parent = Folder.open(self._files, self._path)
+                stack.callback(_close, parent)
+                note = _note_of(parent, id)
+                stack.callback(_remove, parent, note, id)
+                note.take(_NOTE_TIMEOUT_SECONDS)
+            yield
+
     def _sweep(self) -> None:
-        """Remove what deletes that were cut off have left, as far as that is possible."""
+        """Remove what deletes and creates that were cut off have left, as far as that is possible."""
         with suppress(FileNotFoundError), Folder.open(self._files, self._path) as parent:
-            if trash := [name for name in parent.names() if is_trash(name)]:
+            names = parent.names()
+            if trash := [name for name in names if is_trash(name)]:
                 parent.sync()  # or a power cut gives its old name back to what is left of it
                 for name in trash:
                     with suppress(OSError):
                         parent.remove_tree(name)
+            for name in names:
+                if name.startswith(_NEW) and is_id(name.removeprefix(_NEW)):
+                    self._sweep_unfinished(parent, name.removeprefix(_NEW))
+
+    def _sweep_unfinished(self, parent: Folder, id: str) -> None:
+        """Remove what a create has left whose process is gone, if it is only half of a conversation, and its note."""
+        note = _note_of(parent, id)
+        with suppress(OSError, ConversationLockedError):  # somebody is at work on it
+            try:
+                note.take(0)
+                with suppress(FileNotFoundError), parent.subfolder(id) as folder:
+                    lock = Lock(folder)
+                    try:
+                        if occupant_of(folder) is None and lock.take(0) and occupant_of(folder) is None:
+                            self._throw_away(parent, id)
+                    finally:
+                        lock.release()
+            except BaseException:
+                note.release()
+                raise
+            _remove(parent, note, id)
 
     def _discard(self, id: str) -> None:
         """Remove, if that is possible, what is left of a create that failed, under an id that nobody was told."""
         with suppress(OSError), Folder.open(self._files, self._path) as parent:
             self._throw_away(parent, id)
+
+
+def _note_of(parent: Folder, id: str) -> Lock:
+    return Lock(parent, f"it is making conversation {id}", name=f"{_NEW}{id}")
+
+
+def _remove(parent: Folder, note: Lock, id: str) -> None:
+    """Remove a note, if it is held, and let go of it."""
+    with suppress(OSError):
+        if note.is_held():
+            parent.discard(f"{_NEW}{id}")
+    with suppress(OSError):
+        note.release()
+
+
+def _close(folder: Folder) -> None:
+    with suppress(OSError):
+        folder.close()
 
 
 def list_conversations(

@@ -36,6 +36,8 @@ APPROXIMATE_TOKENS = OURS + "approximate_tokens"
 """The key in ``metadata`` under which a snapshot carries how many tokens it holds, in decimal digits."""
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TOKENS = re.compile(r"\d{1,18}", re.ASCII)
+_SUMMARIZED = ("id", "provider", "model", "metadata", "created_at", "version")
 _NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
 _SHOWN_CHARACTERS = 32
 BYTES_PER_TOKEN = 4
@@ -312,26 +314,22 @@ def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snap
 def summarize(data: bytes, *, path: str | None = None, id: str | None = None, size_bytes: int = -1) -> SnapshotSummary:
     """What a listing shows of a snapshot in its JSON form; no message is decoded. Raises what :func:`read` does."""
     with _damaged(path):
-        members = _opaque.members(data)
+        members, messages = _opaque.outline(data, "messages", _SUMMARIZED)
         _check_version(members, path)
         found = _member(members, "id", str, "")
         validate_snapshot_id(found)
         if id is not None and found != id:
             raise CorruptSnapshotError(path=path, kind="wrong-id", reason=f"it is snapshot {found}")
-        messages = members.get("messages", b"null")
-        message_count = _opaque.count(messages)
-        if message_count is None and messages != b"null":
-            raise NotJSONError("has messages that are neither an array nor null")
         metadata = _member(members, "metadata", dict, {})
         tokens = metadata.get(APPROXIMATE_TOKENS)
-        if type(tokens) is not str or not re.fullmatch(r"\d{1,18}", tokens, re.ASCII):
-            tokens = _opaque.compact_length(messages) // BYTES_PER_TOKEN if message_count else 0
+        if type(tokens) is not str or not _TOKENS.fullmatch(tokens):
+            tokens = _opaque.compact_length(messages) // BYTES_PER_TOKEN if messages else 0
         return SnapshotSummary(
             id=found,
             provider=_member(members, "provider", str, ""),
             model=_member(members, "model", str, ""),
             created_at=_time(_member(members, "created_at", str, _NO_TIME)),
-            message_count=message_count or 0,
+            message_count=len(messages),
             approximate_tokens=int(tokens),
             size_bytes=len(data) if size_bytes < 0 else size_bytes,
         )

@@ -45,12 +45,12 @@ class MortalStore(ConversationStore):
         self.dies, self.at, self.appended = dies, at, 0
 
     def append_message(self, message: dict[str, Any], *, extra: dict[str, Any] | None = None) -> Any:
-        return self._append(lambda: ConversationStore.append_message(self, message, extra=extra))
+        return self._around(lambda: ConversationStore.append_message(self, message, extra=extra))
 
     def append_event(self, extra: dict[str, Any]) -> Any:
-        return self._append(lambda: ConversationStore.append_event(self, extra))
+        return self._around(lambda: ConversationStore.append_event(self, extra))
 
-    def _append(self, append: Callable[[], Any]) -> Any:
+    def _around(self, append: Callable[[], Any]) -> Any:
         self.appended += 1
         if (self.dies, self.appended) == ("before", self.at):
             die()

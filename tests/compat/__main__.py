@@ -1,23 +1,30 @@
-"""Write the golden conversations that are not there yet, and what a reader sees in them."""
+"""Write the golden folders that are not there yet, and what a reader sees in them."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from tests.compat import stores, writers
 from tests.compat.seen import seen
-from tests.compat.writers import GOLDEN, files
 
-V1 = Path(__file__).parent / "v1"
+HERE = Path(__file__).parent
+
+
+def write(folder: Path, files: dict[str, bytes], look: Callable[[Path], Any]) -> None:
+    if folder.exists():
+        return
+    for path, data in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    folder.with_suffix(".json").write_text(stores.as_json(look(folder)))
+    print(f"wrote {folder}")
+
 
 if __name__ == "__main__":
-    for name, write in GOLDEN.items():
-        folder = V1 / name
-        if folder.exists():
-            continue
-        for path, data in files(write()).items():
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data)
-        folder.with_suffix(".json").write_text(json.dumps(seen(folder), indent=1) + "\n")
-        print(f"wrote {folder}")
+    for name, make in writers.GOLDEN.items():
+        write(HERE / "v1" / name, writers.files(make()), seen)
+    for name, make in stores.STORES.items():
+        write(HERE / "v1-stores" / name, stores.files(make()), lambda path: stores.seen(stores.opened(path, path.name)))

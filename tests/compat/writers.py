@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.crash.model import DIRECTORY, store_on
 from tests.crash.operations import TORN, TRANSCRIPT
-from transcript_store import ConversationStore
+from transcript_store import ConversationStore, Snapshot, repair, restore_snapshot
 from transcript_store._records import GENESIS, seal_line
 from transcript_store.testing import SimulatedFileSystem
 
@@ -93,6 +93,42 @@ def recovered() -> SimulatedFileSystem:
     return disk
 
 
+def repaired() -> SimulatedFileSystem:
+    """A line in the middle was damaged, and salvaged around: a record stands for the gap, the damaged file is in quarantine."""
+    disk = archived()
+    lines = (disk.tree()[TRANSCRIPT] or b"").splitlines(keepends=True)
+    disk.write_file(TRANSCRIPT, b"".join([lines[0], lines[1].replace(b"Hello", b"Hallo"), *lines[2:]]))
+    assert repair(DIRECTORY, mode="salvage", dry_run=False, file_system=disk).gaps
+    return disk
+
+
+def restored() -> SimulatedFileSystem:
+    """Made from a snapshot of another conversation, which remembers where it is from."""
+    disk = SimulatedFileSystem()
+    with store_on(disk) as store:
+        restore_snapshot(SNAPSHOT, store)
+        store.append_message(MESSAGES[1])
+    return disk
+
+
+SNAPSHOT = Snapshot.create(
+    id="00000000-0000-4000-8000-000000000001",
+    provider="claude",
+    model="m-1",
+    system_prompt="Be brief.\n",
+    messages=MESSAGES[:3],
+    metadata={
+        "transcript_store.conversation": "00000000-0000-4000-8000-000000000002",
+        "transcript_store.generation": "0",
+        "transcript_store.seq": "3",
+        "transcript_store.head": "0123456789abcdef" * 2,
+        "transcript_store.labels": '{"title":"A test"}',
+        "transcript_store.compaction_count": "1",
+        "ours": "no",
+    },
+)
+
+
 def half_a_batch() -> SimulatedFileSystem:
     """Two lines of a batch of three: it counts as absent."""
     disk = plain()
@@ -168,6 +204,8 @@ GOLDEN: dict[str, Callable[[], SimulatedFileSystem]] = {
         archived,
         torn,
         recovered,
+        repaired,
+        restored,
         half_a_batch,
         interrupted_replace,
         members_from_later,

@@ -10,13 +10,15 @@ The matrix: before a step returns, the state before it or the one after it; once
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from tests.crash.model import ABSENT, Machine, State, ViolationError, store_on
 from tests.crash.operations import TRANSCRIPT, Case, damaged_everything, damaged_metadata
+from tests.crash.real_disk import RealDisk
 from transcript_store import TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
@@ -84,17 +86,56 @@ def allowed(seen: Sequence[State], returned: int, *, any_since: int | None = Non
     return may_be
 
 
-def judge(case: Case, disk: Machine, may_be: set[State], where: str) -> None:
-    """Look at what is on a disk, which this changes, and object to what may not be there."""
-    for kept in _must_keep(case):
-        if not any(kept in data for data in disk.tree().values() if data is not None):
-            raise ViolationError(f"{case.name}, {where}: bytes that must be kept are nowhere")
-    again = disk.copy() if case.repairs else None
-    found = case.world.observe(disk)
-    compare(case, found, may_be, where)
-    if again is not None and found.refused is not None:
-        _recover(case, again)
-        compare(case, case.world.observe(again.copy()), _repaired(case), f"{where}, repaired again")
+class Judge:
+    """Looks at what is on a disk, and objects to what may not be there.
+
+    The same files are looked at once. What is found on a disk follows from what a process sees there, and from what of that
+    the medium will never have (a load drops its cache): ``_key`` is both. The clock, the process id and the random numbers
+    of two such disks may differ; they decide the names of temporaries and the times of records, and a ``State`` has neither.
+    So the second disk would be found to be as the first. Nothing is kept from one judge to the next: the store may have been
+    broken in between.
+
+    ``place`` says where a disk is looked at: as it is, or written out as files of the kernel's.
+    """
+
+    def __init__(self, case: Case, place: Callable[[Any], AbstractContextManager[Machine]] = nullcontext) -> None:
+        self.pairs: set[tuple[Hashable, frozenset[State]]] = set()
+        """The disks that were judged, each with what was allowed."""
+        self.case = case
+        self._place = place
+        self._found: dict[Hashable, State] = {}
+
+    def __call__(self, disk: Machine, may_be: set[State], where: str) -> State:
+        """What is found on a disk, which this may change."""
+        key = self._key(disk)
+        if key not in self._found:
+            with self._place(disk) as there:
+                self._found[key] = self._look(there, where)
+        self.pairs.add((key, frozenset(may_be)))
+        compare(self.case, self._found[key], may_be, where)
+        return self._found[key]
+
+    def _key(self, disk: Machine) -> Hashable:
+        shown = self._files(disk)
+        if isinstance(disk, RealDisk):
+            return shown
+        lasting = self._files(disk.copy())
+        return shown if shown == lasting else (shown, lasting)
+
+    def _files(self, disk: Machine) -> Hashable:
+        return frozenset(item for item in disk.tree().items() if item[0] != self.case.world.lock)
+
+    def _look(self, disk: Machine, where: str) -> State:
+        files = disk.tree().values()
+        for kept in _must_keep(self.case):
+            if not any(kept in data for data in files if data is not None):
+                raise ViolationError(f"{self.case.name}, {where}: bytes that must be kept are nowhere")
+        again = disk.copy() if self.case.repairs else None
+        found = self.case.world.observe(disk)
+        if again is not None and found.refused is not None:
+            _recover(self.case, again)
+            compare(self.case, self.case.world.observe(again.copy()), _repaired(self.case), f"{where}, repaired again")
+        return found
 
 
 def _repaired(case: Case) -> set[State]:
@@ -124,12 +165,19 @@ def compare(case: Case, found: State, may_be: set[State], where: str) -> None:
         raise ViolationError(f"{case.name}, {where}: found {found}, allowed {sorted(may_be, key=repr)}")
 
 
-def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills: tuple[bytes, ...] = (b"\0",)) -> int:
+def power_cuts(
+    case: Case,
+    *,
+    limit: int,
+    durability: str = "power-loss",
+    fills: tuple[bytes, ...] = (b"\0",),
+    judge: Judge | None = None,
+) -> int:
     """Cut the power before every sync and at the end: the states before a sync hold all those of the calls before it."""
+    judge = judge or Judge(case)
     seen = states(case)
     disk = case.disk()
     run = Run(case, disk, durability)
-    judged: set[str] = set()
 
     def cut(where: str, *, over: bool = False) -> None:
         any_since = 0 if durability == "process-crash" else None
@@ -137,10 +185,7 @@ def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills:
         if over and any_since is None:
             may_be = {seen[-1]}
         for image in disk.power_failures(limit=limit, fills=fills, seed=run.returned):
-            key = repr((sorted((path, data) for path, data in image.tree().items() if path != case.world.lock), may_be))
-            if key not in judged:
-                judged.add(key)
-                judge(case, image, may_be, f"power cut {where}")
+            judge(image, may_be, f"power cut {where}")
 
     def on_call(call: Call) -> None:
         if call.name in ("sync", "sync_data"):
@@ -150,12 +195,13 @@ def power_cuts(case: Case, *, limit: int, durability: str = "power-loss", fills:
     run.go()
     disk.on_call = None
     cut("at the end", over=True)
-    return len(judged)
+    return len(judge.pairs)
 
 
 def kills(case: Case) -> int:
     """SIGKILL before every call, and in every write after some of its bytes."""
     seen = states(case)
+    judge = Judge(case)
     count = 0
     for stop in _stops(case):
         disk = case.disk()
@@ -164,14 +210,15 @@ def kills(case: Case) -> int:
         with suppress(SimulatedStop):
             run.go()
             raise ViolationError(f"{case.name}: nothing was stopped")
-        judge(case, disk.kill_process(), allowed(seen, run.returned), f"killed at {stop.where}")
+        judge(disk.kill_process(), allowed(seen, run.returned), f"killed at {stop.where}")
         count += 1
     return count
 
 
-def kills_then_power_cuts(case: Case, *, limit: int) -> int:
+def kills_then_power_cuts(case: Case, *, limit: int, judge: Judge | None = None) -> int:
     """SIGKILL before every call; the next process loads what is there; then the power fails: what it was shown stays."""
     seen = states(case)
+    judge = judge or Judge(case)
     count = 0
     for stop in _stops(case):
         disk = case.disk()
@@ -191,7 +238,7 @@ def kills_then_power_cuts(case: Case, *, limit: int) -> int:
                 disk.sync_path(case.world.lock)
         may_be = that_stays(shown, allowed(seen, run.returned))
         for image in disk.power_failures(limit=limit):
-            judge(case, image, may_be, f"killed at {stop.where}, loaded, then a power cut")
+            judge(image, may_be, f"killed at {stop.where}, loaded, then a power cut")
             count += 1
     return count
 
@@ -201,13 +248,14 @@ def damage(case: Case) -> int:
     pristine = case.disk()
     Run(case, pristine).go()
     content = pristine.tree()[TRANSCRIPT] or b""
+    judge = Judge(case)
     lines = content.splitlines(keepends=True)
     count = 0
     for number in range(len(lines) - len(case.steps), len(lines) - 1):
         disk = pristine.kill_process().copy()
         offset = sum(map(len, lines[:number])) + 30
         disk.write_file(TRANSCRIPT, content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :])
-        judge(case, disk, {State(None, refused="hole")}, f"line {number + 1} changed")
+        judge(disk, {State(None, refused="hole")}, f"line {number + 1} changed")
         count += 1
     return count
 
@@ -261,6 +309,7 @@ def errors(case: Case, *, cut_limit: int = 0) -> int:
     cause is gone the store goes on (after a failed sync: by loading anew).
     """
     seen = states(case)
+    judge = Judge(case)
     count = 0
     for call in calls_of(case):
         for number in FAULTS[call.name]:
@@ -279,8 +328,8 @@ def errors(case: Case, *, cut_limit: int = 0) -> int:
                 disk.on_call = None
                 may_be = allowed(seen, run.returned) if failed else {seen[-1]}
                 for image in disk.power_failures(limit=cut_limit) if cut_limit else ():
-                    judge(case, image, may_be, f"{where}, then a power cut")
-                goes_on(case, run, may_be, where)
+                    judge(image, may_be, f"{where}, then a power cut")
+                goes_on(case, run, may_be, where, judge)
                 count += 1
     return count
 
@@ -313,10 +362,10 @@ def _refusals(call: Call, code: int) -> Iterator[_Refuse]:
             yield _Refuse(call, code, for_ever, written=30)
 
 
-def goes_on(case: Case, run: Run, may_be: set[State], where: str) -> None:
+def goes_on(case: Case, run: Run, may_be: set[State], where: str, judge: Judge) -> None:
     """The cause is gone: the same store, loaded anew if it must be, takes one thing more, and all of it is there."""
     if case.repairs:
-        judge(case, run.disk.copy(), may_be, where)
+        judge(run.disk.copy(), may_be, where)
         run.go()
         may_be = _repaired(case)
         run.store.load()
@@ -333,6 +382,7 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     seen = states(case)
     disk = case.disk()
     run = Run(case, disk)
+    judge = Judge(case)
     images: dict[str, tuple[SimulatedFileSystem, set[State]]] = {}
 
     def on_call(call: Call) -> None:
@@ -344,12 +394,11 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     run.go()
     count = 0
     for image, may_be in list(images.values())[::every]:
-        expected = case.world.observe(image.copy())
-        compare(case, expected, may_be, "power cut")
+        expected = judge(image.copy(), may_be, "power cut")
         if expected == ABSENT:
             continue
         for again in _cut_loads(case, image, limit):
-            judge(case, again, {expected, *(seen[-1:] if case.repairs else ())}, "a second crash during recovery")
+            judge(again, {expected, *(seen[-1:] if case.repairs else ())}, "a second crash during recovery")
             count += 1
     return count
 

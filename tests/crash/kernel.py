@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import filelock  # noqa: F401 - imported once here, not again in every forked child
 
-from tests.crash.enumeration import Run, allowed, goes_on, judge, states, that_stays
+from tests.crash.enumeration import Judge, Run, allowed, goes_on, states, that_stays
 from tests.crash.model import State, ViolationError
 from tests.crash.operations import Case
 from tests.crash.real_disk import RealDisk
@@ -42,6 +42,13 @@ def scratch() -> Iterator[Path]:
     """A folder in memory, where syncs cost nothing: what is tested here is the calls, not the disk."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         yield Path(folder)
+
+
+@contextmanager
+def on_the_kernel(disk: SimulatedFileSystem) -> Iterator[RealDisk]:
+    """Where a judge looks at a simulated disk: with what is on it written out as files."""
+    with scratch() as folder:
+        yield RealDisk.holding(folder / "left", disk.tree())
 
 
 class Outcome(NamedTuple):
@@ -83,7 +90,7 @@ def run(case: Case, root: Path, injection: Injection | None = None, durability: 
             now = under_way[0]
             may_be = allowed(seen, now.returned) if now.returned < len(case.steps) else {seen[-1]}
             try:
-                goes_on(case, now, may_be, str(injection))
+                goes_on(case, now, may_be, str(injection), Judge(case))
             except BaseException as error:
                 say(f"{type(error).__name__}: {error}".replace("\n", " "))
             else:
@@ -105,31 +112,39 @@ def kills(case: Case) -> int:
     """SIGKILL on entry to every call; returns how many were killed."""
     with scratch() as folder:
         points = run(case, folder / "all").calls
-        judged: set[str] = set()
+        judge = Judge(case)
         for number, call in enumerate(points):
             outcome = run(case, folder / str(number), Injection(call, "signal=SIGKILL"))
             if not outcome.traced.killed:
                 raise ViolationError(f"{case.name}: not killed at {call}")
             may_be = allowed(states(case), outcome.returned)
-            key = repr((sorted(outcome.disk.tree().items()), may_be))
-            if key not in judged:
-                judged.add(key)
-                judge(case, RealDisk(outcome.disk.root, seed=2), may_be, f"killed at {call}")
+            judge(RealDisk(outcome.disk.root, seed=2), may_be, f"killed at {call}")
             shutil.rmtree(outcome.disk.root)
         return len(points)
 
 
 def errors(case: Case) -> int:
-    """Every error at every call, once and for ever; returns how many were injected."""
+    """Every error at every call, once and for ever; returns how many were injected.
+
+    Where a call refused once was the last of its kind that was traced, for ever is the same: nothing would be refused but
+    that one call, and the same work makes the same calls. So that is not run again.
+    """
     with scratch() as folder:
         count = 0
         for call in run(case, folder / "all").calls:
+            was_last = False
             for injection in injections(call):
+                if injection.for_ever and was_last:
+                    continue
                 outcome = run(case, folder / "c", injection)
                 if outcome.verdict != FINE:
                     raise ViolationError(f"{case.name}, {injection}: {outcome.verdict}")
                 if "EINTR" in injection.what and call.name != "close" and outcome.returned < len(case.steps):
                     raise ViolationError(f"{case.name}, {injection}: an interrupted call was not made again")
+                later = [
+                    made for made in outcome.traced.calls if made.name == call.name and made.ordinal > call.ordinal
+                ]
+                was_last = not injection.for_ever and not later
                 count += 1
         return count
 
@@ -141,10 +156,11 @@ def power_cuts(
     durability: str = "power-loss",
     fills: tuple[bytes, ...] = (b"\0",),
     injection: Injection | None = None,
+    judge: Judge | None = None,
 ) -> int:
     """Cut the power before every sync that was traced, and at the end; returns how many states were judged."""
+    judge = judge or Judge(case, on_the_kernel)
     seen = states(case)
-    judged: set[str] = set()
     with scratch() as folder:
         outcome = run(case, folder / "all", injection, durability)
         assert len(outcome.calls) > 1
@@ -159,19 +175,13 @@ def power_cuts(
             if count == len(case.steps) and not unsynced:
                 may_be = {seen[-1]}
             for image in replay.disk.power_failures(limit=limit, fills=fills, seed=count):
-                tree = image.tree()
-                key = repr((sorted((path, data) for path, data in tree.items() if path != case.world.lock), may_be))
-                if key not in judged:
-                    judged.add(key)
-                    left = folder / "left"
-                    judge(case, RealDisk.holding(left, tree), may_be, f"power cut {where}")
-                    shutil.rmtree(left)
+                judge(image, may_be, f"power cut {where}")
 
         replay.run(outcome.traced.calls, lambda call: cut(f"before {call}", returned.before(call)))
         cut("at the end", outcome.returned)
         if injection is None:
             _insist_that_the_replay_was_faithful(replay.disk, outcome.disk)
-    return len(judged)
+    return len(judge.pairs)
 
 
 class _Returned:
@@ -190,39 +200,54 @@ def _insist_that_the_replay_was_faithful(disk: SimulatedFileSystem, real: RealDi
         raise ViolationError(f"the replay ended with {disk.tree()}, the kernel with {real.tree()}")
 
 
-def kills_then_power_cuts(case: Case, *, limit: int, drop: Site | None = None, kills: int = 25) -> int:
-    """SIGKILL at so many calls, evenly spread; the next process loads what is there, traced; then the power fails: what it was shown stays.
+def kills_then_power_cuts(case: Case, *, limit: int) -> int:
+    """SIGKILL at a call; the next process loads what is there; then the power fails: what it was shown stays."""
+    judge = Judge(case, on_the_kernel)
+    return sum(loaded.power_cuts(judge, limit=limit) for loaded in loads_after_kills(case))
 
-    ``drop`` names a sync of that load that is left out.
-    """
-    count = 0
+
+class Load(NamedTuple):
+    """A load, traced, of what a killed process left."""
+
+    killed: Outcome
+    where: str
+    traced: Traced
+    shown: State
+    may_be: set[State]
+
+    def power_cuts(self, judge: Judge, *, limit: int, without: Site | None = None) -> int:
+        """Cut the power when it has returned, perhaps with one of its syncs left out; returns how many states were judged."""
+        root, lock = self.killed.disk.root, judge.case.world.lock
+        first = Replay(disk_holding(self.killed.before), root, self.killed.traced.handles)
+        first.run(self.killed.traced.calls)
+        then = Replay(first.disk.kill_process(), root, self.traced.handles)
+        sites = sites_of(self.traced.calls)
+        then.run([made for made in self.traced.calls if without is None or sites.get(made) != without])
+        if lock in then.disk.tree():
+            then.disk.sync_path(lock)
+        count = 0
+        for image in then.disk.power_failures(limit=limit):
+            judge(image, self.may_be, f"{self.where}, loaded, power cut")
+            count += 1
+        return count
+
+
+def loads_after_kills(case: Case, *, kills: int = 25) -> Iterator[Load]:
+    """Kill a case at so many calls, evenly spread, and load what is there: where there is something to be shown."""
     with scratch() as folder:
         points = run(case, folder / "all").calls
         for call in points[:: -(-len(points) // kills)]:
-            outcome = run(case, folder / "c", Injection(call, "signal=SIGKILL"))
-            replay = Replay(disk_holding(outcome.before), outcome.disk.root, outcome.traced.handles)
-            replay.run(outcome.traced.calls)
-            machine = RealDisk(outcome.disk.root, seed=2)
+            killed = run(case, folder / "c", Injection(call, "signal=SIGKILL"))
+            machine = RealDisk(killed.disk.root, seed=2)
 
             def load(_: Say, machine: RealDisk = machine) -> State:
                 return case.world.shown(machine)
 
             traced = trace(load)
             shown = load(print)
-            if shown.records is None and not outcome.returned:
-                continue
-            next_one = Replay(replay.disk.kill_process(), outcome.disk.root, traced.handles)
-            sites = sites_of(traced.calls)
-            next_one.run([made for made in traced.calls if drop is None or sites.get(made) != drop])
-            if case.world.lock in next_one.disk.tree():
-                next_one.disk.sync_path(case.world.lock)
-            may_be = that_stays(shown, allowed(states(case), outcome.returned))
-            for image in next_one.disk.power_failures(limit=limit):
-                left = folder / "left"
-                judge(case, RealDisk.holding(left, image.tree()), may_be, f"killed at {call}, loaded, power cut")
-                shutil.rmtree(left)
-                count += 1
-    return count
+            if shown.records is not None or killed.returned:
+                may_be = that_stays(shown, allowed(states(case), killed.returned))
+                yield Load(killed, f"killed at {call}", traced, shown, may_be)
 
 
 def syncs(case: Case, durability: str) -> dict[SystemCall, Site]:

@@ -25,6 +25,7 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
+from transcript_store._metadata import is_id
 from transcript_store.testing import SimulatedFileSystem
 
 LIBRARY = "/home/agent"
@@ -127,11 +128,22 @@ def _with_all_else(disk: Any, state: State) -> State:
 
 
 def sweep(disk: Machine) -> None:
-    """Do what sweeps what deletes have left: the next change in the library."""
-    if any("/.trash-" in path for path in disk.tree()):
+    """Do what sweeps what deletes and creates have left: the next change in the library."""
+    if _leftovers(disk):
         with suppress(ConversationNotFoundError):
             library_on(disk).delete(NOBODY)
-        insist(not any("/.trash-" in path for path in disk.tree()), "what a delete left was not swept")
+        insist(not _leftovers(disk), f"not swept: {_leftovers(disk)}")
+
+
+def _leftovers(disk: Machine) -> list[str]:
+    """Trash, notes of creates, and halves of creates beside the conversation. An empty folder is what a power cut may leave."""
+    tree = disk.tree()
+    below = [path for path in tree if path.startswith(f"{LIBRARY}/") and not path.startswith(DIRECTORY)]
+    folders = {path[: len(DIRECTORY)] for path in below if "/." not in path and path[len(DIRECTORY) :].startswith("/")}
+    halves = [
+        folder for folder in folders if f"{folder}/transcript.jsonl" not in tree and is_id(folder.rpartition("/")[2])
+    ]
+    return [path for path in below if path.startswith((f"{LIBRARY}/.trash-", f"{LIBRARY}/.new-"))] + halves
 
 
 def absent_on(disk: Machine) -> State:

@@ -17,6 +17,7 @@ from transcript_store import (
     ConversationStore,
     Snapshot,
     StorageError,
+    _log,
     repair,
     restore_snapshot,
     verify,
@@ -387,6 +388,13 @@ def load(store: ConversationStore) -> None:
     store.load()
 
 
+def load_tail(store: ConversationStore) -> None:
+    """Only the tail, and little of it: memory begins behind the first record."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_log, "_TAIL_BYTES", 100)
+        store.load(verify="tail")
+
+
 def close(store: ConversationStore) -> None:
     store.close()
 
@@ -444,7 +452,7 @@ class Case:
     @property
     def starts_loaded(self) -> bool:
         """Whether the conversation is loaded before the first step: not where that step is about loading."""
-        return self.steps[0] not in (initialize, load, restore_anew, *REPAIRING)
+        return self.steps[0] not in (initialize, load, load_tail, restore_anew, *REPAIRING)
 
 
 CASES = [
@@ -469,6 +477,9 @@ CASES = [
     Case(half_a_batch, (load, batch)),
     Case(torn, (load, replace), keeps=TORN),
     Case(interrupted_replace, (load, append)),
+    Case(grown, (load_tail, append, replace)),
+    Case(unmarked, (load_tail, batch)),
+    Case(torn, (load_tail, append), keeps=TORN),
     Case(leaked, (delete_generation, purge_quarantine, append)),
     Case(grown, (fork, append)),
     Case(replaced, (close, delete)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -320,6 +320,11 @@ def trash_not_swept(patch: Patch) -> None:
     patch.setattr(ConversationLibrary, "_sweep", _nothing)
 
 
+def create_not_noted(patch: Patch) -> None:
+    """Nothing says what a killed fork was making, so nobody finds what it left."""
+    patch.setattr(ConversationLibrary, "_noted", lambda *_: nullcontext())
+
+
 def fork_message_by_message(patch: Patch) -> None:
     """A fork is a create and then an append for each record."""
 
@@ -435,6 +440,7 @@ BUGS = [
     Bug(files_removed_before_the_rename_is_synced, Case(grown, (close, delete)), "power_cuts"),
     Bug(trash_swept_before_the_rename_is_synced, Case(grown, (close, delete_again)), "power_cuts"),
     Bug(trash_not_swept, Case(grown, (close, delete)), "kills"),
+    Bug(create_not_noted, Case(grown, (fork,)), "kills"),
     Bug(fork_message_by_message, Case(grown, (fork,)), "kills"),
     Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts"),
     Bug(snapshot_before_its_media, Case(nothing, (save, save_media), world=PLAIN), "kills"),

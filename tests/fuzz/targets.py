@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
+from unicodedata import category
 from urllib.parse import urlsplit
 
 import orjson
@@ -34,7 +35,7 @@ from transcript_store._messages import MAX_DEPTH, encode, parse
 from transcript_store._metadata import MetadataDocument, checked_fields, decode_document, encode_document
 from transcript_store._records import SUFFIX_BYTES, as_record, seal_line
 from transcript_store._recovery import NotAHeader, read_header, scan
-from transcript_store.chat._base_url import validate_base_url
+from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, validate_base_url
 from transcript_store.snapshots import validate_snapshot_id
 from transcript_store.testing import SimulatedFileSystem
 
@@ -269,7 +270,7 @@ def ids(data: bytes) -> None:
 
 
 def url(data: bytes) -> None:
-    """A base URL: refused without repeating it, or credentials go to one host over https."""
+    """A base URL: refused, or credentials go to one host over https, in a request that can be sent."""
     text = data.decode("utf-8", "surrogateescape")
     try:
         validate_base_url(text)
@@ -280,7 +281,8 @@ def url(data: bytes) -> None:
         assert parts.scheme == "https"
         assert parts.hostname
         assert "@" not in parts.netloc
-        assert not any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in text)
+        assert not any(category(character) in ("Cc", "Cs") for character in text)
+        assert len(text.encode()) <= MAX_BASE_URL_LENGTH
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

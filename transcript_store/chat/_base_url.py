@@ -16,7 +16,8 @@ from transcript_store.errors import InvalidBaseUrlError
 MAX_BASE_URL_LENGTH = 2048
 """The most bytes of UTF-8 that a base URL may take."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _PORT = re.compile(r"[0-9]{1,5}")
 _PLACEHOLDERS = ("example.com", "example.net", "example.org", "localhost.localdomain")
@@ -25,7 +26,8 @@ _PLACEHOLDERS = ("example.com", "example.net", "example.org", "localhost.localdo
 def validate_base_url(url: str, *, allow_insecure: bool = False) -> None:
     """Check that a provider's credentials may be sent to this URL; the empty string means the provider's own.
 
-    The cheapest rule comes first: at most ``MAX_BASE_URL_LENGTH`` bytes; no control characters; a URL at all, with an ASCII
+    The cheapest rule comes first: at most ``MAX_BASE_URL_LENGTH`` bytes; no control characters; no lone surrogates (what
+    Python makes of a variable or an argument that is not UTF-8); a URL at all, with an ASCII
     host name (an internationalized one in its ``xn--`` form) or address, no empty label and a port from 1 to 65535; no
     user information; https, or http too with ``allow_insecure=True``; a host; not a placeholder host from some documentation
     (example.com, .net, .org, localhost.localdomain, and everything below them).
@@ -56,6 +58,8 @@ def _fault(url: str, allow_insecure: bool) -> str | None:
         return None
     if _CONTROL.search(url):
         return "it contains control characters"
+    if _SURROGATE.search(url):
+        return "it holds a lone surrogate, which no request can carry"
     parts = _split(url)
     if parts is None:
         return "it cannot be parsed"

@@ -7,7 +7,9 @@ Errors are one line on standard error, without a traceback.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from transcript_store import (
@@ -19,21 +21,7 @@ from transcript_store import (
     TranscriptStoreError,
     __version__,
 )
-from transcript_store.cli import (
-    _terminal,
-    chat,
-    delete,
-    demo,
-    fork,
-    generations,
-    head,
-    listing,
-    record,
-    repair,
-    show,
-    snapshot,
-    verify,
-)
+from transcript_store.cli import _terminal
 
 INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 and the number of the signal, as a shell shows it
 
@@ -53,20 +41,21 @@ examples:
 exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the output was closed
 `transcript-store COMMAND --help` says more.
 """
-_COMMANDS = (
-    ("chat", chat),
-    ("record", record),
-    ("show", show),
-    ("list", listing),
-    ("fork", fork),
-    ("delete", delete),
-    ("generations", generations),
-    ("verify", verify),
-    ("repair", repair),
-    ("head", head),
-    ("snapshot", snapshot),
-    ("demo", demo),
-)
+_COMMANDS = {
+    "chat": ("chat", "talk to a model; the conversation goes on the next time, whatever happens"),
+    "record": ("record", "append messages from standard input, and acknowledge each"),
+    "show": ("show", "print a conversation: messages, tool calls and results, times and sizes"),
+    "list": ("listing", "list the conversations in a directory, the one that changed last first"),
+    "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
+    "delete": ("delete", "delete a conversation, its archive and its quarantine"),
+    "generations": ("generations", "list what a conversation was before each replace"),
+    "verify": ("verify", "check every line, the archive and the metadata; change nothing"),
+    "repair": ("repair", "say what of a damaged conversation can be kept; with --apply, make it whole"),
+    "head": ("head", "print the head: a fingerprint of the whole transcript"),
+    "snapshot": ("snapshot", "store conversations as snapshots, list, show and restore them; keys"),
+    "demo": ("demo", "kill a writer with SIGKILL again and again, and count what was lost"),
+}
+"""The commands: the module of each, which is imported when it is asked for, and what it is for."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -96,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = _parser(words).parse_args(words)
     try:
         status: int = arguments.run(arguments)
         return status
@@ -123,15 +113,17 @@ def _run(argv: Sequence[str] | None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser for a command line; of the commands that are not among its words it knows the names alone."""
     plain = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog=_terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"{_terminal.PROGRAM} {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
-    for name, module in _COMMANDS:
-        command = commands.add_parser(
-            name, help=module.HELP, description=module.DESCRIPTION, epilog=module.EPILOG, formatter_class=plain
-        )
-        module.configure(command)
-        command.set_defaults(run=module.run)
+    for name, (home, what) in _COMMANDS.items():
+        command = commands.add_parser(name, help=what, formatter_class=plain)
+        if name in words:
+            module = import_module(f"{__name__}.{home}")
+            command.description, command.epilog = module.DESCRIPTION, module.EPILOG
+            module.configure(command)
+            command.set_defaults(run=module.run)
     return parser

@@ -17,7 +17,6 @@ from transcript_store.cli.listing import lines_of_summary
 
 HINT = "Enter sends, Alt-Enter begins a new line, Ctrl-C stops an answer, Ctrl-D leaves."
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
-HELP = "talk to a model; the conversation goes on the next time, whatever happens"
 DESCRIPTION = f"""\
 Talk to a model. Every message is on disk before it is sent, and the same command again goes on with the conversation:
 after Ctrl-D, after a crash, after kill -9. Without DIR it is the last conversation of a library in your data directory.

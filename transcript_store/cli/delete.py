@@ -8,7 +8,6 @@ from transcript_store import ConversationLibrary
 from transcript_store.cli._arguments import add_json, add_library
 from transcript_store.cli._terminal import say, say_json
 
-HELP = "delete a conversation, its archive and its quarantine"
 DESCRIPTION = """\
 Delete the conversation ID in the directory LIBRARY, with its archive and its quarantine. All of it goes, or, if another
 process is writing to it or the disk refuses, nothing. There is no way back but a backup.

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from transcript_store.cli._demo_trial import Tally, Trial
 
-HELP = "kill a writer with SIGKILL again and again, and count what was lost"
 DESCRIPTION = """\
 Start an agent process that logs a conversation, kill it with SIGKILL at a random moment, load the conversation, and
 compare it with what the agent was told is stored; again and again. Every acknowledged message must be there, in order

@@ -8,7 +8,6 @@ from transcript_store import ConversationLibrary, TranscriptStoreError
 from transcript_store.cli._arguments import add_json, add_library, count
 from transcript_store.cli._terminal import complain, say, say_json
 
-HELP = "copy a conversation, or its beginning, into a new one"
 DESCRIPTION = """\
 Copy the conversation ID in the directory LIBRARY into a new one beside it, and print the new one's id. Records keep
 their times; the new conversation remembers where it parted from the old one. The old one may have a live writer.

@@ -9,7 +9,6 @@ from transcript_store import ConversationStore
 from transcript_store.cli._arguments import add_directory, add_json
 from transcript_store.cli._terminal import many, one_line, say, say_json, size, time
 
-HELP = "list what a conversation was before each replace"
 DESCRIPTION = """\
 List the generations of the conversation in DIR: what each compaction, undo or other replace has kept in archive/, and
 the live one. Each is read and verified. `transcript-store show DIR --generation N` prints one. Nothing is changed.

@@ -8,7 +8,6 @@ from transcript_store import ConversationStore
 from transcript_store.cli._arguments import add_directory, add_json
 from transcript_store.cli._terminal import say, say_json
 
-HELP = "print the head: a fingerprint of the whole transcript"
 DESCRIPTION = """\
 Print the head of the conversation in DIR: the hash of its last record, which is chained to every record before it.
 Kept elsewhere (in another system, on paper), it shows any later change of what it covers. It is not keyed: who can

@@ -11,7 +11,6 @@ from transcript_store import ConversationNotFoundError, ConversationSummary, lis
 from transcript_store.cli._arguments import add_json, path
 from transcript_store.cli._terminal import complain, many, one_line, say, say_json, size, time
 
-HELP = "list the conversations in a directory, the one that changed last first"
 DESCRIPTION = """\
 List every conversation directly under DIR, whatever its folder is called, the one that changed last first: its folder,
 when it changed, how many records it has, its size, provider and model, and its title (the label `title`). Looks at the

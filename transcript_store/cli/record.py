@@ -12,7 +12,6 @@ from transcript_store.cli._input import lines, standard_input
 from transcript_store.cli._terminal import complain, say
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 
-HELP = "append messages from standard input, and acknowledge each"
 DESCRIPTION = """\
 Read JSON messages from standard input, one object a line, and append them to the conversation in DIR, which is
 created if there is none. The `seq` of a message is printed, and flushed, once the message is durable: a program in any

@@ -12,7 +12,6 @@ from transcript_store._salvage import Mode
 from transcript_store.cli._arguments import add_directory, add_json
 from transcript_store.cli._terminal import many, one_line, say, say_json
 
-HELP = "say what of a damaged conversation can be kept; with --apply, make it whole"
 DESCRIPTION = """\
 Say what is wrong with the conversation in DIR and what each way of repairing it would keep and leave out. Nothing is
 changed without --apply. Then a new generation is written, the damaged files are kept byte for byte in quarantine/, and

@@ -13,7 +13,6 @@ from transcript_store.cli._follow import news
 from transcript_store.cli._shapes import Part, parts_of, role_of
 from transcript_store.cli._terminal import complain, flush, one_line, safe, say, say_json, size, time
 
-HELP = "print a conversation: messages, tool calls and results, times and sizes"
 DESCRIPTION = """\
 Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so
 this works beside a writer. What a terminal would obey (escape sequences, characters that turn the direction of text)

@@ -23,7 +23,6 @@ from transcript_store.cli._shapes import role_of
 from transcript_store.cli._terminal import complain, one_line, say, say_json, say_json_text, size
 from transcript_store.cli.show import lines_of
 
-HELP = "store conversations as snapshots, list, show and restore them; keys"
 DESCRIPTION = f"""\
 A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plain. It
 has the file format of the Go library go-tool-base. A key comes from --key-file or from {VARIABLE} (64 hex

@@ -11,7 +11,6 @@ from transcript_store import verify as look_at
 from transcript_store.cli._arguments import add_directory, add_json
 from transcript_store.cli._terminal import many, one_line, say, say_json
 
-HELP = "check every line, the archive and the metadata; change nothing"
 DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what
 is not: where, what kind of damage, and the way out. Nothing is changed and no lock is taken. Beside a live writer, the

@@ -1,0 +1,299 @@
+"""The same work, done by everybody: each in its own process, in turn, beside the limit of the same round."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contenders import CONTENDERS, LIMIT, LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED, Contender
+from benchmarks.environments import NotInstallableError, interpreter
+from benchmarks.processes import TOP, DriverError, Process
+from benchmarks.results import Comparison, Curve, Figure
+from benchmarks.timing import middle
+
+_TURN_SECONDS = 0.004  # a turn's calls are so many that it takes about this long: over before the scheduler's next turn
+_MOST_CALLS = 100
+_SYNCED_APPENDS = 20
+
+
+@dataclass
+class Field:
+    """Who takes part: those whose environment could be made; why the others do not; and how much is measured."""
+
+    directory: Path
+    environments: Path
+    quick: bool
+    say: Callable[[str], None]
+    pythons: dict[str, Path] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+
+    def gather(self) -> None:
+        """Make the environments that are not there yet."""
+        for contender in CONTENDERS:
+            self.say(f"environment of {contender.name}")
+            try:
+                self.pythons[contender.name] = interpreter(self.environments, contender.requirements)
+            except NotInstallableError as error:
+                self.absent[contender.name] = "could not be installed"
+                self.say(f"{contender.name} could not be installed: {error}\n")
+
+    @contextmanager
+    def start(self, contenders: Sequence[Contender] = CONTENDERS) -> Iterator[dict[str, Process]]:
+        """A process for each that is there."""
+        with ExitStack() as stack:
+            processes = {}
+            for number, contender in enumerate(contenders):
+                if (python := self.pythons.get(contender.name)) is not None:
+                    folder = self.directory / f"peer-{number}"
+                    processes[contender.name] = stack.enter_context(Process(python, contender.driver, folder))
+            for name, process in list(processes.items()):
+                self.attempt(processes, name, process.ready)
+            yield processes
+        for number in range(len(contenders)):
+            shutil.rmtree(self.directory / f"peer-{number}", ignore_errors=True)
+
+    def attempt(self, processes: dict[str, Process], name: str, do: Callable[[], Any]) -> Any:
+        """Do it; whoever fails is out, and the reason is kept."""
+        try:
+            return do()
+        except DriverError as error:
+            if not str(error).startswith("NotImplementedError"):
+                self.absent[name] = str(error)
+                self.say(f"{name}: {error}\n")
+            processes.pop(name)
+            return None
+
+    def fill(self, processes: dict[str, Process], length: int, encoded_bytes: int | None) -> dict[str, float]:
+        """Everybody's conversation gets so many messages; returns how many seconds that took each."""
+        seconds = {}
+        for name, process in list(processes.items()):
+            self.say(f"{length:,} messages for {name}")
+            begin = time.perf_counter()
+            self.attempt(processes, name, partial(process.ask, "open", length=length, encoded_bytes=encoded_bytes))
+            seconds[name] = time.perf_counter() - begin
+        return seconds
+
+    def in_turn(
+        self, processes: Mapping[str, Process], command: str, *, rounds: int, budget_seconds: float, **arguments: Any
+    ) -> dict[str, dict[int, float]]:
+        """Ask each in turn, round after round, until it has had its rounds or spent its budget; returns seconds by round.
+
+        The first round warms up, and counts only for whoever spends the budget on it.
+        """
+        asked = dict(processes)
+        spent = dict.fromkeys(asked, 0.0)
+        calls = dict.fromkeys(asked, 1)
+        taken: dict[str, dict[int, float]] = {name: {} for name in asked}
+        for number in range(-1, rounds):
+            self.say(f"{command}, round {max(number, 0) + 1} of {rounds}")
+            names = list(asked)
+            first = number % len(names) if names else 0
+            for name in names[first:] + names[:first]:
+                if spent[name] > budget_seconds:
+                    continue
+                more = {**arguments, "calls": calls[name]} if command == "append" else arguments
+                begin = time.perf_counter()
+                seconds = self.attempt(asked, name, partial(asked[name].ask, command, **more))
+                spent[name] += time.perf_counter() - begin
+                if seconds is None:
+                    continue
+                calls[name] = max(1, min(_MOST_CALLS, int(_TURN_SECONDS / seconds)))
+                if number >= 0 or spent[name] > budget_seconds:
+                    taken[name][number] = seconds
+        return {name: by_round for name, by_round in taken.items() if by_round}
+
+
+def _figures(taken: dict[str, dict[int, float]], field: Field) -> list[Figure]:
+    """Everybody's figure, beside the limit of what it promises where that was measured, or else beside the other one."""
+    figures = []
+    for contender in CONTENDERS:
+        name = contender.name
+        if name not in taken:
+            if name in field.absent:
+                figures.append(Figure(name, None, note=field.absent[name]))
+            continue
+        limit = LIMIT if contender.survives == "a power cut" or LIMIT_UNSYNCED.name not in taken else LIMIT_UNSYNCED
+        beside = taken.get(limit.name, {})
+        ratios = [seconds / beside[number] for number, seconds in taken[name].items() if number in beside]
+        if not ratios and beside:  # it spent its budget on warming up
+            ratios = [seconds / middle([*beside.values()]).median for seconds in taken[name].values()]
+        figures.append(Figure(name, middle([*taken[name].values()]), middle(ratios) if ratios else None))
+    return figures
+
+
+# ---- the operations --------------------------------------------------------------------------------------------------
+
+_READERS = [contender for contender in CONTENDERS if contender not in (LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED)]
+
+
+def appends(field: Field) -> Iterator[Comparison]:
+    """One append, to a short conversation and to a long one."""
+    long = 1_000 if field.quick else 10_000
+    rounds = 15 if field.quick else 40
+    with field.start() as processes:
+        for length, kilobytes, name in ((10, 1, "append"), (10, 64, "append-large"), (long, 1, "append-long")):
+            field.fill(processes, length, 1024)
+            taken = field.in_turn(
+                processes, "append", rounds=rounds, budget_seconds=rounds / 8, encoded_bytes=kilobytes * 1024
+            )
+            title = f"Append {kilobytes} KB to {length:,} messages"
+            yield Comparison(
+                name, title, "s", "the bare system calls that keep the same promise", _figures(taken, field)
+            )
+
+
+def reads(field: Field) -> Iterator[Comparison]:
+    """Open a conversation of the mix, and hand out all of it, or the end of it; and the memory that takes."""
+    length = 1_000 if field.quick else 10_000
+    with field.start(_READERS) as processes:
+        field.fill(processes, length, None)
+        for command, title, beside in (
+            ("load", "Open, and hand out all", "a loop that keeps `orjson.loads` of each line, and verifies nothing"),
+            ("last", "Open, and hand out the last 50", "reading backwards from the end of the file"),
+        ):
+            arguments = {"count": 50} if command == "last" else {}
+            taken = field.in_turn(processes, command, rounds=7, budget_seconds=8, **arguments)
+            yield Comparison(command, f"{title}, {length:,} messages", "s", beside, _figures(taken, field))
+        yield _memory(field, processes, length)
+
+
+def _memory(field: Field, processes: Mapping[str, Process], length: int) -> Comparison:
+    sizes = {name: process.ask("size") for name, process in processes.items()}
+    limit = sizes.get(LIMIT.name, 1)
+    figures = [
+        Figure(name, middle([used[0]]), middle([used[0] / limit]), f"{sizes[name] / 1e6:.0f} MB of files")
+        for name, used in _grown(field, processes).items()
+    ]
+    return Comparison(
+        "memory", f"Memory to hand out all {length:,} messages", "bytes", "the size of the JSONL file", figures
+    )
+
+
+def _grown(field: Field, processes: Mapping[str, Process]) -> dict[str, dict[int, float]]:
+    """By how much a fresh process grows at its peak, which loads what another one has stored."""
+    grown: dict[str, dict[int, float]] = {}
+    if not Path("/proc/self/status").exists():
+        return grown
+    for name, process in processes.items():
+        field.say(f"memory of {name}")
+        with process.again() as fresh:
+
+            def load(fresh: Process = fresh, length: int = process.ask("length")) -> float:
+                fresh.ready()
+                fresh.ask("reopen", length=length)
+                return float(fresh.ask("memory"))
+
+            if (used := field.attempt({name: fresh}, name, load)) is not None:
+                grown[name] = {0: used}
+    return grown
+
+
+def imports(field: Field) -> Iterator[Comparison]:
+    """What importing costs before anything is stored, above a bare interpreter."""
+    rounds = 3 if field.quick else 9
+    users = [contender for contender in CONTENDERS if contender.imports and contender.name in field.pythons]
+    users = list({contender.imports: contender for contender in users}.values())
+    taken: dict[str, dict[int, float]] = {contender.name: {} for contender in users}
+    for number in range(-1, rounds):
+        for contender in users:
+            field.say(f"import {contender.imports}, round {max(number, 0) + 1} of {rounds}")
+            python = str(field.pythons[contender.name])
+            bare, full = (_seconds([python, "-c", code]) for code in ("pass", f"import {contender.imports}"))
+            if number >= 0:
+                taken[contender.name][number] = full - bare
+    figures = [Figure(f"`import {c.imports}`", middle([*taken[c.name].values()])) for c in users]
+    yield Comparison("import", "Import, above a bare interpreter", "s", "", figures)
+
+
+def _seconds(command: list[str]) -> float:
+    begin = time.perf_counter()
+    subprocess.run(command, check=False, capture_output=True, cwd=TOP)
+    return time.perf_counter() - begin
+
+
+def syncs(field: Field) -> Iterator[Comparison]:
+    """How often one append syncs, counted by the kernel's tracer: what a promise rests on. On Linux, with strace."""
+    if sys.platform != "linux" or shutil.which("strace") is None:
+        return
+    figures = []
+    for number, contender in enumerate(CONTENDERS):
+        if contender.name not in field.pythons:
+            continue
+        field.say(f"syncs of {contender.name}")
+        folder, trace = field.directory / f"traced-{number}", field.directory / f"trace-{number}"
+        tracer = ["strace", "-f", "-qq", "-o", str(trace), "-e", "trace=fsync,fdatasync,sync_file_range,msync"]
+        with Process(field.pythons[contender.name], contender.driver, folder, before=tracer) as process:
+            alone = {contender.name: process}
+
+            def count(process: Process = process, trace: Path = trace) -> float:
+                process.ready()
+                process.ask("open", length=10, encoded_bytes=1024)
+                process.ask("append", calls=1, encoded_bytes=1024)
+                before = _syncs_in(trace)
+                process.ask("append", calls=_SYNCED_APPENDS, encoded_bytes=1024)
+                return (_syncs_in(trace) - before) / _SYNCED_APPENDS
+
+            counted = field.attempt(alone, contender.name, count)
+        shutil.rmtree(folder, ignore_errors=True)
+        if counted is not None:
+            figures.append(Figure(contender.name, middle([counted])))
+    yield Comparison("syncs", "Syncs for each append, counted with strace", "syncs", "", figures)
+
+
+def _syncs_in(trace: Path) -> int:
+    """A call that another thread's line interrupts is told in two lines; it is counted where it begins."""
+    return len(re.findall(r"^\d+ +(?:fsync|fdatasync|sync_file_range|msync)\(", trace.read_text(), re.MULTILINE))
+
+
+COMPARISONS: dict[str, Callable[[Field], Iterator[Comparison]]] = {
+    "appends": appends,
+    "reads": reads,
+    "imports": imports,
+    "syncs": syncs,
+}
+
+
+# ---- growth ----------------------------------------------------------------------------------------------------------
+
+_GROWN_BYTES = 200
+_WEIGHABLE = 1_000  # messages; the memory that fewer need is not seen beside what an interpreter moves about
+_LENGTHS = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+_BUDGET_SECONDS = 2.0  # for one operation at one length
+_PATIENCE_SECONDS = 8.0  # who needs more to be filled, or for ten appends, goes no further
+
+
+def growth(field: Field) -> Iterator[Curve]:
+    """What each operation costs as a conversation grows; who becomes too slow goes no further."""
+    points: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    in_turn = partial(field.in_turn, rounds=3 if field.quick else 5, budget_seconds=_BUDGET_SECONDS)
+    with field.start() as processes:
+        for length in _LENGTHS[:3] if field.quick else _LENGTHS:
+            filling = field.fill(processes, length, _GROWN_BYTES)
+            appending = in_turn(processes, "append", encoded_bytes=_GROWN_BYTES)
+            readers = {
+                contender.name: processes[contender.name] for contender in _READERS if contender.name in processes
+            }
+            taken = {
+                "append": appending,
+                "load": in_turn(readers, "load"),
+                "last": in_turn(readers, "last", count=50),
+                "list": in_turn(readers, "list"),
+                "memory": _grown(field, readers) if length >= _WEIGHABLE else {},
+            }
+            for operation, by_name in taken.items():
+                for name, by_round in by_name.items():
+                    points.setdefault((operation, name), []).append((length, middle([*by_round.values()]).median))
+            for name in list(processes):
+                append = appending.get(name)
+                if append is None or max(filling[name], 10 * min(append.values())) > _PATIENCE_SECONDS:
+                    processes.pop(name).close()
+    yield from (Curve(operation, name, found) for (operation, name), found in points.items())

@@ -1,0 +1,180 @@
+"""docs/benchmarks.md and its plots, from the figures of a run; nothing in it is typed by hand but the words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks import plots
+from benchmarks.contenders import CONTENDERS, Contender
+from benchmarks.results import Comparison, Figure, Results
+from benchmarks.timing import Middle, in_unit
+
+_FIGURES = "benchmarks/figures.json"
+_COLUMNS = {
+    "syncs": "syncs",
+    "append": "append 1 KB",
+    "append-long": "… to a long one",
+    "load": "load all",
+    "last": "last 50",
+    "memory": "memory",
+}
+
+
+def write(folder: Path, results: Results) -> None:
+    """Store the figures, draw the plots, write the document."""
+    (folder / "benchmarks").mkdir(exist_ok=True)
+    (folder / _FIGURES).write_text(results.to_json(), encoding="utf-8")
+    stored = read(folder)
+    for operation in plots.TITLES:
+        if curves := [curve for curve in stored.curves if curve.operation == operation]:
+            plots.draw(operation, curves, folder / "benchmarks" / f"{operation}.svg")
+    (folder / "benchmarks.md").write_text(render(stored), encoding="utf-8")
+
+
+def read(folder: Path) -> Results:
+    """The figures of the last run that was written."""
+    return Results.from_json((folder / _FIGURES).read_text(encoding="utf-8"))
+
+
+def render(results: Results) -> str:
+    """The document."""
+    return "\n".join(_lines(results)) + "\n"
+
+
+def _lines(results: Results) -> Iterator[str]:
+    yield "# What it costs"
+    yield ""
+    yield "What everybody waits for, measured beside two others in the same run: the plainest way to do the same work (the bare system"
+    yield "calls, the bare decoder), and what agents keep their history with today, each through its own public API. On your disk:"
+    yield ""
+    yield "```sh"
+    yield "pip install -e '.[bench]' && python -m benchmarks --write     # about ten minutes; --quick for a first look"
+    yield "```"
+    yield ""
+    yield "Times depend on the disk and on who else is at work; believe the ratios. " + _machine(results)
+    yield ""
+    yield from _overview(results)
+    yield from _growth(results)
+    yield from _rows(results)
+    yield from _comparisons(results)
+    yield from _method()
+
+
+def _machine(results: Results) -> str:
+    return "This run: " + ", ".join(f"{name} {value}" for name, value in results.machine.items()) + "."
+
+
+def _overview(results: Results) -> Iterator[str]:
+    by_name = {comparison.name: comparison for comparison in results.comparisons}
+    columns = [name for name in _COLUMNS if name in by_name]
+    if not columns:
+        return
+    yield "## In a minute"
+    yield ""
+    yield "Medians. An append that has returned survives what its group is headed with; the syncs of one append were counted with strace."
+    yield ""
+    for name in columns:
+        yield f"- {_COLUMNS[name]}: {by_name[name].title[0].lower()}{by_name[name].title[1:]}"
+    yield ""
+    yield _line("", *(_COLUMNS[name] for name in columns))
+    yield _line("---", *("---:" for _ in columns))
+    group = ""
+    for contender in sorted(CONTENDERS, key=lambda contender: _GROUPS.index(contender.survives)):
+        if contender.survives != group:
+            group = contender.survives
+            yield _line(f"**survives {group}**", *("" for _ in columns))
+        yield _line(_bold(contender), *(_cell(by_name[name], contender) for name in columns))
+    yield ""
+
+
+_GROUPS = ("a power cut", "the end of the process", "neither")
+
+
+def _bold(contender: Contender) -> str:
+    return f"**{contender.name}**" if contender.driver.startswith("ours:") else contender.name
+
+
+def _cell(comparison: Comparison, contender: Contender) -> str:
+    figure = next((figure for figure in comparison.figures if figure.contender == contender.name), None)
+    if figure is None:
+        return ""
+    return "failed" if figure.value is None else in_unit(figure.value.median, comparison.unit)
+
+
+def _growth(results: Results) -> Iterator[str]:
+    operations = [name for name in plots.TITLES if any(curve.operation == name for curve in results.curves)]
+    if not operations:
+        return
+    yield "## As a conversation grows"
+    yield ""
+    yield "Messages of 200 bytes. Whoever needed seconds for one append, or for writing the conversation that is measured, went no further."
+    yield ""
+    for name in operations:
+        yield f"![{plots.TITLES[name]}](benchmarks/{name}.svg)"
+        yield ""
+
+
+def _rows(results: Results) -> Iterator[str]:
+    if not results.rows:
+        return
+    yield "## Beside the plainest way"
+    yield ""
+    yield "Ours, and a loop that does no more than the work itself on the same bytes; in one process, in turn, round by round."
+    yield ""
+    yield _line("", "ours", "the plain way", "ratio", "middle half", "target", "")
+    yield _line("---", "---:", "---:", "---:", "---", "---", "---")
+    for row in results.rows:
+        target = "" if row.limit is None else f"≤ {row.limit:g}{'' if row.is_met else ', **missed**'}"
+        yield _line(row.what, row.ours, row.beside, f"{row.value:.2f}", row.spread, target, row.note)
+    yield ""
+
+
+def _comparisons(results: Results) -> Iterator[str]:
+    for comparison in results.comparisons:
+        yield f"## {comparison.title}"
+        yield ""
+        if comparison.beside:
+            yield f"The ratio is to {comparison.beside}."
+            yield ""
+        ratios = any(figure.ratio for figure in comparison.figures)
+        yield _line("", "median", "middle half", *(("ratio", "middle half") if ratios else ()), "")
+        yield _line("---", "---:", "---", *(("---:", "---") if ratios else ()), "---")
+        for figure in comparison.figures:
+            yield _line(figure.contender, *_figure(figure, comparison.unit, ratios=ratios), figure.note)
+        yield ""
+
+
+def _figure(figure: Figure, unit: str, *, ratios: bool) -> list[str]:
+    cells = ["–", ""] if figure.value is None else [in_unit(figure.value.median, unit), _between(figure.value, unit)]
+    if ratios:
+        cells += ["", ""] if figure.ratio is None else [f"{figure.ratio.median:.3g}", _between(figure.ratio, "")]
+    return cells
+
+
+def _between(middle: Middle, unit: str) -> str:
+    return f"{in_unit(middle.low, unit)} – {in_unit(middle.high, unit)}"
+
+
+def _method() -> Iterator[str]:
+    yield "## How it is measured, and who was"
+    yield ""
+    yield "- In each round everybody has a turn, beginning with another one each time; a ratio is taken within its round, and what is told"
+    yield "  is the median of the rounds, and between which two the middle half of them lies. The garbage collector is on."
+    yield "- Each contender runs in a process of its own, each peer in a virtual environment of its own, in the version below. It does what"
+    yield "  its users write; what it is to store is first given the form that it takes, which is not timed. Whoever cannot be installed or"
+    yield "  fails is told as such."
+    yield "- The messages are the same in every run (fixed seed): sizes are log-normal, four in ten are tool calls, four in ten their"
+    yield "  results, one in a thousand is large, one in five is not plain ASCII. Appends are of text of one size."
+    yield "- A log that grows makes each sync record the file's new size. SQLite writes over its WAL once that has been checkpointed, and"
+    yield "  such a sync is cheaper on most file systems: it can take less than the limit of appending to a file."
+    yield "- “Memory” is the peak of a fresh process above what it had when its imports were done."
+    yield ""
+    yield _line("", "version", "what it promises")
+    yield _line("---", "---", "---")
+    for contender in CONTENDERS:
+        yield _line(contender.name, f"`{contender.package}`" if contender.package else "", contender.promise)
+
+
+def _line(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,188 @@
+"""A loss of speed is seen: ``python -m benchmarks.guard`` holds ratios against the bounds in guard.json; ``--set`` makes new ones.
+
+Each operation and the plainest way to do the same are timed in turn, in one go, by the processor time that they take: who else is
+at work, and how fast the disk is, weighs little then. The least of the rounds counts on both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import pairs
+from benchmarks.pairs import KEY, Pair
+
+BOUNDS = Path(__file__).with_name("guard.json")
+MARGIN = 1.15
+"""A bound is this much above what was measured when it was set: noise is less, a loss of thirty per cent is more."""
+
+_LEAST_ROUNDS, _MOST_ROUNDS, _SECONDS = 7, 40, 0.6
+_MEMORY = Path("/dev/shm")
+
+
+def processor_seconds() -> float:
+    """The processor time of this process and of the children that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def cost(pair: Pair) -> float:
+    """How many times the plain way's processor time ours takes: the least of the rounds over the least of the rounds."""
+    least = [float("inf"), float("inf")]
+    end = time.perf_counter() + _SECONDS
+    for number in range(_MOST_ROUNDS):
+        if number > _LEAST_ROUNDS and time.perf_counter() > end:
+            break
+        gc.collect()
+        for index, way in enumerate((pair.ours, pair.plain)):
+            begin = processor_seconds()
+            result = way()
+            seconds = processor_seconds() - begin
+            if pair.after is not None:
+                pair.after(result)
+            del result
+            least[index] = min(least[index], seconds)
+    return least[0] / least[1]
+
+
+def slowed(pair: Pair, factor: float) -> Pair:
+    """The same pair with ours made slower: what the guard has to see."""
+
+    def slow() -> Any:
+        begin = processor_seconds()
+        result = pair.ours()
+        end = begin + (processor_seconds() - begin) * factor
+        while processor_seconds() < end:
+            pass
+        return result
+
+    return pair._replace(ours=slow)
+
+
+# ---- what is held ----------------------------------------------------------------------------------------------------
+
+_Ready = Callable[[Path], AbstractContextManager[Pair]]
+_MESSAGES = 2_000
+
+
+def _often(ready: _Ready, calls: int) -> _Ready:
+    """Each way so many times at once, where one call is too short to be timed."""
+
+    @contextmanager
+    def made(folder: Path) -> Iterator[Pair]:
+        with ready(folder) as pair:
+            yield Pair(lambda: [pair.ours() for _ in range(calls)], lambda: [pair.plain() for _ in range(calls)])
+
+    return made
+
+
+def _of_a_conversation(ready: Callable[..., AbstractContextManager[Pair]], **options: Any) -> _Ready:
+    @contextmanager
+    def made(folder: Path) -> Iterator[Pair]:
+        path = pairs.make_conversation(folder / "conversation", _MESSAGES)
+        with ready(path, **options) as pair:
+            yield pair
+        shutil.rmtree(path)
+
+    return made
+
+
+@contextmanager
+def _importing(folder: Path) -> Iterator[Pair]:
+    """``import transcript_store``, beside an interpreter that does nothing."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "byte-code")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def start(program: str) -> None:
+        subprocess.run([sys.executable, "-c", program], check=True, env=environment, cwd=pairs.TOP)
+
+    yield Pair(partial(start, "import transcript_store"), partial(start, "pass"))
+
+
+CHECKS: dict[str, _Ready] = {
+    "append, durable": _often(partial(pairs.appending, durability="power-loss", encoded_bytes=1024), 400),
+    "append": _often(partial(pairs.appending, durability="process-crash", encoded_bytes=1024), 400),
+    "append, 64 KB": _often(partial(pairs.appending, durability="process-crash", encoded_bytes=65536), 40),
+    "load": _of_a_conversation(pairs.loading, read_only=False),
+    "get_messages": _of_a_conversation(pairs.getting),
+    "last 50": _often(_of_a_conversation(pairs.reading_the_end, count=50), 10),
+    "verify": _of_a_conversation(pairs.verifying),
+    "list": partial(pairs.listing, count=100),
+    "replace": partial(pairs.replacing, count=500),
+    "snapshots, list": partial(pairs.listing_snapshots, count=60, key=None),
+    "snapshots, list, sealed": partial(pairs.listing_snapshots, count=60, key=KEY),
+    "snapshot, save": partial(pairs.saving, count=500, key=KEY),
+    "snapshot, load": partial(pairs.restoring, count=500, key=KEY),
+    "import": _importing,
+}
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """A folder in memory where there is one: a disk's processor time is not ours."""
+    parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=".benchmarks-", dir=parent) as folder:
+        yield Path(folder)
+
+
+def bounds() -> dict[str, float]:
+    """How much each may cost."""
+    found: dict[str, float] = json.loads(BOUNDS.read_text(encoding="utf-8"))
+    return found
+
+
+def measure(name: str, change: Callable[[Pair], Pair] = lambda pair: pair) -> float:
+    """What one operation costs now."""
+    with workplace() as folder, CHECKS[name](folder) as pair:
+        return cost(change(pair))
+
+
+def seen(name: str, bound: float, change: Callable[[Pair], Pair] = lambda pair: pair) -> float | None:
+    """What it costs, if that is more than its bound. It is measured twice then: a loss is there each time."""
+    least = measure(name, change)
+    if least > bound:
+        least = min(least, measure(name, change))
+    return least if least > bound else None
+
+
+def set_bounds(measured: Mapping[str, list[float]]) -> None:
+    """Write new bounds, above the median of what was measured several times."""
+    new = {name: float(f"{sorted(costs)[len(costs) // 2] * MARGIN:.3g}") for name, costs in measured.items()}
+    BOUNDS.write_text(json.dumps(new, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.guard", description=__doc__)
+    parser.add_argument("--set", action="store_true", help="write new bounds from what is measured now, three times")
+    options = parser.parse_args()
+    if options.set:
+        measured: dict[str, list[float]] = {}
+        for name in CHECKS:
+            measured[name] = [measure(name) for _ in range(3)]
+            print(f"{name:<28}" + "  ".join(f"{found:.3g}" for found in measured[name]), flush=True)
+        set_bounds(measured)
+        return 0
+    lost = []
+    for name, bound in bounds().items():
+        found = measure(name)
+        if found > bound and (found := measure(name)) > bound:  # a loss is there twice
+            lost.append(name)
+        print(f"{name:<28}{found:>8.3g}   ≤ {bound:<8.3g}{'LOST' if name in lost else ''}".rstrip(), flush=True)
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The benchmark measures what it says: each driver does the work, failures are told as such, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import document, plots
+from benchmarks.comparisons import Field
+from benchmarks.contenders import CONTENDERS, LIMIT, OURS
+from benchmarks.environments import NotInstallableError, interpreter
+from benchmarks.processes import TOP, DriverError, Process
+from benchmarks.results import Comparison, Curve, Figure, Results, Row
+from benchmarks.timing import Middle
+
+DOCUMENTS = TOP / "docs"
+OWN = [contender for contender in CONTENDERS if not contender.requirements]
+
+
+@pytest.mark.parametrize("contender", OWN, ids=lambda contender: contender.driver)
+def test_a_driver_does_what_it_is_asked(contender, tmp_path: Path) -> None:
+    """It stores so many messages, hands them out again, and each answer is a time that it took."""
+    with Process(Path(sys.executable), contender.driver, tmp_path / "folder") as process:
+        process.ready()
+        process.ask("open", length=60, encoded_bytes=None)
+        assert process.ask("append", calls=3, encoded_bytes=1024) > 0
+        assert process.ask("length") == 60 + 1 + 3  # one warmed it up
+        assert process.ask("load") > 0
+        assert process.ask("last", count=50) > 0
+        assert process.ask("size") > 60 * 1024
+
+
+def test_what_a_driver_cannot_do_is_an_error(tmp_path: Path) -> None:
+    """No call for it, nothing open, a driver that is not there: each is told, none is a figure."""
+    with Process(Path(sys.executable), "limit:Write", tmp_path / "folder") as process:
+        process.ready()
+        with pytest.raises(DriverError, match="nothing is open"):
+            process.ask("load")
+        process.ask("open", length=1, encoded_bytes=1024)
+        with pytest.raises(DriverError, match="NotImplementedError"):
+            process.ask("list")
+    with Process(Path(sys.executable), "no_such:Driver", tmp_path / "other") as process:
+        with pytest.raises(DriverError, match="ModuleNotFoundError"):
+            process.ready()
+
+
+def test_in_turn(tmp_path: Path) -> None:
+    """Everybody has every round, unless a budget is spent; a ratio is taken with the limit of its own round."""
+
+    class Fake:
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
+            self.asked = 0
+
+        def ask(self, command: str, **arguments: object) -> float:
+            self.asked += 1
+            time.sleep(self.seconds)
+            if self.seconds < 0.001 and self.asked == 3:
+                raise DriverError("broke")
+            return self.seconds
+
+    said: list[str] = []
+    field = Field(tmp_path, tmp_path, quick=True, say=said.append)
+    fakes = {"quick": Fake(0.002), "slow": Fake(0.05), "breaks": Fake(0.0001)}
+    taken = field.in_turn(fakes, "load", rounds=5, budget_seconds=0.04)  # type: ignore[arg-type]
+    assert [*taken["quick"]] == [0, 1, 2, 3, 4]
+    assert [*taken["slow"].values()] == [0.05]  # its one round, which warmed up, is all it has
+    assert field.absent == {"breaks": "broke"}
+    assert "breaks: broke\n" in said
+
+
+def results() -> Results:
+    figures = [
+        Figure(OURS.name, Middle(1.0, 2.0, 3.0), Middle(0.5, 1.0, 1.5)),
+        Figure("another", None, note="could not be installed"),
+    ]
+    return Results(
+        {"date": "2026-11-22"},
+        [Row("append", "1 ms", "1 ms", 1.25, "1.0–1.5", 1.1)],
+        [Comparison("append", "Append 1 KB", "s", "the limit", figures)],
+        [Curve("append", OURS.name, [(10, 0.001), (100, 0.001)]), Curve("append", LIMIT.name, [(10, 0.001)])],
+    )
+
+
+def test_results_are_kept() -> None:
+    """What is stored of a run is what it found."""
+    assert Results.from_json(results().to_json()) == results()
+
+
+def test_the_document_says_what_was_found() -> None:
+    """A target that was missed, somebody who could not be measured: both are there to read."""
+    text = document.render(results())
+    assert "| append | 1 ms | 1 ms | 1.25 | 1.0–1.5 | ≤ 1.1, **missed** |  |" in text
+    assert "| another | – |  |  |  | could not be installed |" in text
+    assert all(contender.package in text for contender in CONTENDERS)
+
+
+def test_no_figure_in_the_document_is_typed_by_hand() -> None:
+    """docs/benchmarks.md is what is written of the figures beside it."""
+    assert (DOCUMENTS / "benchmarks.md").read_text(encoding="utf-8") == document.render(document.read(DOCUMENTS))
+
+
+@pytest.mark.long
+def test_a_plot_is_the_same_each_time(tmp_path: Path) -> None:
+    """The same figures give the same bytes, which have the contenders' names in them."""
+    for name in ("one.svg", "two.svg"):
+        plots.draw("append", results().curves, tmp_path / name)
+    one, two = ((tmp_path / name).read_text(encoding="utf-8") for name in ("one.svg", "two.svg"))
+    assert one == two
+    assert LIMIT.name in one
+
+
+@pytest.mark.long
+def test_who_cannot_be_installed_leaves_nothing(tmp_path: Path) -> None:
+    """An environment that could not be made is an error with a reason, and not there the next time."""
+    with pytest.raises(NotInstallableError, match="no-such-folder"):
+        interpreter(tmp_path, ("./no-such-folder",))
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(signal_number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C, or an end that was asked for: no files, and no traceback."""
+    command = [sys.executable, "-m", "benchmarks", "--only", "length", "--directory", str(tmp_path)]
+    with subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        until = time.monotonic() + 60
+        while not list(tmp_path.glob(".benchmarks-*/length-*")) and time.monotonic() < until:
+            time.sleep(0.01)
+        os.kill(run.pid, signal_number)
+        _, errors = run.communicate()
+    assert run.returncode != 0
+    assert [*tmp_path.iterdir()] == []
+    assert "Traceback" not in errors

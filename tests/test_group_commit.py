@@ -1,0 +1,315 @@
+"""Group commit: threads that wait to append are stored together, and none of them can tell but by the clock.
+
+Groups form while a sync is under way. Here a sync waits at a gate until as many calls wait as a test wants, so what is in
+a group is no accident.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_interrupts import Interruption
+from transcript_store import (
+    ConversationNotLoadedError,
+    ConversationStore,
+    InvalidMessageError,
+    PoisonedError,
+    StorageError,
+    verify,
+)
+from transcript_store._files import PosixFileSystem
+
+FIRST = {"n": "first"}
+
+
+class Gate(PosixFileSystem):
+    """A machine whose next sync waits until it is let through, and that refuses what it is told to refuse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.armed = False
+        self.arrived = threading.Event()
+        self.open = threading.Event()
+        self.synced_bytes = 0
+        self.syncs = 0
+        self.refuse_sync = False
+        self.refuse_longer_than: int | None = None
+
+    def sync_data(self, handle: int) -> None:  # type: ignore[override]
+        if self.armed:
+            self.armed = False
+            self.arrived.set()
+            assert self.open.wait(30)
+        elif self.refuse_sync:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        size = os.fstat(handle).st_size
+        os.fdatasync(handle)
+        self.synced_bytes = max(self.synced_bytes, size)
+        self.syncs += 1
+
+    def write(self, handle: int, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        if self.refuse_longer_than is not None and len(data) > self.refuse_longer_than:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(handle, data)
+
+
+class Calls:
+    """A store with one append at the gate, and calls of other threads that wait behind it."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.files = Gate()
+        self.store = ConversationStore(directory, file_system=self.files, **options)
+        self.store.initialize()
+        self.results: dict[object, Any] = {}
+        self._threads: list[threading.Thread] = []
+        self.files.armed = True
+        self.start("first", lambda: self.store.append_message(FIRST))
+        assert self.files.arrived.wait(30)
+        self.group = self.store._group_commit._open
+
+    def start(self, name: object, call: Callable[[], object]) -> None:
+        def run() -> None:
+            try:
+                self.results[name] = call()
+            except BaseException as error:
+                self.results[name] = error
+
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+
+    def wait(self, name: object, call: Callable[[], object]) -> None:
+        """Start a call of another thread, and go on when it is a member of the group that waits."""
+        before = len(self.group.members)
+        self.start(name, call)
+        until = time.monotonic() + 30
+        while len(self.group.members) == before and time.monotonic() < until:
+            time.sleep(0.0005)
+        assert len(self.group.members) > before
+
+    def go(self) -> None:
+        """Let the sync through, and wait for all threads."""
+        self.files.open.set()
+        for thread in self._threads:
+            thread.join(30)
+            assert not thread.is_alive(), "a call hangs"
+
+    def stored(self, directory: Path) -> list[Any]:
+        """Close, and see what a fresh reader finds."""
+        self.store.close()
+        assert verify(directory).is_whole
+        with ConversationStore(directory, read_only=True) as fresh:
+            fresh.load()
+            return fresh.get_messages()
+
+
+def test_calls_that_wait_share_one_write_and_one_sync(tmp_path):
+    """P22, P1, P3: singles, batches and events in one group; each call returns what was stored of its own."""
+    calls = Calls(tmp_path / "c")
+    for n in range(6):
+        calls.wait(n, partial(calls.store.append_message, {"n": n}))
+    calls.wait("batch", lambda: calls.store.append_messages([{"n": "a"}, {"n": "b"}]))
+    calls.wait("event", lambda: calls.store.append_event({"n": "e"}))
+    calls.go()
+    assert calls.files.syncs == 2
+    assert calls.results["first"].seq == 1
+    lines = [json.loads(line) for line in (tmp_path / "c/transcript.jsonl").read_bytes().splitlines()]
+    assert [line.get("batch") for line in lines[1:]] == [None, *([k, 9] for k in range(1, 10))]
+    content = {line["seq"]: line.get("message", line.get("extra"))["n"] for line in lines[1:]}
+    for n in range(6):
+        assert content[calls.results[n].seq] == n
+        at = calls.results[n].offset_bytes
+        line = (tmp_path / "c/transcript.jsonl").read_bytes()[at : at + calls.results[n].length_bytes]
+        assert json.loads(line) == lines[calls.results[n].seq]
+    assert [content[stored.seq] for stored in calls.results["batch"]] == ["a", "b"]
+    assert calls.results["batch"][1].seq == calls.results["batch"][0].seq + 1
+    assert content[calls.results["event"].seq] == "e"
+    assert len(calls.stored(tmp_path / "c")) == 9
+
+
+def test_no_call_returns_before_its_own_message_is_synced(tmp_path):
+    """P1, P22: eight threads append for a while; at each return the bytes of that message were synced before."""
+    files = Gate()
+    store = ConversationStore(tmp_path / "c", file_system=files)
+    store.initialize()
+    too_early: list[int] = []
+
+    def work(number: int) -> None:
+        for n in range(60):
+            stored = store.append_message({"thread": number, "n": n})
+            if files.synced_bytes < stored.offset_bytes + stored.length_bytes:
+                too_early.append(stored.seq)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not too_early
+    assert files.syncs < 480 / 1.5, "the threads shared next to nothing: this proved little"
+    store.close()
+    found = verify(tmp_path / "c")
+    assert found.is_whole
+    assert found.records == 480
+
+
+def test_a_full_disk_refuses_only_what_does_not_fit(tmp_path):
+    """P7, P22: what is refused together is tried alone: small messages are stored, the large one gets the error."""
+    calls = Calls(tmp_path / "c")
+    for n in range(4):
+        calls.wait(n, partial(calls.store.append_message, {"n": n}))
+    calls.wait("large", lambda: calls.store.append_message({"n": "x" * 2000}))
+    calls.files.refuse_longer_than = 500
+    calls.go()
+    assert type(calls.results["large"]) is StorageError
+    assert calls.results["large"].errno == errno.ENOSPC
+    assert sorted(calls.results[n].seq for n in range(4)) == [2, 3, 4, 5]
+    assert sorted(message["n"] for message in calls.stored(tmp_path / "c")[1:]) == [0, 1, 2, 3]
+
+
+def test_a_line_that_is_too_long_only_together(tmp_path):
+    """P15, P22: a line that just fits alone is stored, though a batch's mark makes it too long; others are not blamed."""
+    fits = {"n": "x" * (1024 - len('{"seq":2,"at":"2026-11-22T00:00:00.000000Z","message":{"n":""}}') - 43)}
+    calls = Calls(tmp_path / "c", max_line_bytes=1024)
+    calls.wait(0, lambda: calls.store.append_message(fits))
+    calls.wait(1, lambda: calls.store.append_message({"n": 1}))
+    calls.wait(2, lambda: calls.store.append_message({"n": "x" * 1000}))
+    calls.go()
+    assert calls.results[0].length_bytes > 1024 - len(',"batch":[1,3]'), "it would have fitted anyway"
+    assert calls.results[1].seq in (2, 3)
+    assert type(calls.results[2]) is InvalidMessageError
+    assert calls.results[2].member == "message"
+    assert len(calls.stored(tmp_path / "c")) == 3
+
+
+def test_a_failed_sync_is_told_to_all_who_were_in_the_batch(tmp_path):
+    """P6, P22: everyone in the batch hears that its fate is unknown; who comes later, that the store is poisoned."""
+    calls = Calls(tmp_path / "c")
+    for n in range(3):
+        calls.wait(n, partial(calls.store.append_message, {"n": n}))
+    calls.files.refuse_sync = True
+    calls.go()
+    assert calls.results["first"].seq == 1
+    for n in range(3):
+        assert type(calls.results[n]) is StorageError
+        assert "unknown" in str(calls.results[n])
+    with pytest.raises(PoisonedError):
+        calls.store.append_message({"n": "later"})
+    calls.files.refuse_sync = False
+    calls.store.load()
+    assert calls.store.get_messages()[0] == FIRST
+    assert len(calls.store.get_messages()) in (1, 4)
+    calls.store.close()
+
+
+def test_a_store_that_is_closed_before_the_group_had_its_turn(tmp_path):
+    """P22: nobody's message is stored after a close, and everyone is told."""
+    calls = Calls(tmp_path / "c")
+    for n in range(3):
+        calls.wait(n, partial(calls.store.append_message, {"n": n}))
+    refuse = ConversationNotLoadedError("closed")
+    calls.store._group_commit._writable = lambda: (_ for _ in ()).throw(refuse)
+    calls.go()
+    assert [calls.results[n] for n in range(3)] == [refuse] * 3
+    assert calls.stored(tmp_path / "c") == [FIRST]
+
+
+def test_a_message_with_an_unreadable_extra_joins_no_group(tmp_path):
+    """P15: what cannot be stored is refused before anybody waits for it."""
+    calls = Calls(tmp_path / "c")
+    with pytest.raises(InvalidMessageError):
+        calls.store.append_message({"n": 1}, extra={"n": float("nan")})
+    assert calls.group.members == []
+    calls.go()
+    calls.store.close()
+
+
+@pytest.mark.parametrize("followers", [1, 3])
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_a_leader_interrupted_at_every_line(tmp_path, followers, step):
+    """P21, P22: whoever waits behind a leader that is interrupted anywhere is stored once; the leader's own message is
+    there if its call returned, and not twice; nobody hangs.
+    """
+    taken_over = stored_all_the_same = 0
+    for nth in range(1, 10_000, step):
+        directory = tmp_path / str(nth)
+        calls = Calls(directory)
+
+        given_up = threading.Event()
+
+        def follow(calls: Calls = calls, given_up: threading.Event = given_up) -> None:
+            until = time.monotonic() + 30
+            while not calls.group.members and not given_up.is_set() and time.monotonic() < until:
+                time.sleep(0.0002)
+            for n in range(followers):
+                calls.wait(n, partial(calls.store.append_message, {"n": n}))
+            calls.files.open.set()
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        interruption, returned = Interruption(nth), False
+        try:
+            with interruption:
+                calls.store.append_message({"n": "leader"})
+                returned = True
+        except KeyboardInterrupt:
+            given_up.set()
+            at_once = {"n": "leader"} in calls.store.get_messages()
+        else:
+            at_once = True
+        thread.join(30)
+        calls.go()
+        where = interruption.where
+        seen = Counter(message["n"] for message in calls.store.get_messages())
+        assert seen == Counter(message["n"] for message in calls.stored(directory)), where
+        assert seen["leader"] <= 1, f"interrupted at {where}: stored twice"
+        assert seen["leader"] == at_once, f"interrupted at {where}: the next call did not tell how it ended"
+        for n in range(followers):
+            assert not isinstance(calls.results[n], BaseException), f"interrupted at {where}: {calls.results[n]!r}"
+            assert seen[n] == 1, f"interrupted at {where}: message {n} is there {seen[n]} times"
+        taken_over += not seen["leader"]
+        stored_all_the_same += seen["leader"] and not returned
+        if where is None:
+            assert returned
+            break
+    assert taken_over > 20 // step
+    assert stored_all_the_same > 3 // step, "interruptions before and after the write are both among them"
+
+
+def test_a_signal_handler_that_appends_while_its_thread_waits_to_lead(tmp_path):
+    """P22: the handler's call stores the waiting one too, or the reverse; neither is lost, twice, or waits for ever."""
+    calls = Calls(tmp_path / "c")
+    outcomes: list[int] = []
+
+    def handler(*_: object) -> None:
+        calls.files.open.set()
+        outcomes.append(calls.store.append_message({"n": "handler"}).seq)
+
+    def strike() -> None:
+        while not calls.group.members:
+            time.sleep(0.0005)
+        time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        thread = threading.Thread(target=strike)
+        thread.start()
+        outcomes.append(calls.store.append_message({"n": "waits"}).seq)
+        thread.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    calls.go()
+    assert sorted(outcomes) == [2, 3]
+    assert sorted(message["n"] for message in calls.stored(tmp_path / "c")[1:]) == ["handler", "waits"]

@@ -1,0 +1,49 @@
+"""No operation becomes slower unseen: its processor time, beside the plainest way's in the same minute, stays within a bound.
+
+The bounds are those of benchmarks/guard.json; ``python -m benchmarks.guard --set`` makes new ones when something became faster,
+or slower for a good reason.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import guard
+from benchmarks.pairs import Pair
+
+BOUNDS = guard.bounds()
+A_LOSS = 1.3
+
+
+def some_work() -> int:
+    return sum(n * n for n in range(20_000))
+
+
+def test_a_loss_is_told_from_noise() -> None:
+    """Two ways that do the same cost the same; made slower by thirty per cent, one costs more than a bound allows."""
+    pair = Pair(some_work, some_work)
+    same, slow = guard.cost(pair), guard.cost(guard.slowed(pair, A_LOSS))
+    assert 1 / guard.MARGIN < same < guard.MARGIN
+    assert guard.MARGIN < slow < A_LOSS * guard.MARGIN
+
+
+def test_every_operation_has_a_bound() -> None:
+    """What is measured is held, and nothing else."""
+    assert BOUNDS.keys() == guard.CHECKS.keys()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", BOUNDS)
+def test_it_has_not_become_slower(name: str) -> None:
+    """It costs what it did when its bound was set."""
+    assert guard.seen(name, BOUNDS[name]) is None, "slower than its bound: profile it, or set new bounds and say why"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_loss_of_thirty_per_cent_would_be_seen(name: str) -> None:
+    """The same operation, made slower by thirty per cent, is beyond its bound."""
+    slow = guard.measure(name, lambda pair: guard.slowed(pair, A_LOSS))
+    if slow <= BOUNDS[name]:
+        slow = max(slow, guard.measure(name, lambda pair: guard.slowed(pair, A_LOSS)))
+    assert slow > BOUNDS[name], "the bound is too generous, for it became faster: python -m benchmarks.guard --set"

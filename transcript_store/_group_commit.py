@@ -1,0 +1,129 @@
+"""Group commit: one write and one sync for all threads that wait to append.
+
+A thread that wants to append joins the group that is open. The first of a group to get there leads it: it waits for the
+store's mutex, closes the group, and stores what its members brought as one batch, so that after a crash all of it is
+there or none. While it syncs, the next group fills. A thread on its own leads groups of one.
+
+What can go wrong, and what holds then:
+
+* A member is interrupted (Ctrl-C) while it waits: it holds its lock ``waiting`` no more, and is passed over.
+* The leader is interrupted: it holds the lock ``leading`` no more, and the next member leads. If it had begun to store,
+  the hashes tell whether the batch is there: nothing is stored twice.
+* The batch is refused, and nothing of it is there (a full disk, a line that is too long): the leader tries alone, and the
+  next member leads the rest.
+* The sync fails: all who were in the batch get that error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from transcript_store._log import Appended, Entry, Prepared
+from transcript_store._storage import Storage
+from transcript_store.errors import TranscriptStoreError
+
+
+class _Member:
+    """One call that wants to append."""
+
+    __slots__ = ("entries", "error", "stored", "waiting")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self.waiting = threading.Lock()
+        """Held as long as the call is under way."""
+        self.stored: Sequence[Appended] | None = None
+        self.error: TranscriptStoreError | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.stored is not None or self.error is not None
+
+
+class _Group:
+    """The calls that are stored together."""
+
+    __slots__ = ("batch", "leading", "members", "prepared")
+
+    def __init__(self) -> None:
+        self.leading = threading.RLock()
+        """Held by the member that leads."""
+        self.members: list[_Member] = []
+        self.batch: Sequence[_Member] = ()
+        self.prepared: Prepared | None = None
+        """What was prepared for the ``batch`` and perhaps stored: known to be there or not when this is None again."""
+
+
+class GroupCommit:
+    """The way to append to one store, for all of its threads.
+
+    ``mutex`` must be held to use the storage, which ``writable`` gives or refuses.
+    """
+
+    def __init__(self, mutex: AbstractContextManager[object], writable: Callable[[], Storage]) -> None:
+        self._mutex = mutex
+        self._writable = writable
+        self._open = _Group()
+
+    def append(self, entries: Sequence[Entry]) -> Sequence[Appended]:
+        """Append records as one, perhaps with those of other threads; raises what :meth:`Storage.append` does."""
+        member = _Member(entries)
+        with member.waiting:
+            group = self._open
+            group.members.append(member)  # a group that was closed since then has had its leader: this call leads again
+            with group.leading:
+                if not member.is_answered:
+                    with self._mutex:
+                        self._open = _Group()
+                        self._lead(group, member)
+        if member.stored is None:
+            assert member.error is not None
+            raise member.error
+        return member.stored
+
+    def _lead(self, group: _Group, own: _Member) -> None:
+        """Store what the members of a group brought; on return ``own`` at least has its answer."""
+        storage = self._writable()
+        if group.prepared is not None:
+            self._take_over(group, storage)
+        if own.is_answered:
+            return
+        group.batch = [member for member in group.members if member.waiting.locked() and not member.is_answered]
+        try:
+            self._store(group, storage)
+        except TranscriptStoreError as error:
+            if len(group.batch) == 1:
+                raise
+            if storage.is_poisoned:
+                for member in group.batch:
+                    member.error = error
+                return
+            group.batch = [own]
+            self._store(group, storage)
+
+    @staticmethod
+    def _store(group: _Group, storage: Storage) -> None:
+        group.prepared = None
+        prepared = storage.prepare([entry for member in group.batch for entry in member.entries])
+        group.prepared = prepared
+        storage.store(prepared)
+        GroupCommit._answer(group, prepared)
+
+    @staticmethod
+    def _take_over(group: _Group, storage: Storage) -> None:
+        """Find out whether what an interrupted leader was storing is there, and tell its members if it is."""
+        storage.settle()
+        assert group.prepared is not None
+        if storage.log.holds(group.prepared.end):
+            GroupCommit._answer(group, group.prepared)
+
+    @staticmethod
+    def _answer(group: _Group, prepared: Prepared) -> None:
+        """Give each member of the batch what was stored for it."""
+        start = 0
+        for member in group.batch:
+            end = start + len(member.entries)
+            member.stored = prepared.stored[start:end]
+            start = end

@@ -446,6 +446,24 @@ def test_every_byte_of_a_sealed_snapshot_counts(with_media: bool) -> None:
     assert flipped > 300
 
 
+def test_a_plain_file_that_is_damaged_is_not_taken_for_a_sealed_one(tmp_path: Path) -> None:
+    """P17: whether it is sealed shows where it begins; a byte behind that, with which it is not UTF-8, is damage. Media too."""
+    store = store_at(tmp_path)
+    one, other = snapshot("é" * 5_000), snapshot("A" * 8_000)
+    store.save(one)
+    store.save(other)
+    (media,) = (tmp_path / "store/media").iterdir()
+    for path in (tmp_path / f"store/{one.id}.json", media):
+        content = path.read_bytes()
+        path.write_bytes(content[:-400] + b"\xff" + content[-399:])
+    for damaged, kind in ((one.id, "damaged"), (other.id, "wrong-media")):
+        error = error_of(partial(store.load, damaged))
+        assert isinstance(error, CorruptSnapshotError)
+        assert error.kind == kind
+    assert [summary.id for summary in store.list()] == [other.id]
+    assert sorted(kinds(store)) == ["damaged", "wrong-media"]
+
+
 def test_every_cut_of_a_file_is_an_error() -> None:
     """P17: a sealed file that was cut anywhere does not open; a plain one is not JSON any more."""
     for key, expected in ((KEY, DecryptionError), (None, CorruptSnapshotError)):

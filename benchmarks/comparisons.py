@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import CONTENDERS, LIMIT, LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED, Contender
+from benchmarks.contenders import CONTENDERS, LIMIT, LIMIT_UNSYNCED, UNSYNCED, Contender
 from benchmarks.environments import NotInstallableError, interpreter
 from benchmarks.processes import TOP, DriverError, Process
 from benchmarks.results import Comparison, Curve, Figure
@@ -132,7 +132,7 @@ def _figures(taken: dict[str, dict[int, float]], field: Field) -> list[Figure]:
 
 # ---- the operations --------------------------------------------------------------------------------------------------
 
-_READERS = [contender for contender in CONTENDERS if contender not in (LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED)]
+_READERS = [contender for contender in CONTENDERS if contender not in UNSYNCED]
 
 
 def appends(field: Field) -> Iterator[Comparison]:
@@ -164,6 +164,45 @@ def reads(field: Field) -> Iterator[Comparison]:
             taken = field.in_turn(processes, command, rounds=7, budget_seconds=8, **arguments)
             yield Comparison(command, f"{title}, {length:,} messages", "s", beside, _figures(taken, field))
         yield _memory(field, processes, length)
+
+
+def parallel(field: Field) -> Iterator[Comparison]:
+    """Eight threads that append to one conversation; what one append takes of the time that all of them need."""
+    rounds = 7 if field.quick else 25
+    contenders = [contender for contender in CONTENDERS if contender.survives == "a power cut"]
+    with field.start(contenders) as processes:
+        field.fill(processes, 10, 1024)
+        taken = field.in_turn(
+            processes, "append_by_threads", rounds=rounds, budget_seconds=4, calls=4, encoded_bytes=1024
+        )
+        beside = "the limit with a lock around each write and its sync"
+        yield Comparison(
+            "threads", "Append 1 KB from eight threads, for each append", "s", beside, _figures(taken, field)
+        )
+
+
+def replacing(field: Field) -> Iterator[Comparison]:
+    """Other messages in the place of all that are there, as a compaction does it."""
+    length = 1_000 if field.quick else 10_000
+    with field.start(_READERS) as processes:
+        field.fill(processes, length, None)
+        taken = field.in_turn(processes, "replace", rounds=5, budget_seconds=8)
+        beside = "encoding, hashing, writing and syncing them once, and a rename"
+        yield Comparison("replace", f"Replace {length:,} messages by others", "s", beside, _figures(taken, field))
+
+
+def lists(field: Field) -> Iterator[Comparison]:
+    """The list of conversations, of those that have one."""
+    count = 100 if field.quick else 300
+    contenders = [
+        contender for contender in _READERS if contender.driver.partition(":")[0] in ("ours", "google_adk", "agno")
+    ]
+    with field.start(contenders) as processes:
+        for name, process in list(processes.items()):
+            field.say(f"{count} conversations for {name}")
+            field.attempt(processes, name, partial(process.ask, "create", count=count))
+        taken = field.in_turn(processes, "list", rounds=15, budget_seconds=4)
+        yield Comparison("list", f"List {count} conversations", "s", "", _figures(taken, field))
 
 
 def _memory(field: Field, processes: Mapping[str, Process], length: int) -> Comparison:
@@ -205,12 +244,12 @@ def imports(field: Field) -> Iterator[Comparison]:
     taken: dict[str, dict[int, float]] = {contender.name: {} for contender in users}
     for number in range(-1, rounds):
         for contender in users:
-            field.say(f"import {contender.imports}, round {max(number, 0) + 1} of {rounds}")
+            field.say(f"{contender.imports}, round {max(number, 0) + 1} of {rounds}")
             python = str(field.pythons[contender.name])
-            bare, full = (_seconds([python, "-c", code]) for code in ("pass", f"import {contender.imports}"))
+            bare, full = (_seconds([python, "-c", code]) for code in ("pass", contender.imports))
             if number >= 0:
                 taken[contender.name][number] = full - bare
-    figures = [Figure(f"`import {c.imports}`", middle([*taken[c.name].values()])) for c in users]
+    figures = [Figure(f"`{c.imports}`", middle([*taken[c.name].values()])) for c in users]
     yield Comparison("import", "Import, above a bare interpreter", "s", "", figures)
 
 
@@ -257,6 +296,9 @@ def _syncs_in(trace: Path) -> int:
 COMPARISONS: dict[str, Callable[[Field], Iterator[Comparison]]] = {
     "appends": appends,
     "reads": reads,
+    "parallel": parallel,
+    "replacing": replacing,
+    "lists": lists,
     "imports": imports,
     "syncs": syncs,
 }

@@ -17,7 +17,7 @@ class Contender(NamedTuple):
     requirements: tuple[str, ...] = ()
     """What its virtual environment holds; without any, it is this interpreter that runs it."""
     imports: str = ""
-    """What its users import first."""
+    """What its users have to import for it."""
 
     @property
     def package(self) -> str:
@@ -26,30 +26,30 @@ class Contender(NamedTuple):
 
 
 LIMIT = Contender(
-    "write + fdatasync",
+    "the limit, synced",
     "limit:WriteAndSync",
     "a power cut",
-    "the limit: the same bytes, encoded and hashed; no checks, no lock, no recovery",
+    "the bare calls on the same bytes: encode, hash, `write`, `fdatasync`; read and decode. No checks, no recovery",
 )
 LIMIT_UNSYNCED = Contender(
-    "write",
+    "the limit, not synced",
     "limit:Write",
     "the end of the process",
-    "the limit without a sync",
+    "the same without `fdatasync`",
 )
 OURS = Contender(
     "transcript_store, `power-loss`",
     "ours:PowerLoss",
     "a power cut",
     "one `fdatasync` an append; checksum chain; a torn tail is cut, damage is refused",
-    imports="transcript_store",
+    imports="from transcript_store import ConversationStore",
 )
 OURS_UNSYNCED = Contender(
     "transcript_store, `process-crash`",
     "ours:ProcessCrash",
     "the end of the process",
     "as above without the sync: after a power cut a prefix, or an error",
-    imports="transcript_store",
+    imports="from transcript_store import ConversationStore",
 )
 SQLITE_UNSYNCED = Contender(
     "SQLite, WAL, NORMAL",
@@ -57,6 +57,8 @@ SQLITE_UNSYNCED = Contender(
     "the end of the process",
     "syncs at checkpoints only; no checksums",
 )
+UNSYNCED = (LIMIT_UNSYNCED, OURS_UNSYNCED, SQLITE_UNSYNCED)
+"""Who reads as another contender does that syncs."""
 
 CONTENDERS: tuple[Contender, ...] = (
     LIMIT,
@@ -68,7 +70,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "a power cut",
         "SQLite, WAL, FULL; a row that does not decode is skipped without a word",
         ("openai-agents==0.24.0",),
-        "agents",
+        "from agents import SQLiteSession",
     ),
     Contender(
         "langchain-community, `SQLChatMessageHistory`",
@@ -76,7 +78,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "a power cut",
         "SQLite with a rollback journal, through SQLAlchemy",
         ("langchain-community==0.4.2", "greenlet"),
-        "langchain_community.chat_message_histories",
+        "from langchain_community.chat_message_histories import SQLChatMessageHistory",
     ),
     Contender(
         "LangGraph, `SqliteSaver`",
@@ -84,7 +86,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "a power cut",
         "SQLite, WAL, FULL; each checkpoint holds all messages again",
         ("langgraph-checkpoint-sqlite==3.1.2",),
-        "langgraph.checkpoint.sqlite",
+        "from langgraph.checkpoint.sqlite import SqliteSaver",
     ),
     Contender(
         "llm, `log_to_db`",
@@ -92,7 +94,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "a power cut",
         "SQLite with a rollback journal; a hash chain, and a `verify()`",
         ("llm==0.36",),
-        "llm",
+        "import llm",
     ),
     Contender(
         "Google ADK, `SqliteSessionService`",
@@ -100,7 +102,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "a power cut",
         "SQLite with a rollback journal, connected anew for each call",
         ("google-adk[db]==2.13.0",),
-        "google.adk.sessions.sqlite_session_service",
+        "from google.adk.sessions.sqlite_session_service import SqliteSessionService",
     ),
     Contender(
         "Google ADK, `DatabaseSessionService`",
@@ -108,7 +110,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "a power cut",
         "SQLite with a rollback journal, through SQLAlchemy",
         ("google-adk[db]==2.13.0",),
-        "google.adk.sessions.database_session_service",
+        "from google.adk.sessions import DatabaseSessionService",
     ),
     LIMIT_UNSYNCED,
     OURS_UNSYNCED,
@@ -125,7 +127,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "the end of the process",
         "a file for each message, renamed into place; never syncs",
         ("strands-agents==1.62.0",),
-        "strands.session.file_session_manager",
+        "from strands.session.file_session_manager import FileSessionManager",
     ),
     Contender(
         "agno, `JsonDb`",
@@ -133,7 +135,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "the end of the process",
         "reads and rewrites one file for all runs, renamed into place; never syncs",
         ("agno==3.1.10",),
-        "agno.db.json",
+        "from agno.db.json import JsonDb",
     ),
     Contender(
         "pydantic-ai, `ModelMessagesTypeAdapter`",
@@ -141,7 +143,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "neither",
         "the documented pattern: all messages written again, in place; never syncs",
         ("pydantic-ai-slim==2.68.0",),
-        "pydantic_ai",
+        "from pydantic_ai import ModelMessagesTypeAdapter",
     ),
     Contender(
         "langchain-community, `FileChatMessageHistory`",
@@ -149,6 +151,6 @@ CONTENDERS: tuple[Contender, ...] = (
         "neither",
         "reads and rewrites the file in place; never syncs",
         ("langchain-community==0.4.2", "greenlet"),
-        "langchain_community.chat_message_histories",
+        "from langchain_community.chat_message_histories import FileChatMessageHistory",
     ),
 )

@@ -6,10 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import cached_property, partial
+from http.client import HTTPConnection
+from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from benchmarks import pairs
 from benchmarks.messages import text_messages
@@ -208,7 +217,7 @@ def snapshots(place: Workplace) -> Iterator[Row]:
     for key, how in ((None, "plain"), (KEY, "sealed")):
         with pairs.listing_snapshots(place.directory, count=count, key=key) as pair:
             what = f"list(), {count:,} snapshots of 50 messages, {how}"
-            yield _compared(what, pair, 1.3, rounds=place.rounds)
+            yield _compared(what, pair, 1.3, rounds=3)
             if Path("/proc/self/status").exists():
                 folder = place.directory / "snapshots"
                 file_bytes = sum(path.stat().st_size for path in folder.glob("*.json"))
@@ -242,6 +251,7 @@ def start(place: Workplace) -> Iterator[Row]:
     cases: tuple[tuple[str, list[str], float | None], ...] = (
         ("import orjson", ["-c", "import orjson"], None),
         ("import transcript_store", ["-c", "import transcript_store"], 40.0),
+        ("… with ConversationStore", ["-c", "from transcript_store import ConversationStore"], None),
         ("transcript-store --help", ["-m", "transcript_store.cli", "--help"], None),
     )
     ways = [
@@ -254,6 +264,52 @@ def start(place: Workplace) -> Iterator[Row]:
         yield Row(f"{what}, ms above python", _median(taken), _median(nothing), median, f"{low:.0f}–{high:.0f}", limit)
     low, median, high = (second * 1e3 for second in middle(others[-1]))
     yield Row("transcript-store --help, ms in all", _median(others[-1]), "", median, f"{low:.0f}–{high:.0f}", 150.0)
+
+
+def first_token(place: Workplace) -> Iterator[Row]:
+    """A question after 10,000 messages until the first token of the answer, above a bare POST of the same request.
+
+    The server is on this machine and answers at once. Needs the extra ``openai``.
+    """
+    if find_spec("openai") is None:
+        return
+    from tests.chat.dialects import DIALECTS
+    from tests.chat.server import serving
+    from transcript_store.chat import ChatConfig, create_client
+
+    answer = DIALECTS["openai"].stream("Hello.")
+    roles = cycle(("user", "assistant"))
+    given = [{**message, "role": next(roles)} for message in text_messages(10_000, 300)]
+    with serving() as server, ConversationStore(place.directory / "chat") as store:
+        store.initialize(provider="openai-compatible", model="m", messages=given)
+        config = ChatConfig(provider="openai-compatible", token="none", base_url=f"{server.url}/v1")
+        client: Any = create_client(config, conversation=store, allow_insecure_base_url=True)
+        address = server.url.removeprefix("http://")
+
+        def post() -> Iterator[object]:
+            body = orjson.dumps(
+                {"model": "m", "stream": True, "messages": [*given, {"role": "user", "content": "And now?"}]}
+            )
+            with closing(HTTPConnection(address)) as connection:
+                connection.request("POST", "/v1/chat/completions", body)
+                yield from connection.getresponse()
+
+        ways: list[Callable[[], Iterator[object]]] = [partial(client.stream_chat, "And now?"), post]
+        taken: tuple[list[float], list[float]] = ([], [])
+        for _ in range(place.rounds + 1):  # the first round only warms up
+            for which, ask in enumerate(ways):
+                server.answers.append(answer)
+                begin = time.perf_counter()
+                stream = ask()
+                next(stream)
+                taken[which].append(time.perf_counter() - begin)
+                deque(stream, maxlen=0)  # it is journaled when it has been read
+        client.close()
+    shutil.rmtree(place.directory / "chat")
+    ours, bare = taken[0][1:], taken[1][1:]
+    low, median, high = middle([(a - b) * 1e3 for a, b in zip(ours, bare, strict=True)])
+    what = "first token after 10,000 messages, ms above a POST"
+    yield Row(what, _median(ours), _median(bare), median, f"{low:.0f}–{high:.0f}", 100.0)
 
 
 MEASUREMENTS: dict[str, Callable[[Workplace], Iterator[Row]]] = {
@@ -269,4 +325,5 @@ MEASUREMENTS: dict[str, Callable[[Workplace], Iterator[Row]]] = {
     "snapshots": snapshots,
     "replace": replace,
     "start": start,
+    "first-token": first_token,
 }

@@ -222,11 +222,15 @@ def listing_snapshots(folder: Path, *, count: int, key: bytes | None) -> Iterato
     root = folder / "snapshots"
     mix = some_messages(2_000)
     store = FileStore(root, encryption_key=key)
-    store.save(Snapshot.create(provider="claude", messages=mix[:50]))
-    for number in range(count - 1):  # as save() writes them, without its syncs
-        at = number * 50 % len(mix)
-        one = Snapshot.create(provider="claude", model="a-model", messages=mix[at : at + 50])
-        (root / f"{one.id}.json").write_bytes(store._keys.seal(REAL.random_bytes(12), one.to_json()))
+    models = [
+        Snapshot.create(provider="claude", model="a-model", messages=mix[at : at + 50]) for at in range(0, len(mix), 50)
+    ]
+    store.save(models[0])
+    texts = cycle([(model.id.encode(), model.to_json()) for model in models])
+    for (old, text), new in zip(texts, (str(uuid.uuid4()) for _ in range(count - 1)), strict=False):
+        # as save() writes them, without its syncs
+        (root / f"{new}.json").write_bytes(store._keys.seal(REAL.random_bytes(12), text.replace(old, new.encode())))
+    assert len(store.list()) == count
 
     def read_plainly() -> int:
         return sum(len(store._keys.open(path.read_bytes())) for path in root.glob("*.json"))

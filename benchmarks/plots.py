@@ -56,7 +56,7 @@ def _style(name: str) -> dict[str, Any]:
     if name in _LIMITS:
         return {"color": "black", "linestyle": _LIMITS[name], "linewidth": 1.5, "marker": ".", "zorder": 2}
     others = [contender.name for contender in CONTENDERS if contender.name not in _OURS | _LIMITS]
-    number = others.index(name)
+    number = others.index(name) if name in others else len(others)  # older figures may know others
     return {
         "color": _COLOURS[number % len(_COLOURS)],
         "linestyle": ("-", ":")[number % 2],

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drivers.base import Driver
+from benchmarks.drivers.base import THREADS, Driver
 from benchmarks.messages import messages, text_messages
 
 
@@ -25,18 +25,22 @@ class Server:
         self._folder = folder
         self._driver: Driver | None = None
         self._length = 0
+        self._conversations = 1
 
     def open(self, length: int, encoded_bytes: int | None) -> None:
         """A conversation of so many messages: of the mix, or of text of one size."""
-        self.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+        self._empty()
         driver = self._make(self._folder)
         given = islice(messages(), length) if encoded_bytes is None else text_messages(length, encoded_bytes)
         driver.fill([driver.translate(message) for message in given])
         driver.close()
         self.reopen(length)
         self.append(1, 1024)  # what the first append after opening does once is not what an append costs
+
+    def _empty(self) -> None:
+        self.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
 
     def close(self) -> None:
         if self._driver is not None:
@@ -53,6 +57,27 @@ class Server:
         end = time.perf_counter()
         self._length += calls
         return (end - begin) / calls
+
+    def append_by_threads(self, calls: int, encoded_bytes: int) -> float:
+        """Seconds for one append, of those that eight threads make; the threads are started in them."""
+        driver = self._open
+        given = driver.prepare([driver.translate(message) for message in text_messages(calls * THREADS, encoded_bytes)])
+        gc.collect()
+        begin = time.perf_counter()
+        driver.append_by_threads(given)
+        end = time.perf_counter()
+        self._length += len(given)
+        return (end - begin) / len(given)
+
+    def replace(self) -> float:
+        """Seconds to put as many messages of the mix in the place of those that are there."""
+        driver = self._open
+        given = [driver.translate(message) for message in islice(messages(), self._length)]
+        gc.collect()
+        begin = time.perf_counter()
+        driver.replace(given)
+        end = time.perf_counter()
+        return end - begin
 
     def load(self) -> float:
         """Seconds to open and hand out all messages."""
@@ -74,13 +99,20 @@ class Server:
         assert len(loaded) == min(count, self._length), len(loaded)
         return end - begin
 
+    def create(self, count: int) -> None:
+        """So many conversations."""
+        self._empty()
+        driver = self._make(self._folder)
+        driver.create(count)
+        self._driver, self._conversations = driver, count
+
     def list(self) -> float:
-        """Seconds to list the one conversation that is there."""
+        """Seconds to list the conversations that are there."""
         driver = self._open
         begin = time.perf_counter()
         count = driver.list()
         end = time.perf_counter()
-        assert count == 1, count
+        assert count == self._conversations, count
         return end - begin
 
     def memory(self) -> float:

@@ -52,5 +52,11 @@ class Json(Driver):
         loaded: list[Any] = session.get_messages()
         return loaded
 
+    def create(self, count: int) -> None:
+        for number in range(count - 1):  # one is there
+            data = {"session_name": f"chat {number}"}
+            session = AgentSession(session_id=f"conversation-{number}", agent_id=_AGENT, session_data=data)
+            self._database.upsert_session(session)
+
     def list(self) -> int:
         return len(self._database.get_sessions(session_type=SessionType.AGENT))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 Message = dict[str, Any]
+THREADS = 8
 
 
 class Driver:
@@ -40,12 +42,31 @@ class Driver:
         """Open the conversation again, and hand out the last messages. Without a call for it, that is: load all."""
         return self.load()[-count:]
 
+    def append_by_threads(self, given: list[Any]) -> None:
+        """Store these messages in the one conversation, each in a call of its own, from eight threads."""
+        raise NotImplementedError
+
+    def replace(self, given: list[Any]) -> None:
+        """Put these in the place of all that is there."""
+        raise NotImplementedError
+
+    def create(self, count: int) -> None:
+        """Make so many conversations; not timed."""
+        raise NotImplementedError
+
     def list(self) -> int:
         """Say which conversations there are, with what a list shows of each; returns how many."""
         raise NotImplementedError
 
     def close(self) -> None:
         """Let go of it."""
+
+
+def by_threads(append: Callable[[list[Any]], None], given: list[Any]) -> None:
+    """Let eight threads append a share each."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done in pool.map(append, (given[number::THREADS] for number in range(THREADS))):
+            assert done is None
 
 
 def blocks(message: Message) -> list[dict[str, Any]]:

@@ -65,6 +65,14 @@ class Sqlite(Driver):
         loaded: list[Any] = self._get(GetSessionConfig(num_recent_events=count)).events
         return loaded
 
+    def create(self, count: int) -> None:
+        async def each() -> None:
+            for number in range(count - 1):  # one is there
+                where = {**_WHERE, "session_id": f"conversation-{number}"}
+                await self._service.create_session(**where, state={"title": f"chat {number}"})
+
+        self._runner.run(each())
+
     def list(self) -> int:
         found = self._runner.run(self._service.list_sessions(app_name=_WHERE["app_name"]))
         return len(found.sessions)

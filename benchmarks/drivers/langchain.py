@@ -10,7 +10,7 @@ from typing import Any
 from langchain_community.chat_message_histories import FileChatMessageHistory, SQLChatMessageHistory
 from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
 
-from benchmarks.drivers.base import Driver, Message
+from benchmarks.drivers.base import Driver, Message, by_threads
 
 
 class File(Driver):
@@ -42,6 +42,13 @@ class Sql(File):
         self._history = SQLChatMessageHistory("a-conversation", connection=f"sqlite:///{folder / 'history.db'}")
 
     def fill(self, given: list[Any]) -> None:
+        self._history.add_messages(given)
+
+    def append_by_threads(self, given: list[Any]) -> None:
+        by_threads(self.append, given)
+
+    def replace(self, given: list[Any]) -> None:
+        self._history.clear()
         self._history.add_messages(given)
 
     def close(self) -> None:

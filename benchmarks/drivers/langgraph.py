@@ -39,6 +39,10 @@ class Checkpoints(Driver):
             self._messages.append(message)
             self._put()
 
+    def replace(self, given: list[Any]) -> None:
+        self._messages = given
+        self._put()
+
     def load(self) -> Sequence[Any]:
         found = self._saver.get_tuple(_THREAD)
         assert found is not None

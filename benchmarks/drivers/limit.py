@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.drivers.base import Driver, Message
+from benchmarks.drivers.base import Driver, Message, by_threads
 from transcript_store._files import REAL
 
 _HEAD = b'{"seq":100000,"at":"2026-11-21T12:00:00.000000Z","message":'
@@ -31,6 +32,7 @@ class Write(Driver):
         super().__init__(folder)
         self._path = folder / "plain.jsonl"
         self._handle = os.open(self._path, _APPENDED, 0o600)
+        self._lock = threading.Lock()
 
     def fill(self, given: list[Message]) -> None:
         with self._path.open("ab") as file:
@@ -63,5 +65,18 @@ class Write(Driver):
 class WriteAndSync(Write):
     def append(self, given: list[Message]) -> None:
         for message in given:
-            os.write(self._handle, plain_line(message))
-            REAL.sync_data(self._handle)
+            line = plain_line(message)
+            with self._lock:
+                os.write(self._handle, line)
+                REAL.sync_data(self._handle)
+
+    def append_by_threads(self, given: list[Message]) -> None:
+        by_threads(self.append, given)
+
+    def replace(self, given: list[Message]) -> None:
+        replacement = self._path.with_suffix(".new")
+        with replacement.open("wb") as file:
+            file.write(b"".join(map(plain_line, given)))
+            file.flush()
+            os.fsync(file.fileno())
+        replacement.replace(self._path)

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents import SQLiteSession
 
-from benchmarks.drivers.base import Driver
+from benchmarks.drivers.base import THREADS, Driver
 
 
 class Session(Driver):
@@ -27,6 +27,23 @@ class Session(Driver):
                 await self._session.add_items([item])
 
         self._runner.run(each())
+
+    def append_by_threads(self, given: list[Any]) -> None:
+        async def share(number: int) -> None:
+            for item in given[number::THREADS]:
+                await self._session.add_items([item])  # which takes a thread for it
+
+        async def together() -> None:
+            await asyncio.gather(*map(share, range(THREADS)))
+
+        self._runner.run(together())
+
+    def replace(self, given: list[Any]) -> None:
+        async def both() -> None:
+            await self._session.clear_session()
+            await self._session.add_items(given)
+
+        self._runner.run(both())
 
     def load(self) -> Sequence[Any]:
         loaded: list[Any] = self._runner.run(self._session.get_items())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drivers.base import Driver, Message
-from transcript_store import ConversationStore, list_conversations
+from benchmarks.drivers.base import Driver, Message, by_threads
+from transcript_store import ConversationLibrary, ConversationStore, list_conversations
 from transcript_store.conversation import Durability
 
 
@@ -24,11 +24,21 @@ class PowerLoss(Driver):
             store.initialize(messages=given)
 
     def append(self, given: list[Message]) -> None:
-        if self._store is None:
-            self._store = ConversationStore(self._path, durability=self.durability)
-            self._store.load()
+        store = self._writer()
         for message in given:
-            self._store.append_message(message)
+            store.append_message(message)
+
+    def append_by_threads(self, given: list[Message]) -> None:
+        self._writer()
+        by_threads(self.append, given)
+
+    def replace(self, given: list[Message]) -> None:
+        self._writer().replace_transcript(given)
+
+    def create(self, count: int) -> None:
+        library = ConversationLibrary(self.folder)
+        for number in range(count):
+            library.create(labels={"title": f"chat {number}"}).close()
 
     def load(self) -> Sequence[Any]:
         with ConversationStore(self._path, read_only=True) as store:
@@ -46,6 +56,12 @@ class PowerLoss(Driver):
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
+
+    def _writer(self) -> ConversationStore:
+        if self._store is None:
+            self._store = ConversationStore(self._path, durability=self.durability)
+            self._store.load()
+        return self._store
 
 
 class ProcessCrash(PowerLoss):

@@ -44,6 +44,10 @@ class Dump(Driver):
             self._messages.append(message)
             self._path.write_bytes(ModelMessagesTypeAdapter.dump_json(self._messages))
 
+    def replace(self, given: list[Any]) -> None:
+        self._messages = given
+        self.fill(given)
+
     def load(self) -> Sequence[Any]:
         loaded: list[Any] = ModelMessagesTypeAdapter.validate_json(self._path.read_bytes())
         return loaded

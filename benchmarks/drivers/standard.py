@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drivers.base import Driver, Message
+from benchmarks.drivers.base import Driver, Message, by_threads
 
 
 class SqliteFull(Driver):
@@ -16,9 +17,7 @@ class SqliteFull(Driver):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._connection = sqlite3.connect(folder / "messages.db")
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute(f"PRAGMA synchronous={self.synchronous}")
+        self._connection = self._connect()
         self._connection.execute("CREATE TABLE IF NOT EXISTS messages (seq INTEGER PRIMARY KEY, message TEXT NOT NULL)")
 
     def fill(self, given: list[Message]) -> None:
@@ -27,9 +26,20 @@ class SqliteFull(Driver):
             transaction.executemany("INSERT INTO messages (message) VALUES (?)", rows)
 
     def append(self, given: list[Message]) -> None:
-        for message in given:
-            with self._connection as transaction:
-                transaction.execute("INSERT INTO messages (message) VALUES (?)", (json.dumps(message),))
+        _insert_each(self._connection, given)
+
+    def append_by_threads(self, given: list[Message]) -> None:
+        def append(share: list[Message]) -> None:
+            with closing(self._connect()) as connection:
+                _insert_each(connection, share)
+
+        by_threads(append, given)
+
+    def replace(self, given: list[Message]) -> None:
+        with self._connection as transaction:
+            transaction.execute("DELETE FROM messages")
+            rows = ((json.dumps(message),) for message in given)
+            transaction.executemany("INSERT INTO messages (message) VALUES (?)", rows)
 
     def load(self) -> Sequence[Any]:
         return [json.loads(row[0]) for row in self._connection.execute("SELECT message FROM messages ORDER BY seq")]
@@ -40,6 +50,18 @@ class SqliteFull(Driver):
 
     def close(self) -> None:
         self._connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.folder / "messages.db", timeout=60)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={self.synchronous}")
+        return connection
+
+
+def _insert_each(connection: sqlite3.Connection, given: list[Message]) -> None:
+    for message in given:
+        with connection as transaction:
+            transaction.execute("INSERT INTO messages (message) VALUES (?)", (json.dumps(message),))
 
 
 class SqliteNormal(SqliteFull):
@@ -59,6 +81,9 @@ class PlainJsonl(Driver):
         for message in given:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(message) + "\n")
+
+    def replace(self, given: list[Message]) -> None:
+        self.fill(given)
 
     def load(self) -> Sequence[Any]:
         with self._path.open(encoding="utf-8") as file:

@@ -323,6 +323,16 @@ def test_what_looks_like_a_reference_however_it_is_spelled() -> None:
     assert _media.references(spelled) == set(moved)
 
 
+@pytest.mark.parametrize("text", ["chatmedia+sha256:x", "data:x;base64," + "?" * 498, "a" * 512])
+def test_one_character_that_is_escaped_hides_nothing(text: str) -> None:
+    """Wherever it stands."""
+    for at in range(min(20, len(text))):
+        moved: dict[str, bytes] = {}
+        written = f'[0,"{text[:at]}\\u{ord(text[at]):04x}{text[at + 1 :]}"]'
+        _media.move_out(written.encode(), moved.__setitem__)
+        assert [value.decode() for value in moved.values()] == json.loads(written)[1:]
+
+
 _PIECES = [
     "a" * 511,
     "a" * 512,

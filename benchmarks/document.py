@@ -19,6 +19,7 @@ _COLUMNS = {
     "load": "load all",
     "last": "last 50",
     "memory": "memory",
+    "import": "import",
 }
 
 

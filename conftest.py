@@ -74,6 +74,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.crash)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``-n``: whoever has nothing left to do takes from who has, for a test may take a millisecond or a minute."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What cannot run here is skipped, and says why: ``-ra`` lists it at the end."""
     if item.get_closest_marker("root") and os.geteuid() != 0:

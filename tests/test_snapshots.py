@@ -429,14 +429,16 @@ def test_one_look_sees_what_several_would(pairs: list[tuple[str, Any]], indent: 
     text = "{{{}}}".format(", ".join(members))
     if respelled:
         text = text.replace('"id"', '"\\u0069d"')
-    seen = _opaque.members(text.encode())
+    seen = {key: bytes(member) for key, member in _opaque.members(text.encode()).items()}
     array = seen.get("messages", b"null")
     if not array.startswith(b"[") and array != b"null":
         with pytest.raises(NotJSONError, match="neither an array nor null"):
             _opaque.outline(text.encode(), "messages", ("id", "model"))
         return
     found, elements = _opaque.outline(text.encode(), "messages", ("id", "model"))
-    assert found == {name: seen.get(name, b"null") for name in ("id", "model")}
+    assert {name: bytes(member) for name, member in found.items()} == {
+        name: seen.get(name, b"null") for name in ("id", "model")
+    }
     assert list(map(bytes, elements)) == ([] if array == b"null" else _opaque.elements(array))
     compact = json.dumps(json.loads(array) or [], separators=(",", ":"))
     assert _opaque.compact_length(elements) == len(compact)

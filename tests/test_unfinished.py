@@ -22,6 +22,7 @@ from transcript_store import (
     ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
+    StorageError,
 )
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
@@ -178,6 +179,38 @@ def test_a_sweep_that_meets_who_tries_again() -> None:
         outcomes.update(happened)
         number += 1
     assert outcomes == {"made", "locked"}
+
+
+@CREATES
+def test_what_a_create_left_that_the_disk_refused_is_swept_by_the_next_change(
+    make: Callable[[ConversationLibrary], object],
+) -> None:
+    """P7: refused from any call on, a create cannot remove what it made; its note stays with it, and the next change sweeps both."""
+    left, number = 0, 1
+    while True:
+        disk = a_library()
+        first = disk.calls_made
+
+        def refuse(call: Call, at: int = first + number) -> None:
+            if call.number >= at and call.name != "close":
+                raise OSError(errno.EACCES, "injected")
+
+        disk.on_call = refuse
+        with suppress(StorageError):
+            make(library_on(disk))
+            if disk.calls_made < first + number:
+                break
+        disk.on_call = None
+        left += any("/.new-" in path for path in disk.tree())
+        sweep(library_on(disk))
+        for path in [path for path, data in disk.tree().items() if path.count("/") == 2 and data is None]:
+            folder = disk.open_directory(path)
+            if not disk.list_directory(folder):  # it had just been made
+                disk.remove_directory(disk.open_directory("/chats"), path.rpartition("/")[2])
+            disk.close(folder)
+        insist_on_whole_conversations(disk, {1, 2}, f"refused from call {number} on")
+        number += 1
+    assert left > 10
 
 
 @pytest.mark.parametrize("what", ["a message", "a folder", "a link"])

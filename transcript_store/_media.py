@@ -59,7 +59,7 @@ def move_out(messages: bytes, keep: Callable[[str, bytes], object]) -> bytes:
         keep(name, value)
         return b'"%b%b"' % (_REFERENCE, name.encode())
 
-    return _change_strings(messages, change)
+    return _change_strings(messages, {*_beginnings(messages), *_long_strings(messages)}, change)
 
 
 def move_in(messages: bytes, get: Callable[[str], bytes]) -> bytes:
@@ -76,7 +76,7 @@ def move_in(messages: bytes, get: Callable[[str], bytes]) -> bytes:
         except UnicodeDecodeError:
             raise BadReferenceError("a reference leads to something that is not text") from None
 
-    return _change_strings(messages, change)
+    return _change_strings(messages, set(_beginnings(messages)), change)
 
 
 def references(messages: bytes) -> set[str]:
@@ -91,11 +91,11 @@ def references(messages: bytes) -> set[str]:
     return found
 
 
-def _change_strings(text: bytes, change: Callable[[bytes], bytes | None]) -> bytes:
-    """Let ``change`` give another token for a string that may be meant, or None to keep it. Keys are passed over, as in Go."""
+def _change_strings(text: bytes, starts: set[int], change: Callable[[bytes], bytes | None]) -> bytes:
+    """Let ``change`` give another token for the strings that begin here, or None to keep one. Keys are passed over, as in Go."""
     parts: list[bytes] = []
     done = 0
-    for start in sorted({*(match.start() for match in _BEGINNING.finditer(text)), *_long_strings(text)}):
+    for start in sorted(starts):
         raw = _string_at(text, start)
         end = start + len(raw) + 2
         if text[end : end + 1] == b":":
@@ -105,6 +105,11 @@ def _change_strings(text: bytes, change: Callable[[bytes], bytes | None]) -> byt
             parts += (text[done:start], changed)
             done = end
     return b"".join((*parts, text[done:])) if parts else text
+
+
+def _beginnings(text: bytes) -> Iterator[int]:
+    """Where the strings begin that may be a reference or a data URI; keys among them."""
+    return (match.start() for match in _BEGINNING.finditer(text))
 
 
 def _long_strings(text: bytes) -> Iterator[int]:

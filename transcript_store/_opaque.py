@@ -17,8 +17,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
 import orjson
@@ -26,11 +27,11 @@ import orjson
 MAX_DEPTH = 500
 """Levels of nesting a snapshot's JSON may have (an empty innermost one not counted): half of what Python's parser reads."""
 
-MAX_DIGITS = 4000
-"""Digits an integer may have: Python reads 4300 (CPython's ``sys.int_info.default_max_str_digits``)."""
+MAX_DIGITS = 4300
+"""Digits an integer may have: those that Python reads (CPython's ``sys.int_info.default_max_str_digits``)."""
 
 _PIECE_BYTES = 4096
-_AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_SIMPLE = frozenset({int, bool, type(None)})
 
 _T = TypeVar("_T")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -51,9 +52,10 @@ class NotJSONError(ValueError):
     """A text that is not JSON, or that this store does not carry; the message is a reason without a subject."""
 
 
-def compact(text: bytes) -> bytes:
-    """The compact form of any JSON text; raises ``NotJSONError``."""
-    check_unicode(text)
+def compact(text: bytes, *, is_unicode: bool = False) -> bytes:
+    """The compact form of any JSON text, or of one that is known to be UTF-8; raises ``NotJSONError``."""
+    if not is_unicode:
+        check_unicode(text)
     deep = b"\n" + b" " * (MAX_DEPTH + 1)
     if deep in _laid_out(text, 1):
         _too_deep()
@@ -66,15 +68,16 @@ def indented(text: bytes) -> bytes:
 
 
 def members(text: bytes) -> dict[str, bytes]:
-    """The members of a JSON object, each as it is written; of a repeated key the last. Raises ``NotJSONError``."""
+    """The members of a JSON object, each as it is written; of a repeated key the last. Raises ``NotJSONError``.
+
+    They are buffers on the text, as it may be long: :func:`decode` and :func:`compact` take them, ``bytes()`` copies one.
+    """
     import msgspec
 
     check_unicode(text)
     return _shielded(
         text,
-        lambda shielded: {
-            key: bytes(member) for key, member in msgspec.json.decode(shielded, type=dict[str, msgspec.Raw]).items()
-        },
+        lambda shielded: msgspec.json.decode(shielded, type=dict[str, msgspec.Raw]),
         lambda found, unshield: {key: unshield(member) for key, member in found.items()},
     )
 
@@ -102,7 +105,7 @@ def count(text: bytes) -> int | None:
 def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, bytes], list[bytes]]:
     """Some members of a JSON object, each as it is written, and the elements of one that is an array.
 
-    As :func:`members` and :func:`elements`, in one look at the text, and without a copy of the elements: they are buffers.
+    As :func:`members` and :func:`elements`, in one look at the text; buffers, all of them.
     A member that is absent is ``null``, an array that is null or absent has no elements. Raises ``NotJSONError``, also for
     anything else in the place of the array.
     """
@@ -114,7 +117,7 @@ def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, 
         elements = getattr(found, array)
         if elements is not None and type(elements) is not list:
             raise NotJSONError(f"has {array} that are neither an array nor null")
-        return {name: bytes(getattr(found, name)) for name in names}, elements or []
+        return {name: getattr(found, name) for name in names}, elements or []
 
     return _shielded(
         text,
@@ -142,8 +145,14 @@ def compact_length(elements: list[bytes]) -> int:
 
 def decode(text: bytes) -> Any:
     """A checked text as Python values; numbers with a fraction or an exponent are floats. Raises ``NotJSONError``."""
+    import msgspec
+
     try:
-        return _DECODER.decode(text.decode("utf-8"))
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        pass  # a lone surrogate, an exponent beyond a float's, or nothing that could be decoded
+    try:
+        return json.loads(bytes(text).decode("utf-8"), parse_int=_integer)
     except RecursionError:
         _too_deep()
 
@@ -154,18 +163,30 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_integer)
-
-
 def encode(value: Any) -> bytes:
     """A Python value in compact form; raises ``NotJSONError`` for what would not come back equal."""
     try:
-        encoded = orjson.dumps(value, option=_AS_IT_IS)
-        if orjson.loads(encoded) == value:
-            return escape(encoded)
+        encoded = orjson.dumps(value)
     except orjson.JSONEncodeError:
-        pass
-    return _encode_slowly(value)
+        return _encode_slowly(value)
+    return escape(encoded) if _is_plain(value) else _encode_slowly(value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether what orjson wrote comes back equal: it writes tuples, dataclasses, NaN and more, but not as what they are."""
+    containers: list[Iterable[Any]] = [(value,)]
+    for container in containers:
+        for child in container:
+            kind = type(child)
+            if kind is str:
+                continue
+            if kind is dict:
+                containers.append(child.values())
+            elif kind is list:
+                containers.append(child)
+            elif kind not in _SIMPLE and (kind is not float or not isfinite(child)):
+                return False
+    return True
 
 
 def _encode_slowly(value: Any) -> bytes:
@@ -183,7 +204,7 @@ def _encode_slowly(value: Any) -> bytes:
         _too_deep()
     if not comes_back:
         raise NotJSONError("holds something that JSON would give back changed (a tuple, a key that is not a str)")
-    return escape(encoded)
+    return compact(encoded)
 
 
 def encode_string(text: str) -> bytes:

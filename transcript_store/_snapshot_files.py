@@ -6,7 +6,6 @@ names it. Errors of the operating system pass through, for the caller to transla
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ from transcript_store._folder import Folder, NotOursError
 from transcript_store._media import BadReferenceError
 from transcript_store._sealing import NONCE_BYTES, Key, Keys, NotOpenedError
 from transcript_store.errors import CorruptSnapshotError, DecryptionError, InvalidSnapshotIdError
-from transcript_store.snapshots import Snapshot, SnapshotSummary, read, summarize, validate_snapshot_id
+from transcript_store.snapshots import Snapshot, SnapshotSummary, read, summarize, validate_snapshot_id, with_messages
 
 MAX_FILE_BYTES = 2**30
 """What a snapshot may take, with its media in place: no file of any size can fill the memory of who loads it."""
@@ -115,7 +114,7 @@ class SnapshotFiles:
             if error.kind == "missing" and self._without_media(id) != snapshot:
                 return self.load(id)  # it was replaced, and its media collected, while it was read
             raise
-        return dataclasses.replace(snapshot, messages_json=messages) if texts else snapshot
+        return with_messages(snapshot, messages) if texts else snapshot
 
     def summarize(self, id: str) -> SnapshotSummary:
         """What a listing shows of a snapshot. Raises what :meth:`load` does, but for media."""

@@ -14,7 +14,6 @@ snapshot in the same way. So a snapshot that is there finds its media. Readers t
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import logging
 from collections.abc import Iterator, Sequence
@@ -36,7 +35,7 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 from transcript_store.inspection import Finding
-from transcript_store.snapshots import Snapshot, Summaries, newest_first
+from transcript_store.snapshots import Snapshot, Summaries, newest_first, with_messages
 
 Findings = list[Finding]
 Names = list[str]
@@ -102,7 +101,7 @@ class FileStore:
             raise _too_large()
         media: dict[str, bytes] = {}
         messages = _media.move_out(snapshot.messages_json, media.__setitem__)
-        data = (dataclasses.replace(snapshot, messages_json=messages) if media else snapshot).to_json()
+        data = (with_messages(snapshot, messages) if media else snapshot).to_json()
         if len(data) + OVERHEAD_BYTES > MAX_FILE_BYTES:
             raise _too_large()
         consequence = "What was stored under its id before is in place, or the new snapshot: load() tells"

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from transcript_store import _files
 from transcript_store._files import FileSystem
-from transcript_store._folder import LOCK, Folder, Lock, is_trash, kind_of, new_trash, refusals
+from transcript_store._folder import LOCK, Folder, Lock, NotOursError, is_trash, kind_of, new_trash, refusals
 from transcript_store._layout import insist_on_a_conversation, occupant_of
 from transcript_store._metadata import checked_id, copied_members, is_id
 from transcript_store._storage import Storage
@@ -307,18 +307,21 @@ class ConversationLibrary:
 
     @contextmanager
     def _noted(self, id: str) -> Iterator[None]:
-        """Hold the note that a conversation is being made: if this process is killed, it says what there is to sweep.
+        """Hold the note that a conversation is being made: if this process is killed, it says what there is to sweep; so
+        it does if the disk refuses to finish it, and to remove what is there.
 
         No promise needs it, so what is refused to it stops nothing. A library that its first conversation makes has none.
         """
         with ExitStack() as stack:
+            made = False
             with suppress(OSError):
                 parent = Folder.open(self._files, self._path)
                 stack.callback(_close, parent)
                 note = _note_of(parent, id)
-                stack.callback(_remove, parent, note, id)
+                stack.callback(lambda: _put_away(parent, note, id, made=made))
                 note.take(_NOTE_TIMEOUT_SECONDS)
             yield
+            made = True
 
     def _sweep(self) -> None:
         """Remove what deletes and creates that were cut off have left, as far as that is possible."""
@@ -339,17 +342,15 @@ class ConversationLibrary:
         with suppress(OSError, ConversationLockedError):  # somebody is at work on it
             try:
                 note.take(0)
-                with suppress(FileNotFoundError), parent.subfolder(id) as folder:
+                with suppress(FileNotFoundError, NotOursError), parent.subfolder(id) as folder:
                     lock = Lock(folder)
                     try:
                         if occupant_of(folder) is None and lock.take(0) and occupant_of(folder) is None:
                             self._throw_away(parent, id)
                     finally:
                         lock.release()
-            except BaseException:
-                note.release()
-                raise
-            _remove(parent, note, id)
+            finally:
+                _put_away(parent, note, id)
 
     def _discard(self, id: str) -> None:
         """Remove, if that is possible, what is left of a create that failed, under an id that nobody was told."""
@@ -361,13 +362,21 @@ def _note_of(parent: Folder, id: str) -> Lock:
     return Lock(parent, f"it is making conversation {id}", name=f"{_NEW}{id}")
 
 
-def _remove(parent: Folder, note: Lock, id: str) -> None:
-    """Remove a note, if it is held, and let go of it."""
+def _put_away(parent: Folder, note: Lock, id: str, *, made: bool = False) -> None:
+    """Let go of a note; remove it if it is held, unless what it speaks of is still there, half-made."""
     with suppress(OSError):
-        if note.is_held():
+        if note.is_held() and (made or not _is_half_made(parent, id)):
             parent.discard(f"{_NEW}{id}")
     with suppress(OSError):
         note.release()
+
+
+def _is_half_made(parent: Folder, id: str) -> bool:
+    try:
+        with parent.subfolder(id) as folder:
+            return occupant_of(folder) is None and folder.names() != []
+    except (FileNotFoundError, NotOursError):
+        return False
 
 
 def _close(folder: Folder) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +14,7 @@ from transcript_store.snapshots import (
     newest_first,
     summarize,
     validate_snapshot_id,
+    with_messages,
 )
 
 
@@ -29,7 +29,7 @@ class MemorySnapshotStore:
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
         messages = _media.move_out(snapshot.messages_json, lambda *_: None)
-        summary = summarize(dataclasses.replace(snapshot, messages_json=messages).to_json())
+        summary = summarize(with_messages(snapshot, messages).to_json())
         self._stored[snapshot.id] = (snapshot, summary)
 
     def load(self, id: str) -> Snapshot:

@@ -10,12 +10,14 @@ There is no member for a handler or a token, so none can get in. Nothing here to
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from transcript_store import _opaque, _times
@@ -38,6 +40,7 @@ APPROXIMATE_TOKENS = OURS + "approximate_tokens"
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TOKENS = re.compile(r"\d{1,18}", re.ASCII)
 _SUMMARIZED = ("id", "provider", "model", "metadata", "created_at", "version")
+_NO_MESSAGES = b"null"
 _NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
 _SHOWN_CHARACTERS = 32
 BYTES_PER_TOKEN = 4
@@ -125,11 +128,14 @@ class Snapshot:
         for key, value in metadata.items():
             _check_text("metadata", "a key", key)
             _check_text("metadata", "a value", value)
+        if not isinstance(self.messages_json, bytes | bytearray | memoryview):
+            reason = f"messages_json must be bytes, not {type(self.messages_json).__name__}"
+            raise InvalidMessageError(member="messages", reason=reason)
         normal: dict[str, Any] = {
             "tools": tools,
             "metadata": metadata,
             "created_at": _time(self.created_at),
-            "messages_json": _compact_messages(self.messages_json),
+            "messages_json": _compact_messages(bytes(self.messages_json)),
         }
         for name, value in normal.items():
             object.__setattr__(self, name, value)
@@ -165,22 +171,23 @@ class Snapshot:
             if created_at.tzinfo is None:
                 raise InvalidMetadataError(field="created_at", reason="must have a time zone")
             created_at = created_at.isoformat()
-        return cls(
+        snapshot = cls(
             id=str(uuid.uuid4()) if id is None else id,
             provider=provider,
             model=model,
-            messages_json=encoded,
+            messages_json=_NO_MESSAGES,
             created_at=created_at,
             system_prompt="" if system_prompt is None else system_prompt,
             tools=tuple(tools),
             metadata={} if metadata is None else dict(metadata),
         )
+        return _put(snapshot, encoded)
 
     @property
     def messages(self) -> list[Any]:
         """The messages as Python values: a fresh list each time, the caller's to change; ``null`` gives ``[]``.
 
-        Of a repeated key only the last is seen here. Raises ``InvalidMessageError`` for an integer of more than 4,000
+        Of a repeated key only the last is seen here. Raises ``InvalidMessageError`` for an integer of more than 4,300
         digits.
         """
         try:
@@ -278,7 +285,8 @@ def _compact_json(snapshot: Snapshot) -> bytes:
         pairs = (string(key) + b":" + string(value) for key, value in sorted(snapshot.metadata.items()))
         parts.append(("metadata", b"{" + b",".join(pairs) + b"}"))
     parts += [("created_at", string(snapshot.created_at)), ("version", b"%d" % snapshot.version)]
-    return b"{" + b",".join(string(name) + b":" + value for name, value in parts) + b"}"
+    members = (piece for name, value in parts for piece in (b",", string(name), b":", value))
+    return b"".join((b"{", *islice(members, 1, None), b"}"))
 
 
 def _tool_json(tool: ToolSnapshot) -> bytes:
@@ -298,17 +306,29 @@ def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snap
         if id is not None and (found := _member(members, "id", str, "")) != id:
             reason = f"it says that it is snapshot {found!r:.40}, not {id}: another file was put in its place"
             raise CorruptSnapshotError(path=path, kind="wrong-id", reason=reason)
-        return Snapshot(
+        snapshot = Snapshot(
             id=_member(members, "id", str, ""),
             provider=_member(members, "provider", str, ""),
             model=_member(members, "model", str, ""),
             system_prompt=_member(members, "system_prompt", str, ""),
-            messages_json=members.get("messages", b"null"),
+            messages_json=_NO_MESSAGES,
             tools=tuple(_tool(tool) for tool in _member(members, "tools", list, [])),
             metadata=_member(members, "metadata", dict, {}),
             created_at=_member(members, "created_at", str, _NO_TIME),
             version=_member(members, "version", int, 0),
         )
+        return _put(snapshot, _compact_messages(members.get("messages", _NO_MESSAGES), is_unicode=True))
+
+
+def with_messages(snapshot: Snapshot, compact: bytes) -> Snapshot:
+    """The same snapshot with other messages, which are in compact form."""
+    return _put(dataclasses.replace(snapshot, messages_json=_NO_MESSAGES), compact)
+
+
+def _put(snapshot: Snapshot, compact: bytes) -> Snapshot:
+    """Give messages to a snapshot that nobody else has yet: in compact form, and not looked at again."""
+    object.__setattr__(snapshot, "messages_json", compact)
+    return snapshot
 
 
 def summarize(data: bytes, *, path: str | None = None, id: str | None = None, size_bytes: int = -1) -> SnapshotSummary:
@@ -392,12 +412,9 @@ def _encoded(value: Any, field: str) -> bytes:
         raise InvalidMetadataError(field=field, reason=str(error)) from None
 
 
-def _compact_messages(text: Any) -> bytes:
-    if not isinstance(text, bytes | bytearray | memoryview):
-        reason = f"messages_json must be bytes, not {type(text).__name__}"
-        raise InvalidMessageError(member="messages", reason=reason)
+def _compact_messages(text: bytes, *, is_unicode: bool = False) -> bytes:
     try:
-        compact = _opaque.compact(bytes(text))
+        compact = _opaque.compact(text, is_unicode=is_unicode)
     except NotJSONError as error:
         raise InvalidMessageError(member="messages", reason=str(error)) from None
     if compact != b"null" and not compact.startswith(b"["):

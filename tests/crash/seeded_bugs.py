@@ -410,7 +410,7 @@ BUGS = [
     ),
     Bug(failed_sync_hidden, Case(grown, (append,)), "errors", ("failing_disk",)),
     Bug(cache_trusted_after_a_failed_sync, Case(grown, (append,)), "errors", ("failing_disk",)),
-    Bug(part_of_a_write_left, Case(grown, (append_long,)), "errors"),
+    Bug(part_of_a_write_left, Case(grown, (append_long,)), "errors", ("limits",)),
     Bug(
         stale_temporary_reused, Case(grown, (update_metadata,)), "kills", ("kills_at_system_calls", "traced_power_cuts")
     ),
@@ -421,7 +421,7 @@ BUGS = [
         "power_cuts_without_syncs",
         ("traced_power_cuts_without_syncs",),
     ),
-    Bug(hole_cut, Case(grown, (append, append, append)), "damage"),
+    Bug(hole_cut, Case(grown, (append, append, append)), "damage", ("damage",)),
     Bug(
         mark_before_sync, Case(grown, (append, close)), "power_cuts_without_syncs", ("traced_power_cuts_without_syncs",)
     ),
@@ -436,14 +436,32 @@ BUGS = [
     Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors", ("errors_at_system_calls",)),
     Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts", ("traced_power_cuts",)),
-    Bug(delete_in_place, Case(grown, (close, delete)), "kills"),
-    Bug(files_removed_before_the_rename_is_synced, Case(grown, (close, delete)), "power_cuts"),
+    Bug(delete_in_place, Case(grown, (close, delete)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(files_removed_before_the_rename_is_synced, Case(grown, (close, delete)), "power_cuts", ("traced_power_cuts",)),
     Bug(trash_swept_before_the_rename_is_synced, Case(grown, (close, delete_again)), "power_cuts"),
-    Bug(trash_not_swept, Case(grown, (close, delete)), "kills"),
-    Bug(create_not_noted, Case(grown, (fork,)), "kills"),
-    Bug(fork_message_by_message, Case(grown, (fork,)), "kills"),
-    Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts"),
-    Bug(snapshot_before_its_media, Case(nothing, (save, save_media), world=PLAIN), "kills"),
-    Bug(sealing_not_noted, Case(two, (rotate,), world=BEING_SEALED), "kills"),
-    Bug(restored_in_two_commits, Case(nothing, (restore_anew,)), "kills"),
+    Bug(
+        trash_swept_before_the_rename_is_synced,
+        Case(grown, (close, delete)),
+        "kills_then_power_cuts",
+        ("traced_kills_then_power_cuts",),
+    ),
+    Bug(trash_not_swept, Case(grown, (close, delete)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(create_not_noted, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(fork_message_by_message, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts", ("traced_power_cuts",)),
+    Bug(
+        snapshot_before_its_media,
+        Case(nothing, (save, save_media), world=PLAIN),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        sealing_not_noted,
+        Case(two, (rotate,), world=BEING_SEALED),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        restored_in_two_commits, Case(nothing, (restore_anew,)), "kills", ("kills_at_system_calls", "traced_power_cuts")
+    ),
 ]

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.children import Child
-from tests.crash.seeded_bugs import part_of_a_write_left
+from tests.crash.seeded_bugs import BUGS, Bug
 from tests.crash.strace import Say
 from transcript_store import ConversationStore, StorageError, TranscriptStoreError, verify
 
@@ -134,9 +134,10 @@ def test_a_write_that_is_cut_off(tmp_path: Path) -> None:
     tear_at_every_byte(tmp_path / "c")
 
 
-def test_a_seeded_bug_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if "limits" in bug.on_the_kernel], ids=lambda bug: bug.name)
+def test_a_seeded_bug_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Bug) -> None:
     """P3, P7: a store that leaves the part that was written must fail here."""
-    part_of_a_write_left(monkeypatch)
+    bug.break_it(monkeypatch)
     with pytest.raises((AssertionError, TranscriptStoreError)):
         tear_at_every_byte(tmp_path / "c")
 

@@ -82,9 +82,10 @@ def test_every_sync_is_needed(record_property: Note) -> None:
             for call, site in kernel.syncs(case, durability).items():
                 made.setdefault(site, []).append((case, durability, Injection(call, "retval=0")))
     missed = {site for site, mutants in made.items() if any(_is_missed(*mutant) for mutant in mutants)}
-    for case in CONVERSATIONS:  # a load has syncs for what an earlier process left
-        if missed != set(made):
-            missed |= _missed_by_a_load(case, set(made) - missed)
+    for kills in (25, 1000):  # a load has syncs for what an earlier process left
+        for case in CONVERSATIONS:
+            if missed != set(made):
+                missed |= _missed_by_a_load(case, set(made) - missed, kills)
     assert missed == set(made)
     assert {(site.module, site.line) for site in missed} <= in_the_source()
     assert len(missed) >= 10
@@ -105,10 +106,10 @@ def _is_missed(case: Case, durability: str, no_sync: Injection) -> bool:
     return False
 
 
-def _missed_by_a_load(case: Case, of: set[Site]) -> set[Site]:
+def _missed_by_a_load(case: Case, of: set[Site], kills: int) -> set[Site]:
     """Of these syncs, those that a load of what a killed process left cannot do without."""
     missed: set[Site] = set()
-    for load in kernel.loads_after_kills(case, kills=1000):
+    for load in kernel.loads_after_kills(case, kills=kills):
         for site in of & set(kernel.sites_of(load.traced.calls).values()) - missed:
             try:
                 load.power_cuts(_judge_of(case), limit=10, without=site)

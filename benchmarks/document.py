@@ -90,7 +90,7 @@ def _overview(results: Results) -> Iterator[str]:
     yield ""
 
 
-_READING = ("load", "last", "memory")
+_READING = ("load", "last", "memory")  # which durability does not matter for
 _GROUPS = ("a power cut", "the end of the process", "neither")
 
 

@@ -44,9 +44,11 @@ def messages(*, images: bool = True) -> Iterator[dict[str, Any]]:
         for _ in range(rng.choice((1, 2, 3, 3, 5, 8))):
             number += 1
             call_id = f"toolu_{rng.getrandbits(96):024x}"
-            large, is_image = number % (_LARGE_EVERY // 3) == 0, number % (_LARGE_EVERY // 3 * 2) == 0
+            large = number % (_LARGE_EVERY // 3) == 0
             yield {"role": "assistant", "content": [*_thought(rng, pool), _tool_call(rng, pool, call_id)]}
-            result = _tool_result(rng, pool, call_id, large=large, image=is_image and images)
+            result = _tool_result(rng, pool, call_id, large=large)
+            if images and number % (_LARGE_EVERY // 3 * 2) == 0:
+                result["content"] = _image(number)
             yield {"role": "user", "content": [result]}
         yield {"role": "assistant", "content": [{"type": "text", "text": _text(rng, pool)}]}
 
@@ -107,12 +109,9 @@ def _tool_call(rng: random.Random, pool: str, call_id: str) -> dict[str, Any]:
     return {"type": "tool_use", "id": call_id, "name": name, "input": given}
 
 
-def _tool_result(rng: random.Random, pool: str, call_id: str, *, large: bool, image: bool) -> dict[str, Any]:
+def _tool_result(rng: random.Random, pool: str, call_id: str, *, large: bool) -> dict[str, Any]:
     content: Any
-    if image:
-        data = b64encode(rng.randbytes(rng.randint(30_000, _LARGEST_CHARACTERS * 3 // 4))).decode()
-        content = [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}]
-    elif large:
+    if large:
         content = _cut(rng, pool, rng.randint(40_000, _LARGEST_CHARACTERS))
     elif rng.random() < 0.2:
         content = [
@@ -122,3 +121,10 @@ def _tool_result(rng: random.Random, pool: str, call_id: str, *, large: bool, im
     else:
         content = [{"type": "text", "text": _text(rng, pool, 2.2)}]
     return {"type": "tool_result", "tool_use_id": call_id, "is_error": rng.random() < 0.05, "content": content}
+
+
+def _image(number: int) -> list[dict[str, Any]]:
+    """By a die of its own: the other messages are the same with images and without."""
+    rng = random.Random(SEED + number)
+    data = b64encode(rng.randbytes(rng.randint(30_000, _LARGEST_CHARACTERS * 3 // 4))).decode()
+    return [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}]

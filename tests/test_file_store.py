@@ -938,10 +938,35 @@ def test_a_rotation_leaves_what_it_cannot_open(tmp_path: Path) -> None:
     for _ in range(2):
         error = error_of(lambda: store.rotate_key(OTHER_KEY))
         assert isinstance(error, DecryptionError)
-        assert "2 files" in error.__notes__[0]
+        assert str(error).endswith(
+            "it was left as it is, and so was 1 more; 1 other is sealed with the new key now: keep both keys"
+        )
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
         assert [(folder / f"{one.id}.json").read_bytes() for one in (stranger, plain)] == before
         assert store.load(mine.id) == mine
     assert store_at(tmp_path, OTHER_KEY).load(mine.id) == mine
+
+
+def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_path: Path) -> None:
+    """Nobody may take "nothing was touched" for leave to throw the new key away; where it would be true, it is said."""
+    store = store_at(tmp_path, KEY)
+    some = [snapshot(IMAGE), snapshot("two")]
+    for one in some:
+        store.save(one)
+    bad = tmp_path / "store" / f"{snapshot().id}.json"
+    bad.write_bytes(b"\xff" * 100)
+    wrong = error_of(lambda: store_at(tmp_path, bytes(32)).rotate_key(OTHER_KEY))
+    assert str(wrong).endswith("it was left as it is, and so were 3 more; nothing is sealed with the new key")
+    for is_a_file in (True, False):
+        if not is_a_file:
+            bad.unlink()
+            os.mkfifo(bad)
+        error = error_of(lambda: store.rotate_key(OTHER_KEY))
+        assert isinstance(error, DecryptionError | CorruptSnapshotError)
+        assert error.path == str(bad)
+        assert str(error).endswith("; it was left as it is; 3 others are sealed with the new key now: keep both keys")
+        assert "nothing was touched" not in str(error)
+    assert [store_at(tmp_path, OTHER_KEY).load(one.id) for one in some] == some
 
 
 def test_a_snapshot_that_goes_while_the_store_is_sealed() -> None:

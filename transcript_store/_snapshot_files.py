@@ -244,8 +244,9 @@ class SnapshotFiles:
         except (FileNotFoundError, CorruptSnapshotError):
             return False
 
-    def reseal(self) -> list[Failure]:
-        """Seal everything with the key of the moment; returns what could not be opened, and was left as it is."""
+    def reseal(self) -> tuple[int, list[Failure]]:
+        """Seal everything with the key of the moment; returns how many files are sealed with it, and what could not be."""
+        sealed = 0
         failures: list[Failure] = []
         try:
             names = self.media_names()
@@ -254,21 +255,24 @@ class SnapshotFiles:
         else:
             for name in names:
                 assert self._media_folder is not None
-                self._reseal(self._media_folder, name, failures)
+                sealed += self._reseal(self._media_folder, name, failures)
         for snapshot_id in self.ids():
-            self._reseal(self.folder, file_name(snapshot_id), failures)
+            sealed += self._reseal(self.folder, file_name(snapshot_id), failures)
         if not failures:
             self.folder.discard(SEALING)
-        return failures
+        return sealed, failures
 
-    def _reseal(self, folder: Folder, name: str, failures: list[Failure]) -> None:
+    def _reseal(self, folder: Folder, name: str, failures: list[Failure]) -> bool:
+        """Seal a file, unless it is sealed with the key of the moment; returns whether it is now."""
         try:
             if self._keys().open_current(self._raw(folder, name)) is None:
                 self._put(folder, name, self._open(folder, name)[0])
+            return True
         except FileNotFoundError:
-            pass  # go-tool-base deletes without a lock
+            return False  # go-tool-base deletes without a lock
         except (CorruptSnapshotError, DecryptionError) as error:
             failures.append(error)
+            return False
 
     def sweep(self) -> None:
         """Remove the temporaries that killed processes left."""

@@ -199,8 +199,8 @@ class CorruptSnapshotError(TranscriptStoreError, ValueError):
     ``too-large``; ``reason`` is a sentence.
     """
 
-    def __init__(self, *, path: str | None, kind: str, reason: str) -> None:
-        super().__init__(f"{path or 'the snapshot'}: {reason} [{kind}]; nothing was touched")
+    def __init__(self, *, path: str | None, kind: str, reason: str, consequence: str = "nothing was touched") -> None:
+        super().__init__(f"{path or 'the snapshot'}: {reason} [{kind}]; {consequence}")
         self.path = path
         self.kind = kind
         self.reason = reason
@@ -213,8 +213,8 @@ class DecryptionError(TranscriptStoreError, ValueError):
     ``retired_keys``), or restore the file from a backup.
     """
 
-    def __init__(self, *, path: str | None, reason: str) -> None:
-        super().__init__(f"{path or 'the bytes'}: {reason}; nothing was touched")
+    def __init__(self, *, path: str | None, reason: str, consequence: str = "nothing was touched") -> None:
+        super().__init__(f"{path or 'the bytes'}: {reason}; {consequence}")
         self.path = path
         self.reason = reason
 

@@ -25,7 +25,7 @@ from transcript_store import _files, _media
 from transcript_store._files import FileSystem
 from transcript_store._folder import Folder, Lock, refusals
 from transcript_store._sealing import OVERHEAD_BYTES, Key, Keys, keys_of
-from transcript_store._snapshot_files import MAX_FILE_BYTES, SnapshotFiles, file_name
+from transcript_store._snapshot_files import MAX_FILE_BYTES, Failure, SnapshotFiles, file_name
 from transcript_store.errors import (
     CorruptSnapshotError,
     DecryptionError,
@@ -41,6 +41,7 @@ Findings = list[Finding]
 Names = list[str]
 _LOCK_TIMEOUT_SECONDS = 10.0
 _SAMPLE = 8
+_EITHER_KEY = "Every file is as it was or sealed with the new key: keep both keys, and rotate_key() again goes on"
 _NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -164,23 +165,23 @@ class FileStore:
         On return every snapshot and its media is sealed with ``new_key``, and this object opens nothing else. If it was cut
         off, every file has its old form or its new one: this object opens both, another one does with the old key among
         its ``retired_keys``, and a second call, on either, finishes. What cannot be opened is left as it is, all the rest
-        is sealed, and then the error of the first is raised.
+        is sealed, and then the error of the first is raised, which says how many are sealed with the new key by then.
 
-        Give the new key to other processes before, with the old one among ``retired_keys``. Raises ``InvalidKeyError``,
-        ``DecryptionError``, ``CorruptSnapshotError``, ``ConversationLockedError`` and ``StorageError``.
+        Give the new key to other processes before, with the old one among ``retired_keys``; and whatever is raised
+        but ``InvalidKeyError``, keep both. Raises ``InvalidKeyError``, ``DecryptionError``, ``CorruptSnapshotError``,
+        ``ConversationLockedError`` and ``StorageError``.
         """
         key = Key(new_key)
-        with self._if_there("seal the store with another key", "Every file opens with the old key or the new") as files:
+        with self._if_there("seal the store with another key", _EITHER_KEY) as files:
             if files is not None:
                 with self._locked(files):
                     files.sweep()
                     if not self._keys.can_seal:
                         files.note_sealing(key)
                     self._keys = self._keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
-                    if failures := files.reseal():
-                        what = f"{len(failures)} files could not be opened; all others are sealed with the new key"
-                        failures[0].add_note(what)
-                        raise failures[0]
+                    sealed, failures = files.reseal()
+                    if failures:
+                        raise _left(failures, sealed)
             self._keys = Keys(key)
 
     def opens(self) -> bool:
@@ -301,6 +302,21 @@ class FileStore:
 
 def _too_large() -> InvalidMessageError:
     return InvalidMessageError(member="messages", reason=f"take more than {MAX_FILE_BYTES:,} bytes")
+
+
+def _left(failures: list[Failure], sealed: int) -> Failure:
+    """The error of a rotation that could not open everything: of the first such file, and what holds of the others."""
+    first, more = failures[0], len(failures) - 1
+    what = "it was left as it is"
+    if more:
+        what += f", and so {'was' if more == 1 else 'were'} {more} more"
+    consequence = f"{what}; nothing is sealed with the new key"
+    if sealed:
+        others = "1 other is" if sealed == 1 else f"{sealed} others are"
+        consequence = f"{what}; {others} sealed with the new key now: keep both keys"
+    if isinstance(first, DecryptionError):
+        return DecryptionError(path=first.path, reason=first.reason, consequence=consequence)
+    return CorruptSnapshotError(path=first.path, kind=first.kind, reason=first.reason, consequence=consequence)
 
 
 @contextmanager

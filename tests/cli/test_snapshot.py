@@ -250,6 +250,19 @@ def test_a_key_that_was_forgotten(cli: Cli, tmp_path: Path, key: str) -> None:
     assert cli("snapshot", "list", *store, "--key-file", other, "--retired-key-file", key).out.count("\n") == 1
 
 
+def test_a_rotation_that_leaves_something_behind(cli: Cli, tmp_path: Path, key: str) -> None:
+    """The error says what holds: the new key is needed from now on, and so is the old one."""
+    directory = conversation(tmp_path / "c", [{"role": "user", "content": "hello"}])
+    store, new = ("--store", str(tmp_path / "s")), str(tmp_path / "new")
+    assert cli("snapshot", "new-key", new).code == 0
+    assert cli("snapshot", "save", directory, *store, "--key-file", key).code == 0
+    (tmp_path / "s" / f"{Snapshot.create(provider='p', messages=[]).id}.json").write_bytes(b"\xff" * 100)
+    code, out, err = cli("snapshot", "rotate-key", *store, "--key-file", key, "--new-key-file", new)
+    assert (code, out) == (1, "")
+    assert err.endswith("it was left as it is; 1 other is sealed with the new key now: keep both key files\n")
+    assert cli("snapshot", "list", *store, "--key-file", new).out.count("\n") == 1
+
+
 def test_a_store_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
     """A typo in the name of the store is not an empty store, but for a save."""
     for command in ("list", "verify", "collect-media"):

@@ -10,7 +10,10 @@ from dataclasses import asdict
 from transcript_store import (
     ConversationLockedError,
     ConversationStore,
+    CorruptSnapshotError,
+    DecryptionError,
     FileStore,
+    StorageError,
     generate_encryption_key,
     restore_snapshot,
     snapshot_of,
@@ -201,7 +204,11 @@ def _delete(arguments: Namespace) -> int:
 
 
 def _rotate(arguments: Namespace) -> int:
-    _existing(arguments).rotate_key(key_in(arguments.new_key_file))
+    try:
+        _existing(arguments).rotate_key(key_in(arguments.new_key_file))
+    except (CorruptSnapshotError, DecryptionError, StorageError) as error:
+        complain(str(error).replace("keep both keys", "keep both key files").replace("rotate_key()", "rotate-key"))
+        return 1
     say("everything is sealed with the new key")
     return 0
 

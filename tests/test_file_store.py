@@ -902,6 +902,127 @@ def test_a_key_is_in_no_repr_log_or_pickle(tmp_path: Path, caplog: pytest.LogCap
                 refused(thing)
 
 
+# ---- a key that was forgotten -----------------------------------------------------------------------------------------
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+def test_nothing_is_saved_in_the_clear_beside_what_is_sealed(tmp_path: Path) -> None:
+    """P17: a key that was forgotten (a variable that is not set) is an error, for a new id, a known one, and with media."""
+    one = snapshot("one")
+    store_at(tmp_path, KEY).save(one)
+    before = contents(tmp_path)
+    keyless = store_at(tmp_path)
+    for _ in range(2):
+        for other in (snapshot("canary"), snapshot("canary", id=one.id), snapshot("canary", IMAGE)):
+            error = error_of(lambda other=other: keyless.save(other))  # type: ignore[misc]
+            assert isinstance(error, DecryptionError)
+            assert "encryption_key" in str(error)
+            assert str(error).endswith("nothing was touched")
+    assert contents(tmp_path) == before
+    keyless.delete(one.id)
+    keyless.save(one)
+    assert keyless.load(one.id) == one
+
+
+def test_a_store_that_was_sealed_meanwhile_keeps_what_is_sealed(tmp_path: Path) -> None:
+    """P17: an object that knows the store as plain looks all the same at what it would replace."""
+    keyless, one = store_at(tmp_path), snapshot("one")
+    keyless.save(one)
+    store_at(tmp_path).rotate_key(KEY)
+    before = contents(tmp_path)
+    assert isinstance(error_of(lambda: keyless.save(one)), DecryptionError)
+    assert contents(tmp_path) == before
+
+
+def test_nothing_is_saved_in_the_clear_into_a_store_that_is_being_sealed() -> None:
+    """P17: a rotation was cut off before the first snapshot: the note that it left says that the store is to be sealed."""
+    disk = SimulatedFileSystem()
+    one, key = snapshot("one"), KEY
+    FileStore("/store", file_system=disk).save(one)
+
+    def refuse(call: Call) -> None:
+        if call.name == "rename" and call.path.endswith(".json"):
+            raise OSError(errno.EIO, "injected")
+
+    disk.on_call = refuse
+    assert isinstance(error_of(lambda: FileStore("/store", file_system=disk).rotate_key(key)), StorageError)
+    disk.on_call = None
+    error = error_of(lambda: FileStore("/store", file_system=disk).save(snapshot("canary")))
+    assert isinstance(error, DecryptionError)
+    assert str(error.path).endswith("/sealing")
+    FileStore("/store", file_system=disk).rotate_key(key)
+    FileStore("/store", file_system=disk, encryption_key=key).save(snapshot("two"))
+
+
+def test_what_another_key_sealed_is_not_replaced(tmp_path: Path) -> None:
+    """P17: nor is what is damaged, which looks the same; with its key among the retired ones it is, and so is what is plain."""
+    one = snapshot("one")
+    store_at(tmp_path, KEY).save(one)
+    before = contents(tmp_path)
+    stranger = store_at(tmp_path, OTHER_KEY)
+    error = error_of(lambda: stranger.save(one))
+    assert isinstance(error, DecryptionError)
+    assert "delete() it first" in str(error)
+    assert contents(tmp_path) == before
+    stranger.save(snapshot("a new id"))
+    store_at(tmp_path, OTHER_KEY, retired_keys=[KEY]).save(one)
+    assert stranger.load(one.id) == one
+    for there in (one.to_json(), b""):
+        (tmp_path / "store" / f"{one.id}.json").write_bytes(there)
+        stranger.save(one)
+        assert stranger.load(one.id) == one
+
+
+def test_a_plain_store_is_looked_through_once() -> None:
+    """The second save reads nothing of other snapshots, however many there are; the first one reads of a few."""
+    disk = SimulatedFileSystem()
+    for number in range(20):
+        FileStore("/store", file_system=disk).save(snapshot(number))
+    opened: list[str] = []
+    disk.on_call = lambda call: opened.append(call.path) if call.name == "open_read" else None
+    store = FileStore("/store", file_system=disk)
+    for most in (8, 0):
+        opened.clear()
+        store.save(snapshot("new"))
+        assert len(opened) == most
+
+
+@pytest.mark.parametrize("text", ["é" * 4096, "x" + "é" * 4096])
+def test_a_plain_snapshot_is_not_taken_for_a_sealed_one(tmp_path: Path, text: str) -> None:
+    """Not where a character stands across the end of what is looked at."""
+    one = snapshot(text)
+    store_at(tmp_path).save(one)
+    store_at(tmp_path).save(one)
+    assert store_at(tmp_path).load(one.id) == one
+
+
+def test_one_snapshot_that_cannot_be_read_does_not_stand_in_the_way_of_others() -> None:
+    """A bad block in a plain store, which the look for what is sealed comes across."""
+    disk = SimulatedFileSystem()
+    FileStore("/store", file_system=disk).save(snapshot("one"))
+
+    def refuse(call: Call) -> None:
+        if call.name == "open_read":
+            raise OSError(errno.EIO, "injected")
+
+    disk.on_call = refuse
+    FileStore("/store", file_system=disk).save(snapshot("two"))
+    disk.on_call = None
+    assert len(FileStore("/store", file_system=disk).list()) == 2
+
+
+def test_an_empty_file_in_a_sealed_store_is_called_empty(tmp_path: Path) -> None:
+    """It is not taken for one that somebody put there in the clear."""
+    store, one = store_at(tmp_path, KEY), snapshot("one")
+    store.save(one)
+    (tmp_path / "store" / f"{one.id}.json").write_bytes(b"")
+    assert "it is empty" in str(error_of(lambda: store.load(one.id)))
+    assert "it is empty" in store.verify()[0].reason
+
+
 # ---- rotation ---------------------------------------------------------------------------------------------------------
 
 
@@ -930,10 +1051,10 @@ def test_a_rotation_leaves_what_it_cannot_open(tmp_path: Path) -> None:
     """A file of another key, and one in the clear, are left as they are; all others are sealed; the error names the first."""
     stranger, plain, mine = snapshot("stranger"), snapshot("plain"), snapshot("mine")
     store_at(tmp_path, bytes(32)).save(stranger)
-    store_at(tmp_path).save(plain)
     store = store_at(tmp_path, KEY)
     store.save(mine)
     folder = tmp_path / "store"
+    (folder / f"{plain.id}.json").write_bytes(plain.to_json())
     before = [(folder / f"{one.id}.json").read_bytes() for one in (stranger, plain)]
     for _ in range(2):
         error = error_of(lambda: store.rotate_key(OTHER_KEY))
@@ -994,7 +1115,7 @@ def test_who_has_no_key_cannot_have_plaintext_sealed(tmp_path: Path) -> None:
     store = store_at(tmp_path, KEY)
     store.save(snapshot("mine"))
     forged = snapshot("forged")
-    store_at(tmp_path).save(forged)
+    (tmp_path / "store" / f"{forged.id}.json").write_bytes(forged.to_json())
     for note in (b"", b"sealing", b"x" * 35):
         (tmp_path / "store/sealing").write_bytes(note)
         assert isinstance(error_of(lambda: store.rotate_key(OTHER_KEY)), DecryptionError)

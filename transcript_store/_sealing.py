@@ -21,6 +21,8 @@ from transcript_store.errors import InvalidKeyError
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
 OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
 _LOOKED_AT_BYTES = 4096
+BEGINNING_BYTES = _LOOKED_AT_BYTES + 1
+"""How much of a file tells whether it is sealed."""
 
 
 def generate_encryption_key() -> bytes:
@@ -101,17 +103,23 @@ class Keys:
             plain = key.open(data)
             if plain is not None:
                 return plain
-        is_text = _is_text(data)
-        if self._plain_too and is_text:
+        is_plain = is_text(data)
+        if self._plain_too and is_plain:
             return data
         if not self._keys:
             raise NotOpenedError("it is not text, so it is sealed: give the encryption_key that it was sealed with")
-        if is_text:
+        if not data:
+            raise NotOpenedError("it is empty: it was cut, or never written; restore it from a backup")
+        if is_plain:
             raise NotOpenedError(
                 "it is not sealed, and this store has a key, so somebody else put it there, or it was stored without a key; "
                 "rotate_key() of a store opened without one seals what is there"
             )
         raise NotOpenedError("none of the keys opens it: it was sealed with another key, or it was changed or cut")
+
+    def is_of_others(self, data: bytes) -> bool:
+        """Whether this is sealed, and with none of these keys; without a key, the beginning of a file tells."""
+        return not is_text(data) and not any(key.open(data) is not None for key in self._keys)
 
     def open_current(self, data: bytes) -> bytes | None:
         """What the bytes hold, if they are as :meth:`seal` makes them today; None otherwise."""
@@ -126,7 +134,7 @@ class Keys:
         return f"<{len(self._keys)} keys>"
 
 
-def _is_text(data: bytes) -> bool:
+def is_text(data: bytes) -> bool:
     """Whether this is not sealed: sealed bytes are random, and but for the shortest never begin as UTF-8 does."""
     try:
         codecs.utf_8_decode(data[:_LOOKED_AT_BYTES], "surrogatepass", len(data) <= _LOOKED_AT_BYTES)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 from transcript_store import _media
 from transcript_store._folder import Folder, NotOursError
 from transcript_store._media import BadReferenceError
-from transcript_store._sealing import NONCE_BYTES, Key, Keys, NotOpenedError
+from transcript_store._sealing import BEGINNING_BYTES, NONCE_BYTES, Key, Keys, NotOpenedError
 from transcript_store.errors import CorruptSnapshotError, DecryptionError, InvalidSnapshotIdError
 from transcript_store.snapshots import Snapshot, SnapshotSummary, read, summarize, validate_snapshot_id, with_messages
 
@@ -23,6 +24,7 @@ MAX_FILE_BYTES = 2**30
 MEDIA = "media"
 SEALING = "sealing"
 _SUFFIX = ".json"
+_SAMPLE = 8
 
 Failure = CorruptSnapshotError | DecryptionError
 
@@ -159,8 +161,8 @@ class SnapshotFiles:
         except BadReferenceError as error:
             raise CorruptSnapshotError(path=self._path(id), kind="damaged", reason=str(error)) from None
 
-    def _raw(self, folder: Folder, name: str) -> bytes:
-        """What a file holds, as it stands there."""
+    def _raw(self, folder: Folder, name: str, at_most_bytes: int | None = None) -> bytes:
+        """What a file holds, or begins with, as it stands there."""
         path = folder.path_of(name)
         try:
             handle = folder.open_file(name)
@@ -171,9 +173,17 @@ class SnapshotFiles:
             if size > MAX_FILE_BYTES:
                 reason = f"it has {size:,} bytes, more than a snapshot can have ({MAX_FILE_BYTES:,})"
                 raise CorruptSnapshotError(path=path, kind="too-large", reason=reason)
-            return bytes(self._files.read(handle, 0, size))
+            return bytes(self._files.read(handle, 0, size if at_most_bytes is None else min(size, at_most_bytes)))
         finally:
             self._files.close(handle)
+
+    def _is_of_others(self, name: str) -> bool:
+        """Whether a file of the store is there and is sealed with a key that we do not have."""
+        keys = self._keys()
+        try:
+            return keys.is_of_others(self._raw(self.folder, name, None if keys.can_seal else BEGINNING_BYTES))
+        except (FileNotFoundError, CorruptSnapshotError):
+            return False
 
     def _open(self, folder: Folder, name: str) -> tuple[bytes, int]:
         """What a file holds, opened, and its size."""
@@ -187,6 +197,36 @@ class SnapshotFiles:
                     raise DecryptionError(path=folder.path_of(name), reason=str(error)) from None
 
     # ---- write, with the lock held -------------------------------------------------------------------------------
+
+    def refuse_to_save_in_the_clear(self) -> None:
+        """Raise ``DecryptionError`` if the store is sealed: looks for ``sealing``, and at how the first snapshots begin.
+
+        What cannot be read says nothing.
+        """
+        for name in (SEALING, *map(file_name, islice(self.ids(), _SAMPLE))):
+            is_sealed = False
+            with suppress(OSError):
+                is_sealed = self._is_of_others(name)
+            if is_sealed:
+                reason = (
+                    "it is sealed, and this store has no encryption_key (is a variable not set?), so it would save in the "
+                    "clear beside what is sealed: give the key, or save to a directory of its own; if it is damaged and "
+                    "was never sealed, move it away"
+                )
+                raise DecryptionError(path=self.folder.path_of(name), reason=reason)
+
+    def refuse_to_replace(self, name: str) -> None:
+        """Raise ``DecryptionError`` if what stands there is sealed with a key that we do not have: it is not ours to replace.
+
+        What is not sealed is replaced, by what is sealed if there is a key.
+        """
+        if self._is_of_others(name):
+            reason = (
+                "a snapshot with this id is there, and does not open with "
+                + ("these keys" if self._keys().can_seal else "no key")
+                + ": give the key that it was sealed with, or delete() it first"
+            )
+            raise DecryptionError(path=self.folder.path_of(name), reason=reason)
 
     def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
         """Store media and then what refers to it; on return all of it survives a power cut."""

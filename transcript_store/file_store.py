@@ -74,6 +74,7 @@ class FileStore:
         self._logger = logging.getLogger("transcript_store.file_store") if logger is None else logger
         self._keys = keys_of(encryption_key, retired_keys)
         self._is_prepared = False
+        self._is_known_as_plain = False
 
     @property
     def directory(self) -> str:
@@ -94,6 +95,10 @@ class FileStore:
         On return it survives a power cut, its media too; when it raises, the old one is in place or the new one. Raises
         ``InvalidMessageError`` for a snapshot of more than 1 GiB, ``ConversationLockedError`` if another process writes for
         longer than ten seconds, and ``StorageError`` if the disk refuses.
+
+        Raises ``DecryptionError``, and changes nothing, if a snapshot with this id is there that none of the keys opens
+        (give its key, or ``delete`` it), and without a key if the store is sealed: the first ``save`` of this object looks at
+        how the first snapshots begin. A new id is saved with any key, as several in one store are legitimate: ``opens`` tells.
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
@@ -107,6 +112,10 @@ class FileStore:
             raise _too_large()
         consequence = "What was stored under its id before is in place, or the new snapshot: load() tells"
         with refusals(self._path, "save the snapshot", consequence), self._create() as files, self._locked(files):
+            if not self._keys.can_seal and not self._is_known_as_plain:
+                files.refuse_to_save_in_the_clear()
+                self._is_known_as_plain = True
+            files.refuse_to_replace(name)
             if not self._is_prepared:
                 files.sweep()
                 self._is_prepared = True
@@ -177,6 +186,7 @@ class FileStore:
                 with self._locked(files):
                     files.sweep()
                     if not self._keys.can_seal:
+                        self._is_known_as_plain = True  # if not even the note can be written, it stays as it is
                         files.note_sealing(key)
                     self._keys = self._keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
                     sealed, failures = files.reseal()
@@ -187,8 +197,8 @@ class FileStore:
     def opens(self) -> bool:
         """Whether these keys open what is there: False if they open none of the first snapshots, and there are some.
 
-        ``save`` does not ask, as several keys in one store are legitimate; somebody who forgot the key should. Raises
-        ``StorageError`` if the directory cannot be read.
+        ``save`` of a new id does not ask it of a key, as several in one store are legitimate; who may have the wrong one
+        should. Raises ``StorageError`` if the directory cannot be read.
         """
         with self._if_there("look into the store") as files:
             if files is None:

@@ -347,12 +347,13 @@ def test_a_file_in_a_folders_place_is_not_ours(library, root):
 
 
 def test_a_library_that_is_a_file(tmp_path):
-    """A file in the library's place holds no conversations, and nothing can be made in it."""
+    """A file in the library's place is not an empty library: every call names it, and nothing can be made in it."""
     (tmp_path / "chats").write_bytes(b"mine")
     library = ConversationLibrary(tmp_path / "chats")
-    assert library.list() == []
-    with pytest.raises(ConversationNotFoundError):
-        list_conversations(tmp_path / "chats")
+    for call in (library.list, lambda: list_conversations(tmp_path / "chats"), lambda: library.open(str(uuid.uuid4()))):
+        with pytest.raises(StorageError, match="a file stands there") as caught:
+            call()
+        assert caught.value.filename == str(tmp_path / "chats")
     for act in (library.open, library.fork, library.delete, lambda chat: library.create(id=chat)):
         with pytest.raises(StorageError):
             act(ID)

@@ -38,6 +38,7 @@ _WAYS_OUT = {
     errno.ENOLCK: "the file system has no locks (a network file system?)",
     errno.EIO: "the disk may be failing",
     errno.ELOOP: "a symbolic link stands where a file of ours should be",
+    errno.ENOTDIR: "a file stands there, or where a folder above it should be",
     errno.ENAMETOOLONG: "the name is too long for this file system",
 }
 

@@ -144,7 +144,7 @@ class ConversationLibrary:
         Costs, for each, a look at its metadata, its header and its last record: no message is decoded, and memory does
         not grow with the length of the transcripts. A damaged conversation is listed, with what is wrong as ``damage``.
         Folders that are not named by an id are passed over (``list_conversations`` lists them).
-        Raises ``StorageError`` if the directory cannot be read.
+        Raises ``StorageError`` if the directory cannot be read, or is a file.
         """
         try:
             found = _summaries(self._files, self._path)
@@ -411,7 +411,7 @@ def _summaries(files: FileSystem, path: str) -> list[ConversationSummary]:
     with refusals(path, "list the conversations"):
         try:
             parent = Folder.open(files, path)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             raise ConversationNotFoundError(f"{path}: there is no such directory", path=path) from None
         with parent:
             looked_at = (summarize(parent, name) for name in parent.names() if not is_trash(name))

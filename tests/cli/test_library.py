@@ -47,6 +47,18 @@ def test_list_of_nothing(cli: Cli, tmp_path: Path) -> None:
     assert "there is no such directory" in err
 
 
+def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
+    """A file is told as a file; a conversation is told as one, with the command that shows it."""
+    (tmp_path / "file").write_text("a file")
+    for command in (("list", str(tmp_path / "file")), ("snapshot", "list", "--store", str(tmp_path / "file"))):
+        code, out, err = cli(*command)
+        assert (code, out) == (1, "")
+        assert str(tmp_path / "file") in err
+        assert "a file stands there" in err
+    directory = str(tmp_path / make(tmp_path))
+    assert f"a conversation itself: transcript-store show {directory}" in cli("list", directory).out
+
+
 def test_fork_and_delete(cli: Cli, tmp_path: Path) -> None:
     """Fork prints the id of the copy, which show tells the origin of; delete removes one and leaves the other."""
     original = make(tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import Cli, conversation, damage, lines, tear
-from transcript_store import ConversationStore, Finding, Verification
+from transcript_store import ConversationLibrary, ConversationStore, FileStore, Finding, Snapshot, Verification
 from transcript_store._recovery import Kind
 from transcript_store.cli.verify import way_out
 
@@ -135,3 +135,26 @@ def test_beside_a_writer(cli: Cli, tmp_path: Path) -> None:
         assert before == sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "c").iterdir())
         store.append_message({"n": 6})
     assert cli("record", str(tmp_path / "c"), stdin=lines({"n": 7})).out == "7\n"
+
+
+@pytest.mark.parametrize("name", [None, "today"])
+def test_a_library_or_a_store_of_snapshots(cli: Cli, tmp_path: Path, name: str | None) -> None:
+    """What is no conversation but ours is told as what it is, with the command for it, however its folders are called."""
+    library = ConversationLibrary(tmp_path / "chats")
+    if name is None:
+        library.create().close()
+    else:
+        with ConversationStore(tmp_path / "chats" / name) as store:
+            store.initialize()
+    FileStore(tmp_path / "snapshots").save(Snapshot.create(provider="p", messages=[]))
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others/file").write_text("")
+    for directory, way in (
+        ("chats", f"`transcript-store list {tmp_path}/chats`"),
+        ("snapshots", f"`transcript-store snapshot verify --store {tmp_path}/snapshots`"),
+        ("others", "what is here was not made by us"),
+    ):
+        code, out, _ = cli("verify", str(tmp_path / directory))
+        assert code == 1
+        assert way in out
+        assert ("not made by us" in out) is (directory == "others")

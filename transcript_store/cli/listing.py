@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from transcript_store import ConversationNotFoundError, ConversationSummary, list_conversations
+from transcript_store._log import TRANSCRIPT
 from transcript_store.cli._arguments import add_json, path
 from transcript_store.cli._terminal import complain, many, one_line, say, say_json, size, time
 
@@ -44,7 +46,11 @@ def run(arguments: Namespace) -> int:
             for line in lines_of_summary(summary):
                 say(line)
     if not found and not arguments.json:
-        say(f"{one_line(os.path.abspath(arguments.directory))}: there is no conversation directly under it")
+        directory = os.path.abspath(arguments.directory)
+        what = "there is no conversation directly under it"
+        if os.path.exists(os.path.join(directory, TRANSCRIPT)):
+            what += f"; it is a conversation itself: transcript-store show {shlex.quote(directory)}"
+        say(f"{one_line(directory)}: {one_line(what)}")
     return 0
 
 

@@ -131,7 +131,7 @@ class _NoStoreError(Exception):
 
 def _existing(arguments: Namespace) -> FileStore:
     store = _store(arguments)
-    if not os.path.isdir(store.directory):
+    if not os.path.exists(store.directory):  # what is no directory, the store refuses with a word of its own
         raise _NoStoreError(store.directory)
     return store
 

@@ -24,14 +24,16 @@ _TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
 _POLL_SECONDS = 0.02
 _ATTEMPTS = 10
 _FIRST_READ_BYTES = 16 * 1024
-_WAY_OUT = "wait with lock_timeout_seconds, close that writer, or open with read_only=True"
+OPENED_OTHERWISE = "wait with lock_timeout_seconds, close that writer, or open with read_only=True"
+"""The way out of a lock for who opens a conversation."""
+_CLOSED = "close that writer, or try again when it is done"
 
 _WAYS_OUT = {
     errno.ENOSPC: "free some space and try again",
     errno.EDQUOT: "free some of the quota and try again",
     errno.EFBIG: "the file would exceed the largest size allowed here",
-    errno.EROFS: "the file system is read-only; read_only=True still reads",
-    errno.EACCES: "check the owner and the permissions; read_only=True needs only to read",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "check the owner and the permissions",
     errno.EPERM: "check the owner, the permissions and the file's attributes (lsattr)",
     errno.EMFILE: "the process has too many files open",
     errno.ENFILE: "the machine has too many files open",
@@ -43,24 +45,35 @@ _WAYS_OUT = {
 }
 
 
-def refused(error: OSError, path: str, doing: str, consequence: str = "") -> StorageError:
-    """Translate an error of the operating system: what was refused, what holds all the same, and the way out."""
+_READS_ON = {errno.EROFS: "read_only=True still reads", errno.EACCES: "read_only=True needs only to read"}
+"""What is left to who opens a conversation to write."""
+
+
+def refused(
+    error: OSError, path: str, doing: str, consequence: str = "", *, can_read_only: bool = False
+) -> StorageError:
+    """Translate an error of the operating system: what was refused, what holds all the same, and the way out.
+
+    ``can_read_only`` is for a conversation that is opened to write, and could be opened with ``read_only=True``.
+    """
     number = error.errno or errno.EIO
     way_out = _WAYS_OUT.get(number)
+    if can_read_only and number in _READS_ON:
+        way_out = f"{way_out}; {_READS_ON[number]}"
     what = error.reason if isinstance(error, NotOursError) else os.strerror(number)
     message = f"{path}: cannot {doing}: {what}" + (f"; {way_out}" if way_out else "")
     return StorageError(number, message + (f". {consequence}" if consequence else ""), path)
 
 
 @contextmanager
-def refusals(path: str, doing: str, consequence: str = "") -> Iterator[None]:
+def refusals(path: str, doing: str, consequence: str = "", *, can_read_only: bool = False) -> Iterator[None]:
     """Translate errors of the operating system in a block."""
     try:
         yield
     except StorageError:
         raise
     except OSError as error:
-        raise refused(error, path, doing, consequence) from error
+        raise refused(error, path, doing, consequence, can_read_only=can_read_only) from error
 
 
 class SyncFailedError(OSError):
@@ -297,7 +310,7 @@ class Folder:
 class Lock:
     """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies."""
 
-    def __init__(self, folder: Folder, way_out: str = _WAY_OUT, *, name: str = LOCK) -> None:
+    def __init__(self, folder: Folder, way_out: str = _CLOSED, *, name: str = LOCK) -> None:
         self._folder = folder
         self._name = name
         self._way_out = way_out

@@ -22,7 +22,16 @@ from typing import Any, NamedTuple
 from transcript_store import _archive, _quarantine
 from transcript_store._archive import Generation
 from transcript_store._files import FileSystem
-from transcript_store._folder import LOCK, Folder, Lock, NotOursError, SyncFailedError, refusals, refused
+from transcript_store._folder import (
+    LOCK,
+    OPENED_OTHERWISE,
+    Folder,
+    Lock,
+    NotOursError,
+    SyncFailedError,
+    refusals,
+    refused,
+)
 from transcript_store._layout import (
     ARCHIVE,
     FILE_IN_PLACE,
@@ -84,7 +93,7 @@ class Storage:
         self._max_line_bytes = max_line_bytes
         self._tail_only = tail_only
         self._folder = Folder(files, path, -1)
-        self._lock = Lock(self._folder)
+        self._lock = Lock(self._folder, OPENED_OTHERWISE)
         self._log = self._new_log()
         self._mark: Mark | None = None
         self._must_reload = False
@@ -150,7 +159,7 @@ class Storage:
 
     def load(self) -> None:
         """Open the conversation that is there, verify it, recover it if we may write, and hold the writer's lock."""
-        with refusals(self.path, "open the conversation"):
+        with refusals(self.path, "open the conversation", can_read_only=not self._read_only):
             while not self._load():
                 pass
 
@@ -168,7 +177,7 @@ class Storage:
             insist_on_a_conversation(self._folder)
             if self._read_only:
                 self._load_to_read()
-            elif self._take_lock():
+            elif self._take_lock(can_read_only=True):
                 self._load_to_write()
             else:
                 return False
@@ -179,10 +188,10 @@ class Storage:
             return False
         return True
 
-    def _take_lock(self) -> bool:
+    def _take_lock(self, *, can_read_only: bool = False) -> bool:
         """Take the writer's lock; False if the folder was moved away, or removed, before it was taken."""
-        self._lock = Lock(self._folder)
-        with refusals(self._folder.path_of(LOCK), "take the writer's lock"):
+        self._lock = Lock(self._folder, OPENED_OTHERWISE)
+        with refusals(self._folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only):
             try:
                 if self._lock.take(self._lock_timeout_seconds) and self._folder.is_at_its_path():
                     return True

@@ -51,6 +51,8 @@ from transcript_store.errors import (
 )
 from transcript_store.inspection import Finding, look
 
+_FROM_THERE = "What was damaged is in place or in quarantine/; repair() again goes on from there"
+
 MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
 
 
@@ -99,15 +101,15 @@ def repair(
     Raises ``ConversationNotFoundError``, ``ConversationLockedError`` (a live writer; not for a dry run),
     ``CorruptTranscriptError`` and ``CorruptMetadataError`` of kind ``foreign`` if something that is no file stands where
     one of ours should be (move it away) or nothing that is there is ours, ``UnsupportedVersionError``, ``ValueError`` for
-    an unknown mode, and ``StorageError`` if the disk refuses: what was damaged is then in place or in ``quarantine/``, and
-    the next ``repair()`` goes on from there.
+    an unknown mode, and ``StorageError`` if the disk refuses: the conversation is then as it was, or what was damaged is in
+    place or in ``quarantine/``, and the next ``repair()`` goes on from there; the error says which.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
     path = _files.absolute_path(directory)
     files = _files.REAL if file_system is None else file_system
-    consequence = "What was damaged is in place or in quarantine/; repair() again goes on from there"
-    with refusals(path, "repair the conversation", consequence):
+    doing = "repair the conversation"
+    with refusals(path, doing, "Nothing of it was changed"):
         try:
             folder = Folder.open(files, path)
         except FileNotFoundError:
@@ -125,7 +127,10 @@ def repair(
                     raise ConversationNotFoundError(f"{path}: the conversation was moved away just now", path=path)
                 _settle(folder)
                 work = _Work(folder, mode)
-                return work.apply() if work.proposal.findings else work.proposal
+                if not work.proposal.findings:
+                    return work.proposal
+                with refusals(path, doing, _FROM_THERE):
+                    return work.apply()
             except NotOursError as error:
                 raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
             finally:

@@ -103,7 +103,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return 1
     except ConversationLockedError as error:
         by = f"process {error.holder_pid} on {error.holder_host}" if error.holder_pid else "another process"
-        _terminal.complain(f"{error.path}: {by} is writing to it; record --wait SECONDS waits for its end")
+        way_out = "--wait SECONDS waits for its end" if arguments.command == "record" else "try again when it is done"
+        _terminal.complain(f"{error.path}: {by} is writing to it; {way_out}")
         return 1
     except TranscriptStoreError as error:
         _terminal.complain(str(error))

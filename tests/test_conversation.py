@@ -293,6 +293,17 @@ def test_close_can_be_called_at_any_time(tmp_path):
         assert third.load_or_initialize() is False
 
 
+@pytest.mark.parametrize(("messages", "kind"), [(None, "NoneType"), (1, "int"), ({"a": 1}, "dict"), ("x", "str")])
+def test_messages_are_a_list(tmp_path, messages, kind):
+    """Anything else is refused by name, and nothing is changed."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[{"n": 1}])
+        for call in (store.append_messages, store.replace_transcript):
+            with pytest.raises(TypeError, match=f"messages must be a list of JSON objects, not {kind}"):
+                call(messages)
+        assert store.get_messages() == [{"n": 1}]
+
+
 @pytest.mark.parametrize(
     ("options", "error", "word"),
     [
@@ -300,6 +311,8 @@ def test_close_can_be_called_at_any_time(tmp_path):
         ({"durability": None}, ValueError, "durability"),
         ({"lock_timeout_seconds": -1}, ValueError, "lock_timeout_seconds"),
         ({"lock_timeout_seconds": float("nan")}, ValueError, "lock_timeout_seconds"),
+        ({"lock_timeout_seconds": "5"}, TypeError, "lock_timeout_seconds must be a number, not str"),
+        ({"lock_timeout_seconds": None}, TypeError, "lock_timeout_seconds"),
         ({"max_line_bytes": 100}, ValueError, "max_line_bytes"),
         ({"max_line_bytes": 1e6}, ValueError, "max_line_bytes"),
         ({"max_line_bytes": True}, ValueError, "max_line_bytes"),

@@ -71,7 +71,12 @@ class ConversationStore:
     ) -> None:
         if durability not in ("power-loss", "process-crash"):
             raise ValueError(f"durability must be 'power-loss' or 'process-crash', not {durability!r}")
-        if not lock_timeout_seconds >= 0:
+        try:
+            is_a_time = lock_timeout_seconds >= 0
+        except TypeError:
+            kind = type(lock_timeout_seconds).__name__
+            raise TypeError(f"lock_timeout_seconds must be a number, not {kind}") from None
+        if not is_a_time:
             raise ValueError(f"lock_timeout_seconds must be 0 or more, not {lock_timeout_seconds!r}")
         if type(max_line_bytes) is not int or max_line_bytes < 1024:
             raise ValueError(f"max_line_bytes must be an int of at least 1024, not {max_line_bytes!r}")
@@ -511,8 +516,13 @@ class ConversationStore:
     def _entries(
         self, messages: Iterable[dict[str, Any]], extras: Iterable[dict[str, Any] | None] | None
     ) -> list[Entry]:
+        wrong = TypeError(f"messages must be a list of JSON objects, not {type(messages).__name__}")
         if isinstance(messages, (dict, str, bytes)):
-            raise TypeError(f"messages must be a list of JSON objects, not {type(messages).__name__}")
+            raise wrong
+        try:
+            messages = iter(messages)
+        except TypeError:
+            raise wrong from None
         limit = self._max_line_bytes
         messages = list(messages)
         extras = [None] * len(messages) if extras is None else list(extras)

@@ -230,3 +230,30 @@ def test_jq_reads_what_was_recorded(cli: Cli, tmp_path: Path) -> None:
     jq = ["jq", "-c", ".message // empty", f"{directory}/transcript.jsonl"]
     done = subprocess.run(jq, capture_output=True, check=True)
     assert [json.loads(line) for line in done.stdout.split(b"\n") if line] == sent
+
+
+def test_pretty_printed_json(cli: Cli, tmp_path: Path) -> None:
+    """An object over several lines is refused at its first, and the error says how it is expected."""
+    code, out, err = cli("record", str(tmp_path / "c"), stdin=json.dumps({"n": 1}, indent=2).encode())
+    assert (code, out) == (1, "")
+    assert "line 1: message: is not JSON" in err
+    assert "one object a line" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_acknowledgement_that_cannot_be_written(tmp_path: Path) -> None:
+    """The message is stored all the same, and the error says so: sent again, it would be there twice."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "record", str(tmp_path / "c")],
+            input=lines({"n": 1}, {"n": 2}),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    assert done.returncode == 1
+    assert b"message 1 is stored, and could not be acknowledged" in done.stderr
+    assert b"No space left" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert stored(tmp_path / "c") == [{"n": 1}]

@@ -240,7 +240,7 @@ def test_description(cli: Cli, tmp_path: Path) -> None:
         "labels": "run=7",
         "created": metadata.created_at[:19].replace("T", " ") + " UTC",
         "updated": metadata.updated_at[:19].replace("T", " ") + " UTC",
-        "messages": "3 (and 1 records of events)",
+        "messages": "3 (and 1 record of an event)",
         "generation": "0",
     }
 

@@ -9,7 +9,7 @@ from transcript_store import ConversationStore, InvalidMessageError
 from transcript_store._messages import parse
 from transcript_store.cli._arguments import add_directory
 from transcript_store.cli._input import lines, standard_input
-from transcript_store.cli._terminal import complain, say
+from transcript_store.cli._terminal import complain, give_up_output, say
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 
 DESCRIPTION = """\
@@ -75,9 +75,19 @@ def run(arguments: Namespace) -> int:
                 appended = conversation.append_message(message)
             except InvalidMessageError as error:
                 problem = f"{error.member}: {error.reason}"
+                if error.reason.startswith("is not JSON"):
+                    problem += " (one object a line is expected: jq -c makes that of any JSON)"
                 complain(f"standard input, line {number}: {problem}; stopped, and what came before it is stored")
                 return 1
-            say(str(appended.seq), now=True)
+            try:
+                say(str(appended.seq), now=True)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                give_up_output()
+                what = f"message {appended.seq} is stored, and could not be acknowledged ({error})"
+                complain(f"standard input, line {number}: {what}; stopped, and nothing after it was read")
+                return 1
         if not has_begun:
             begin()
     return 0

@@ -11,7 +11,7 @@ from transcript_store.cli._arguments import add_directory, add_json, count
 from transcript_store.cli._extras import parts_of_extra
 from transcript_store.cli._follow import news
 from transcript_store.cli._shapes import Part, parts_of, role_of
-from transcript_store.cli._terminal import complain, flush, one_line, safe, say, say_json, size, time
+from transcript_store.cli._terminal import complain, flush, many, one_line, safe, say, say_json, size, time
 
 DESCRIPTION = """\
 Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so
@@ -76,7 +76,8 @@ def _description(
     directory: str, metadata: ConversationMetadata, generation: int, records: Sequence[Record]
 ) -> Iterator[str]:
     messages = sum(record.message is not None for record in records)
-    others = f" (and {len(records) - messages:,} records of events)" if len(records) > messages else ""
+    events = len(records) - messages
+    others = f" (and {many(events, 'record')} of {'an event' if events == 1 else 'events'})" if events else ""
     tools = ", ".join(tool["name"] for tool in metadata.tools or ())
     labels = ", ".join(f"{name}={value}" for name, value in metadata.labels.items())
     facts = {

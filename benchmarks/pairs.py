@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import file_digest
+from itertools import count as counter
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,12 +85,16 @@ def append_to(store: ConversationStore, given: list[Message]) -> Callable[[], ob
 
 @contextmanager
 def replacing(folder: Path, *, count: int) -> Iterator[Pair]:
-    """replace_transcript(), beside encoding, hashing, writing and syncing as many bytes once."""
+    """replace_transcript(), beside encoding, hashing, writing and syncing as many bytes to a new file.
+
+    New each time, for what was replaced stays in the archive: a file that is written again finds its pages warm.
+    """
     given = some_messages(count)
     path = folder / "replacing"
+    turn = counter()
 
     def replace_plainly() -> None:
-        handle = os.open(path / "plain", _NEW_FILE)
+        handle = os.open(path / f"plain-{next(turn)}", _NEW_FILE)
         os.write(handle, b"".join(map(plain_line, given)))
         os.fsync(handle)
         os.close(handle)

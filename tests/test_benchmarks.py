@@ -77,10 +77,10 @@ def test_in_turn(tmp_path: Path) -> None:
 
     said: list[str] = []
     field = Field(tmp_path, tmp_path, quick=True, say=said.append)
-    fakes = {"quick": Fake(0.002), "slow": Fake(0.05), "breaks": Fake(0.0001)}
-    taken = field.in_turn(fakes, "load", rounds=5, budget_seconds=0.04)  # type: ignore[arg-type]
+    fakes = {"quick": Fake(0.002), "slow": Fake(0.5), "breaks": Fake(0.0001)}
+    taken = field.in_turn(fakes, "load", rounds=5, budget_seconds=0.4)  # type: ignore[arg-type]
     assert [*taken["quick"]] == [0, 1, 2, 3, 4]
-    assert [*taken["slow"].values()] == [0.05]  # its one round, which warmed up, is all it has
+    assert [*taken["slow"].values()] == [0.5]  # its one round, which warmed up, is all it has
     assert field.absent == {"breaks": "failed: broke"}
     assert "breaks: broke\n" in said
 

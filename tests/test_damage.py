@@ -590,6 +590,7 @@ _AT = b'"at":"2026-01-01T00:00:00.000000Z"'
         pytest.param(b'{"seq":1,' + _AT + b',"message":{"a":"\xff"}', id="not UTF-8"),
         pytest.param(b'{"seq":1,' + _AT + b',"message":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", id="5,000 levels"),
         pytest.param(b'{"seq":1,"message":{"a":1}', id="no time"),
+        pytest.param(b'{"seq":1,' + _AT + b',"message":[1]', id="a message that is an array"),
     ],
 )
 def test_a_forged_record_that_cannot_be_read(body):
@@ -604,6 +605,36 @@ def test_a_forged_record_that_cannot_be_read(body):
         with pytest.raises(CorruptTranscriptError):
             reader.load()
             reader.get_records()
+        if b'"at"' in body:  # nobody needs the time for the messages
+            with pytest.raises(CorruptTranscriptError) as refused:
+                reader.get_messages()
+            assert (refused.value.kind, refused.value.line_number) == ("foreign", 2)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param([(2, b"")], id="a number left out"),
+        pytest.param([(1, b""), (1, b"")], id="a number twice"),
+        pytest.param([(1, b',"batch":[1,2]'), (2, b"")], id="half a batch, then a record"),
+        pytest.param([(1, b',"batch":[1,2]'), (2, b',"batch":[2,3]'), (3, b"")], id="a batch that changes its length"),
+        pytest.param([(1, b',"batch":[2,2]')], id="the end of a batch without its beginning"),
+    ],
+)
+def test_forged_records_that_are_out_of_order(ends):
+    """P15: a chain of hashes that verifies is not believed if its numbers or its batches do not."""
+    with scratch_directory() as directory:
+        with ConversationStore(f"{directory}/c") as conversation:
+            conversation.initialize()
+            head = conversation.head.encode()
+        with open(f"{directory}/c/transcript.jsonl", "ab") as file:
+            for seq, batch in ends:
+                body = b'{"seq":%d,%b,"message":{"a":1}%b' % (seq, _AT, batch)
+                head = _digest(head, body)
+                file.write(body + b',"hash":"' + head + b'"}\n')
+        assert verify(f"{directory}/c", file_system=HASTY).findings[0].kind == "hole"
+        with pytest.raises(CorruptTranscriptError, match="hole"):
+            ConversationStore(f"{directory}/c").load()
 
 
 # ---- hostile sizes ---------------------------------------------------------------------------------------------------
@@ -722,7 +753,8 @@ def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
         given = [{"pad": "x" * 1000, "n": n} for n in range(4_000)]
         with ConversationStore(f"{directory}/c", durability="process-crash") as conversation:
             conversation.initialize(messages=given)
-        size = Path(directory, "c/transcript.jsonl").stat().st_size
+        path = Path(directory, "c/transcript.jsonl")
+        size = path.stat().st_size
         counting = Counting()
         tracemalloc.start()
         try:
@@ -732,6 +764,13 @@ def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
             tracemalloc.stop()
         assert peak < size / 2, f"{peak} bytes for a file of {size}"
         assert counting.read_bytes < 1.1 * size
+
+        content = path.read_bytes()
+        path.write_bytes(flipped(content, 1_000, 0))
+        counting.read_bytes = 0
+        assert not verify(f"{directory}/c", file_system=counting).is_whole
+        assert counting.read_bytes < 2.2 * size, "one that is damaged early is read on for nothing"
+        path.write_bytes(content)
 
         with ConversationStore(f"{directory}/c", durability="process-crash") as conversation:
             conversation.load()

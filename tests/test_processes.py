@@ -699,7 +699,7 @@ REFUSALS: dict[str, tuple[type[TranscriptStoreError], ...]] = {
 
 @pytest.mark.parametrize(
     ("processes", "seconds"),
-    [(2, 2), pytest.param(2, 20, marks=pytest.mark.long), pytest.param(5, 20, marks=pytest.mark.long)],
+    [(2, 2), pytest.param(2, 10, marks=pytest.mark.long), pytest.param(5, 10, marks=pytest.mark.long)],
 )
 def test_processes_race_for_one_id(scratch, processes, seconds):
     """Each call on one id ends as if they had come one after the other: only the errors that this allows, every create

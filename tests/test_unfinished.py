@@ -9,14 +9,18 @@ and nothing else.
 from __future__ import annotations
 
 import errno
+import gc
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.test_damage import scratch_directory
+from tests.test_interrupts import every_line
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,
@@ -65,6 +69,12 @@ def sweep(library: ConversationLibrary) -> None:
     """Any change; this one changes nothing else."""
     with suppress(ConversationNotFoundError):
         library.delete(NOBODY)
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with scratch_directory() as directory:
+        yield Path(directory)
 
 
 CREATES = pytest.mark.parametrize("make", [create, create_by_id, fork])
@@ -211,6 +221,54 @@ def test_what_a_create_left_that_the_disk_refused_is_swept_by_the_next_change(
         insist_on_whole_conversations(disk, {1, 2}, f"refused from call {number} on")
         number += 1
     assert left > 10
+
+
+def delete(library: ConversationLibrary) -> None:
+    library.delete(OTHER_ID)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # of a store that nobody got, so nobody closed
+@pytest.mark.parametrize("step", [29, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("operate", [create, create_by_id, fork, delete])
+def test_ctrl_c_at_any_line_leaves_no_lock_and_no_half(
+    scratch: Path, operate: Callable[[ConversationLibrary], object], step: int
+) -> None:
+    """P4, P21: interrupted anywhere, in the same process the next change sweeps what there is, and every conversation opens."""
+
+    def prepare(directory: Path) -> ConversationLibrary:
+        library = ConversationLibrary(directory)
+        library.create(id=OTHER_ID, messages=SAID * 3).close()
+        return library
+
+    made: list[ConversationStore] = []
+    if operate is create or operate is create_by_id:
+        options = {"id": ID} if operate is create_by_id else {}
+
+        def act(library: ConversationLibrary) -> None:
+            made.append(library.create(messages=SAID, **options))  # type: ignore[arg-type]
+
+    else:
+        act = operate  # type: ignore[assignment]
+
+    for library, root, where, _ in every_line(scratch, prepare, act, step):
+        while made:
+            made.pop().close()
+        if where.startswith("library"):
+            gc.collect()  # a store that was never returned lets go of its lock when it is collected
+        sweep(library)
+        with suppress(OSError):
+            (root / ID).rmdir()  # its folder, where it had just been made: the caller knows of it
+        listed = {str(summary.id): summary.damage for summary in library.list()}
+        assert sorted(listed) == sorted(path.name for path in root.iterdir()), f"interrupted at {where}: left over"
+        assert set(listed.values()) <= {None}, f"interrupted at {where}"
+        for chat in listed:
+            with library.open(chat) as store:
+                assert store.get_messages() == SAID * (3 if chat == OTHER_ID else 1), f"interrupted at {where}"
+        if operate is create_by_id and ID not in listed:
+            create_by_id(library)
+        shutil.rmtree(root)
 
 
 @pytest.mark.parametrize("what", ["a message", "a folder", "a link"])

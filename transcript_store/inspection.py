@@ -186,7 +186,10 @@ def _transcript(
 
 
 def _whole(folder: Folder, name: str, mark: Mark | None) -> tuple[Header, Position] | None:
-    """The header and the end of a transcript in which nothing is wrong, read a piece at a time; None for any other."""
+    """The header and the end of a transcript in which nothing is wrong, read a piece at a time; None for any other.
+
+    None too where the mark is of another generation: a replace that was cut off, which is rare.
+    """
     try:
         handle, status = folder.open_with_status(name)
     except (FileNotFoundError, NotOursError):
@@ -196,7 +199,7 @@ def _whole(folder: Folder, name: str, mark: Mark | None) -> tuple[Header, Positi
         if isinstance(found, _recovery.NotAHeader):
             return None
         header, begin = found
-        if mark is not None and mark.generation == header.generation:
+        if mark is not None:
             if _follow(folder, handle, begin, mark.position.offset_bytes) != mark.position:
                 return None
             begin = mark.position

@@ -97,22 +97,26 @@ class ConversationLibrary:
         with suppress(OSError):
             self._sweep()
         self._refuse_occupied(new_id)
-        with self._noted(new_id):
-            try:
-                store.initialize(
-                    id=new_id,
-                    provider=provider,
-                    model=model,
-                    system_prompt=system_prompt,
-                    tools=tools,
-                    labels=labels,
-                    messages=messages,
-                    extras=extras,
-                )
-            except BaseException:
-                if id is None:
-                    self._discard(new_id)
-                raise
+        try:
+            with self._noted(new_id):
+                try:
+                    store.initialize(
+                        id=new_id,
+                        provider=provider,
+                        model=model,
+                        system_prompt=system_prompt,
+                        tools=tools,
+                        labels=labels,
+                        messages=messages,
+                        extras=extras,
+                    )
+                except BaseException:
+                    if id is None:
+                        self._discard(new_id)
+                    raise
+        except BaseException:
+            store.close()  # nobody gets it
+            raise
         return store
 
     def open(
@@ -184,7 +188,9 @@ class ConversationLibrary:
                 self._sweep()
             new_id = self._new_id()
             fork = self._storage(new_id, read_only=False)
-            with self._noted(new_id):
+            with self._noted(new_id), ExitStack() as stack:
+                for _ in range(2):  # also if the first time is interrupted
+                    stack.callback(fork.let_go)
                 try:
                     fork.create(
                         lambda at: copied_members(source.members, id=new_id, at=at, forked_from=origin),
@@ -193,8 +199,6 @@ class ConversationLibrary:
                 except BaseException:
                     self._discard(new_id)
                     raise
-                finally:
-                    fork.let_go()
             return new_id
         finally:
             source.let_go()
@@ -318,6 +322,7 @@ class ConversationLibrary:
                 parent = Folder.open(self._files, self._path)
                 stack.callback(_close, parent)
                 note = _note_of(parent, id)
+                stack.callback(_release, note)  # also if what comes before it is interrupted
                 stack.callback(lambda: _put_away(parent, note, id, made=made))
                 note.take(_NOTE_TIMEOUT_SECONDS)
             yield
@@ -350,7 +355,10 @@ class ConversationLibrary:
                     finally:
                         lock.release()
             finally:
-                _put_away(parent, note, id)
+                try:
+                    _put_away(parent, note, id)
+                finally:
+                    _release(note)
 
     def _discard(self, id: str) -> None:
         """Remove, if that is possible, what is left of a create that failed, under an id that nobody was told."""
@@ -367,6 +375,10 @@ def _put_away(parent: Folder, note: Lock, id: str, *, made: bool = False) -> Non
     with suppress(OSError):
         if note.is_held() and (made or not _is_half_made(parent, id)):
             parent.discard(f"{_NEW}{id}")
+    _release(note)
+
+
+def _release(note: Lock) -> None:
     with suppress(OSError):
         note.release()
 

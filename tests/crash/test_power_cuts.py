@@ -120,8 +120,10 @@ def cut_again_and_again(disk: Volume, cuts: int, *, durability: str, synced: boo
                 say(number)
 
         child = Child(write)
-        child.wait_for(1)
-        time.sleep(randomly.uniform(0, 0.04))
+        child.wait_for(
+            randomly.randrange(1, 16)
+        )  # so many operations, however fast the machine is, and a part of the next
+        time.sleep(randomly.uniform(0, 0.005))
         acknowledged = len(child.has_said())
         disk.cut_power()
         lines = child.end()

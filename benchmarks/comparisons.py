@@ -310,13 +310,14 @@ _GROWN_BYTES = 200
 _WEIGHABLE = 1_000  # messages; the memory that fewer need is not seen beside what an interpreter moves about
 _LENGTHS = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 _BUDGET_SECONDS = 2.0  # for one operation at one length
-_PATIENCE_SECONDS = 8.0  # who needs more to be filled, or for ten appends, goes no further
+_PATIENCE_SECONDS = 2.5  # a peer that needs more to be filled, or for three appends, goes no further
 
 
 def growth(field: Field) -> Iterator[Curve]:
     """What each operation costs as a conversation grows; who becomes too slow goes no further."""
     points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     in_turn = partial(field.in_turn, rounds=3 if field.quick else 5, budget_seconds=_BUDGET_SECONDS)
+    peers = {contender.name for contender in CONTENDERS if contender.requirements}
     with field.start() as processes:
         for length in _LENGTHS[:3] if field.quick else _LENGTHS:
             filling = field.fill(processes, length, _GROWN_BYTES)
@@ -336,6 +337,8 @@ def growth(field: Field) -> Iterator[Curve]:
                     points.setdefault((operation, name), []).append((length, middle([*by_round.values()]).median))
             for name in list(processes):
                 append = appending.get(name)
-                if append is None or max(filling[name], 10 * min(append.values())) > _PATIENCE_SECONDS:
+                if append is None or (
+                    name in peers and max(filling[name], 3 * min(append.values())) > _PATIENCE_SECONDS
+                ):
                     processes.pop(name).close()
     yield from (Curve(operation, name, found) for (operation, name), found in points.items())

@@ -161,7 +161,7 @@ def reads(field: Field) -> Iterator[Comparison]:
             ("last", "Open, and hand out the last 50", "reading backwards from the end of the file"),
         ):
             arguments = {"count": 50} if command == "last" else {}
-            taken = field.in_turn(processes, command, rounds=7, budget_seconds=8, **arguments)
+            taken = field.in_turn(processes, command, rounds=5, budget_seconds=4, **arguments)
             yield Comparison(command, f"{title}, {length:,} messages", "s", beside, _figures(taken, field))
         yield _memory(field, processes, length)
 
@@ -186,7 +186,7 @@ def replacing(field: Field) -> Iterator[Comparison]:
     length = 1_000 if field.quick else 10_000
     with field.start(_READERS) as processes:
         field.fill(processes, length, None)
-        taken = field.in_turn(processes, "replace", rounds=5, budget_seconds=8)
+        taken = field.in_turn(processes, "replace", rounds=3, budget_seconds=4)
         beside = "encoding, hashing, writing and syncing them once, and a rename"
         yield Comparison("replace", f"Replace {length:,} messages by others", "s", beside, _figures(taken, field))
 
@@ -309,7 +309,7 @@ COMPARISONS: dict[str, Callable[[Field], Iterator[Comparison]]] = {
 _GROWN_BYTES = 200
 _WEIGHABLE = 1_000  # messages; the memory that fewer need is not seen beside what an interpreter moves about
 _LENGTHS = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
-_BUDGET_SECONDS = 2.0  # for one operation at one length
+_BUDGET_SECONDS = 1.0  # for one operation at one length
 _PATIENCE_SECONDS = 2.5  # a peer that needs more to be filled, or for three appends, goes no further
 
 

@@ -1,1 +1,1 @@
-"""What the store costs beside doing the same work by hand: ``python -m benchmarks`` prints a table of ratios."""
+"""What the store costs beside doing the same work by hand, and beside what others use: ``python -m benchmarks``."""

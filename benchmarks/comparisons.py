@@ -18,7 +18,7 @@ from benchmarks.contenders import CONTENDERS, LIMIT, LIMIT_UNSYNCED, UNSYNCED, C
 from benchmarks.environments import NotInstallableError, interpreter
 from benchmarks.processes import TOP, DriverError, Process
 from benchmarks.results import Comparison, Curve, Figure
-from benchmarks.timing import middle
+from benchmarks.timing import middle, size
 
 _TURN_SECONDS = 0.004  # a turn's calls are so many that it takes about this long: over before the scheduler's next turn
 _MOST_CALLS = 100
@@ -67,7 +67,7 @@ class Field:
             return do()
         except DriverError as error:
             if not str(error).startswith("NotImplementedError"):
-                self.absent[name] = str(error)
+                self.absent[name] = f"failed: {str(error).partition(':')[0]}"  # the rest may have paths in it
                 self.say(f"{name}: {error}\n")
             processes.pop(name)
             return None
@@ -206,12 +206,12 @@ def lists(field: Field) -> Iterator[Comparison]:
 
 
 def _memory(field: Field, processes: Mapping[str, Process], length: int) -> Comparison:
-    sizes = {name: process.ask("size") for name, process in processes.items()}
-    limit = sizes.get(LIMIT.name, 1)
-    figures = [
-        Figure(name, middle([used[0]]), middle([used[0] / limit]), f"{sizes[name] / 1e6:.0f} MB of files")
-        for name, used in _grown(field, processes).items()
-    ]
+    grown = _grown(field, processes)
+    sizes = {name: processes[name].ask("size") for name in grown}
+    figures = []
+    for name, used in grown.items():
+        ratio = middle([used[0] / sizes[LIMIT.name]]) if LIMIT.name in sizes else None
+        figures.append(Figure(name, middle([used[0]]), ratio, f"{size(sizes[name])} of files"))
     return Comparison(
         "memory", f"Memory to hand out all {length:,} messages", "bytes", "the size of the JSONL file", figures
     )
@@ -226,9 +226,9 @@ def _grown(field: Field, processes: Mapping[str, Process]) -> dict[str, dict[int
         field.say(f"memory of {name}")
         with process.again() as fresh:
 
-            def load(fresh: Process = fresh, length: int = process.ask("length")) -> float:
+            def load(fresh: Process = fresh, filled: Process = process) -> float:
                 fresh.ready()
-                fresh.ask("reopen", length=length)
+                fresh.ask("reopen", length=filled.ask("length"))
                 return float(fresh.ask("memory"))
 
             if (used := field.attempt({name: fresh}, name, load)) is not None:
@@ -249,7 +249,7 @@ def imports(field: Field) -> Iterator[Comparison]:
             bare, full = (_seconds([python, "-c", code]) for code in ("pass", contender.imports))
             if number >= 0:
                 taken[contender.name][number] = full - bare
-    figures = [Figure(f"`{c.imports}`", middle([*taken[c.name].values()])) for c in users]
+    figures = [Figure(c.name, middle([*taken[c.name].values()]), note=f"`{c.imports}`") for c in users]
     yield Comparison("import", "Import, above a bare interpreter", "s", "", figures)
 
 

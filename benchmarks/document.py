@@ -19,6 +19,7 @@ _COLUMNS = {
     "load": "load all",
     "last": "last 50",
     "memory": "memory",
+    "import": "import",
 }
 
 
@@ -89,7 +90,7 @@ def _overview(results: Results) -> Iterator[str]:
     yield ""
 
 
-_READING = ("load", "last", "memory")
+_READING = ("load", "last", "memory")  # which durability does not matter for
 _GROUPS = ("a power cut", "the end of the process", "neither")
 
 
@@ -167,7 +168,8 @@ def _method() -> Iterator[str]:
     yield "  its users write; what it is to store is first given the form that it takes, which is not timed. Whoever cannot be installed or"
     yield "  fails is told as such."
     yield "- The messages are the same in every run (fixed seed): sizes are log-normal, four in ten are tool calls, four in ten their"
-    yield "  results, one in a thousand is large, one in five is not plain ASCII. Appends are of text of one size."
+    yield "  results, one in a thousand is large, every second of those an image, one in five is not plain ASCII. Appends are of text"
+    yield "  of one size, snapshots without images."
     yield "- A log that grows makes each sync record the file's new size. SQLite writes over its WAL once that has been checkpointed, and"
     yield "  such a sync is cheaper on most file systems: it can take less than the limit of appending to a file."
     yield "- “Memory” is the peak of a fresh process above what it had when its imports were done."

@@ -1,12 +1,13 @@
 """The messages to measure with: what a coding agent's conversation holds, the same in every run.
 
-Sizes are log-normal and average about 1.6 KB encoded; one in a thousand is large. Four in ten are tool calls,
-four in ten their results, the rest is text of the user's and the model's. One message in five is not plain ASCII.
+Sizes are log-normal and average about 1.7 KB encoded; one in a thousand is large, every second of those an image. Four in
+ten are tool calls, four in ten their results, the rest is text of the user's and the model's. One in five is not plain ASCII.
 """
 
 from __future__ import annotations
 
 import random
+from base64 import b64encode
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -33,8 +34,8 @@ _CODE = (
 _TYPOGRAPHY = ("— ", "“quoted” ", "✓ ", "naïve ", "→ ", "日本語 ", "🙂 ")
 
 
-def messages() -> Iterator[dict[str, Any]]:
-    """Messages without end, in the order of a conversation."""
+def messages(*, images: bool = True) -> Iterator[dict[str, Any]]:
+    """Messages without end, in the order of a conversation; what would be an image is large text without ``images``."""
     rng = random.Random(SEED)
     pool = _text_pool(rng)
     number = 0
@@ -45,13 +46,16 @@ def messages() -> Iterator[dict[str, Any]]:
             call_id = f"toolu_{rng.getrandbits(96):024x}"
             large = number % (_LARGE_EVERY // 3) == 0
             yield {"role": "assistant", "content": [*_thought(rng, pool), _tool_call(rng, pool, call_id)]}
-            yield {"role": "user", "content": [_tool_result(rng, pool, call_id, large=large)]}
+            result = _tool_result(rng, pool, call_id, large=large)
+            if images and number % (_LARGE_EVERY // 3 * 2) == 0:
+                result["content"] = _image(number)
+            yield {"role": "user", "content": [result]}
         yield {"role": "assistant", "content": [{"type": "text", "text": _text(rng, pool)}]}
 
 
-def some_messages(count: int) -> list[dict[str, Any]]:
+def some_messages(count: int, *, images: bool = True) -> list[dict[str, Any]]:
     """The first so many of the mix."""
-    return list(islice(messages(), count))
+    return list(islice(messages(images=images), count))
 
 
 def text_messages(count: int, encoded_bytes: int) -> list[dict[str, Any]]:
@@ -117,3 +121,10 @@ def _tool_result(rng: random.Random, pool: str, call_id: str, *, large: bool) ->
     else:
         content = [{"type": "text", "text": _text(rng, pool, 2.2)}]
     return {"type": "tool_result", "tool_use_id": call_id, "is_error": rng.random() < 0.05, "content": content}
+
+
+def _image(number: int) -> list[dict[str, Any]]:
+    """By a die of its own: the other messages are the same with images and without."""
+    rng = random.Random(SEED + number)
+    data = b64encode(rng.randbytes(rng.randint(30_000, _LARGEST_CHARACTERS * 3 // 4))).decode()
+    return [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}]

@@ -225,7 +225,7 @@ def _rename(folder: Path, old: str, new: str) -> None:
 def listing_snapshots(folder: Path, *, count: int, key: bytes | None) -> Iterator[Pair]:
     """list() of snapshots of 50 messages, beside reading (and opening) the same files."""
     root = folder / "snapshots"
-    mix = some_messages(2_000)
+    mix = some_messages(2_000, images=False)
     store = FileStore(root, encryption_key=key)
     models = [
         Snapshot.create(provider="claude", model="a-model", messages=mix[at : at + 50]) for at in range(0, len(mix), 50)
@@ -248,7 +248,7 @@ def listing_snapshots(folder: Path, *, count: int, key: bytes | None) -> Iterato
 def saving(folder: Path, *, count: int, key: bytes | None) -> Iterator[Pair]:
     """A snapshot made of messages and saved, beside the text with Go's escapes, a look for media (the seal), a write and a sync."""
     root = folder / "saving"
-    given = some_messages(count)
+    given = some_messages(count, images=False)
     store = FileStore(root, encryption_key=key)
     first = Snapshot.create(provider="claude", messages=given)
     store.save(first)
@@ -272,7 +272,7 @@ def restoring(folder: Path, *, count: int, key: bytes | None) -> Iterator[Pair]:
     """A snapshot loaded, with its messages, beside reading its file (opening the seal), a look for media, and orjson."""
     root = folder / "restoring"
     store = FileStore(root, encryption_key=key)
-    snapshot = Snapshot.create(provider="claude", messages=some_messages(count))
+    snapshot = Snapshot.create(provider="claude", messages=some_messages(count, images=False))
     store.save(snapshot)
 
     def load_plainly() -> Any:

@@ -40,10 +40,11 @@ def draw(operation: str, curves: list[Curve], path: Path) -> None:
         unit = "bytes" if operation == "memory" else "s"
         axes.yaxis.set_major_formatter(lambda value, _: in_unit(value, unit))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.minorticks_off()
         axes.set_title(f"{TITLES[operation]} (lower is better)", loc="left")
         axes.grid(visible=True, which="major", alpha=0.3)
         figure.legend(loc="outside right upper", frameon=False)
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(path, metadata={"Date": None, "Creator": None})
         pyplot.close(figure)
     path.write_text(
         "\n".join(line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()) + "\n", encoding="utf-8"

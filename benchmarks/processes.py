@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -47,12 +49,14 @@ class Process:
         self.close()
 
     def close(self) -> None:
-        """End it now; its files stay."""
+        """End it now, and whatever it has started; its files stay."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        with suppress(BrokenPipeError):  # what it did not read any more
+            self._process.stdin.close()
         self._process.stdout.close()
 
     def again(self) -> Process:
@@ -64,14 +68,18 @@ class Process:
         self._answer(120)
 
     def ask(self, command: str, *, timeout_seconds: float = 120, **arguments: Any) -> Any:
-        """Have it do something, and return its answer. Raises ``DriverError``."""
+        """Have it do something, and return its answer. Raises ``DriverError``; one that took too long is ended."""
         assert self._process.stdin is not None
-        print(json.dumps([command, arguments]), file=self._process.stdin, flush=True)
+        if self._process.stdin.closed:
+            raise DriverError("has ended")
+        with suppress(BrokenPipeError):  # then there is no answer either
+            print(json.dumps([command, arguments]), file=self._process.stdin, flush=True)
         return self._answer(timeout_seconds)
 
     def _answer(self, timeout_seconds: float) -> Any:
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], timeout_seconds)[0]:
+            self.close()
             raise DriverError(f"took longer than {timeout_seconds:.0f} s")
         line = self._process.stdout.readline()
         if not line:

@@ -50,6 +50,16 @@ def test_what_a_driver_cannot_do_is_an_error(tmp_path: Path) -> None:
             process.ready()
 
 
+def test_who_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """Its answer is not taken for that to the next question: there is none."""
+    with Process(Path(sys.executable), "limit:Write", tmp_path / "folder") as process:
+        process.ready()
+        with pytest.raises(DriverError, match="took longer than 0 s"):
+            process.ask("open", length=2_000, encoded_bytes=None, timeout_seconds=0)
+        with pytest.raises(DriverError, match="has ended"):
+            process.ask("length")
+
+
 def test_in_turn(tmp_path: Path) -> None:
     """Everybody has every round, unless a budget is spent; a ratio is taken with the limit of its own round."""
 
@@ -71,7 +81,7 @@ def test_in_turn(tmp_path: Path) -> None:
     taken = field.in_turn(fakes, "load", rounds=5, budget_seconds=0.4)  # type: ignore[arg-type]
     assert [*taken["quick"]] == [0, 1, 2, 3, 4]
     assert [*taken["slow"].values()] == [0.5]  # its one round, which warmed up, is all it has
-    assert field.absent == {"breaks": "broke"}
+    assert field.absent == {"breaks": "failed: broke"}
     assert "breaks: broke\n" in said
 
 

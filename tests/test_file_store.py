@@ -323,6 +323,16 @@ def test_what_looks_like_a_reference_however_it_is_spelled() -> None:
     assert _media.references(spelled) == set(moved)
 
 
+@pytest.mark.parametrize("text", ["chatmedia+sha256:x", "data:x;base64," + "?" * 498, "a" * 512])
+def test_one_character_that_is_escaped_hides_nothing(text: str) -> None:
+    """Wherever it stands."""
+    for at in range(min(20, len(text))):
+        moved: dict[str, bytes] = {}
+        written = f'[0,"{text[:at]}\\u{ord(text[at]):04x}{text[at + 1 :]}"]'
+        _media.move_out(written.encode(), moved.__setitem__)
+        assert [value.decode() for value in moved.values()] == json.loads(written)[1:]
+
+
 _PIECES = [
     "a" * 511,
     "a" * 512,
@@ -444,6 +454,24 @@ def test_every_byte_of_a_sealed_snapshot_counts(with_media: bool) -> None:
         disk.write_file(path, content)
     assert store.load(one.id) == one
     assert flipped > 300
+
+
+def test_a_plain_file_that_is_damaged_is_not_taken_for_a_sealed_one(tmp_path: Path) -> None:
+    """P17: whether it is sealed shows where it begins; a byte behind that, with which it is not UTF-8, is damage. Media too."""
+    store = store_at(tmp_path)
+    one, other = snapshot("é" * 5_000), snapshot("A" * 8_000)
+    store.save(one)
+    store.save(other)
+    (media,) = (tmp_path / "store/media").iterdir()
+    for path in (tmp_path / f"store/{one.id}.json", media):
+        content = path.read_bytes()
+        path.write_bytes(content[:-400] + b"\xff" + content[-399:])
+    for damaged, kind in ((one.id, "damaged"), (other.id, "wrong-media")):
+        error = error_of(partial(store.load, damaged))
+        assert isinstance(error, CorruptSnapshotError)
+        assert error.kind == kind
+    assert [summary.id for summary in store.list()] == [other.id]
+    assert sorted(kinds(store)) == ["damaged", "wrong-media"]
 
 
 def test_every_cut_of_a_file_is_an_error() -> None:

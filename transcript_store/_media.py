@@ -23,8 +23,8 @@ LEAST_BYTES = 512
 _REFERENCE = b"chatmedia+sha256:"
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
-_BEGINNING = re.compile(rb'"(?<!\\")(?:chatmedia\+sha256:|data:|[a-z0-9+:]{0,16}\\u00)')
-"""Where a reference or a data URI begins, some of it perhaps escaped; never inside a string, nor at its end."""
+_BEGINNING = re.compile(rb'"(?:c(?:hatmedia\+sha256:|[a-z0-9+:]{0,15}\\u00)|d(?:ata:|[at]{0,3}\\u00)|\\u00)')
+"""How a reference or a data URI begins, some of it perhaps escaped."""
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _IN_BASE64 = _BASE64 + b"=\\"
@@ -92,10 +92,15 @@ def references(messages: bytes) -> set[str]:
 
 
 def _change_strings(text: bytes, starts: set[int], change: Callable[[bytes], bytes | None]) -> bytes:
-    """Let ``change`` give another token for the strings that begin here, or None to keep one. Keys are passed over, as in Go."""
+    """Let ``change`` give another token for a string that begins at one of these quotation marks, or None to keep it.
+
+    A mark inside a string is none, and keys are passed over, as in Go.
+    """
     parts: list[bytes] = []
     done = 0
     for start in sorted(starts):
+        if text[start - 1 : start] == b"\\":
+            continue  # a mark inside a string
         raw = _string_at(text, start)
         end = start + len(raw) + 2
         if text[end : end + 1] == b":":
@@ -123,8 +128,7 @@ def _long_strings(text: bytes) -> Iterator[int]:
     while found >= 0:
         middle = found * _STRIDE
         start, end = text.rfind(b'"', 0, middle + 1), text.find(b'"', middle + 1)
-        # After the end of a string comes what is not base64; inside of one, a backslash comes before the mark.
-        if start >= 0 and text[start - 1 : start] != b"\\" and text[start + 1] in _IN_BASE64:
+        if start >= 0 and text[start + 1] in _IN_BASE64:  # what comes after the end of a string is not
             yield start
         found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if end >= 0 else -1
 

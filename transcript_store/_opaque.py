@@ -229,7 +229,7 @@ def escape(text: bytes) -> bytes:
 
 def check_unicode(text: bytes) -> None:
     """Raise ``NotJSONError`` for bytes that are not UTF-8; in pieces that stay in the processor's cache."""
-    done = 0
+    done = len(text) if text.isascii() else 0
     with memoryview(text) as view:
         while done < len(text):
             end = done + _PIECE_BYTES

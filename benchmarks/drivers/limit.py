@@ -17,7 +17,7 @@ from transcript_store._files import REAL
 _HEAD = b'{"seq":100000,"at":"2026-11-21T12:00:00.000000Z","message":'
 _TAIL = b',"hash":"0123456789abcdef0123456789abcdef"}\n'
 _APPENDED = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 16
 
 
 def plain_line(message: Message) -> bytes:

@@ -238,7 +238,7 @@ def _grown(field: Field, processes: Mapping[str, Process]) -> dict[str, dict[int
 
 def imports(field: Field) -> Iterator[Comparison]:
     """What importing costs before anything is stored, above a bare interpreter."""
-    rounds = 3 if field.quick else 9
+    rounds = 2 if field.quick else 5
     users = [contender for contender in CONTENDERS if contender.imports and contender.name in field.pythons]
     users = list({contender.imports: contender for contender in users}.values())
     taken: dict[str, dict[int, float]] = {contender.name: {} for contender in users}

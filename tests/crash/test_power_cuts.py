@@ -120,9 +120,7 @@ def cut_again_and_again(disk: Volume, cuts: int, *, durability: str, synced: boo
                 say(number)
 
         child = Child(write)
-        child.wait_for(
-            randomly.randrange(1, 16)
-        )  # so many operations, however fast the machine is, and a part of the next
+        child.wait_for(randomly.randrange(1, 16))  # operations, however fast the machine is; then a part of the next
         time.sleep(randomly.uniform(0, 0.005))
         acknowledged = len(child.has_said())
         disk.cut_power()

@@ -161,7 +161,7 @@ def reads(field: Field) -> Iterator[Comparison]:
             ("last", "Open, and hand out the last 50", "reading backwards from the end of the file"),
         ):
             arguments = {"count": 50} if command == "last" else {}
-            taken = field.in_turn(processes, command, rounds=7, budget_seconds=8, **arguments)
+            taken = field.in_turn(processes, command, rounds=5, budget_seconds=4, **arguments)
             yield Comparison(command, f"{title}, {length:,} messages", "s", beside, _figures(taken, field))
         yield _memory(field, processes, length)
 
@@ -186,7 +186,7 @@ def replacing(field: Field) -> Iterator[Comparison]:
     length = 1_000 if field.quick else 10_000
     with field.start(_READERS) as processes:
         field.fill(processes, length, None)
-        taken = field.in_turn(processes, "replace", rounds=5, budget_seconds=8)
+        taken = field.in_turn(processes, "replace", rounds=3, budget_seconds=4)
         beside = "encoding, hashing, writing and syncing them once, and a rename"
         yield Comparison("replace", f"Replace {length:,} messages by others", "s", beside, _figures(taken, field))
 
@@ -238,7 +238,7 @@ def _grown(field: Field, processes: Mapping[str, Process]) -> dict[str, dict[int
 
 def imports(field: Field) -> Iterator[Comparison]:
     """What importing costs before anything is stored, above a bare interpreter."""
-    rounds = 3 if field.quick else 9
+    rounds = 2 if field.quick else 5
     users = [contender for contender in CONTENDERS if contender.imports and contender.name in field.pythons]
     users = list({contender.imports: contender for contender in users}.values())
     taken: dict[str, dict[int, float]] = {contender.name: {} for contender in users}
@@ -309,14 +309,15 @@ COMPARISONS: dict[str, Callable[[Field], Iterator[Comparison]]] = {
 _GROWN_BYTES = 200
 _WEIGHABLE = 1_000  # messages; the memory that fewer need is not seen beside what an interpreter moves about
 _LENGTHS = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
-_BUDGET_SECONDS = 2.0  # for one operation at one length
-_PATIENCE_SECONDS = 8.0  # who needs more to be filled, or for ten appends, goes no further
+_BUDGET_SECONDS = 1.0  # for one operation at one length
+_PATIENCE_SECONDS = 2.5  # a peer that needs more to be filled, or for three appends, goes no further
 
 
 def growth(field: Field) -> Iterator[Curve]:
     """What each operation costs as a conversation grows; who becomes too slow goes no further."""
     points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     in_turn = partial(field.in_turn, rounds=3 if field.quick else 5, budget_seconds=_BUDGET_SECONDS)
+    peers = {contender.name for contender in CONTENDERS if contender.requirements}
     with field.start() as processes:
         for length in _LENGTHS[:3] if field.quick else _LENGTHS:
             filling = field.fill(processes, length, _GROWN_BYTES)
@@ -336,6 +337,8 @@ def growth(field: Field) -> Iterator[Curve]:
                     points.setdefault((operation, name), []).append((length, middle([*by_round.values()]).median))
             for name in list(processes):
                 append = appending.get(name)
-                if append is None or max(filling[name], 10 * min(append.values())) > _PATIENCE_SECONDS:
+                if append is None or (
+                    name in peers and max(filling[name], 3 * min(append.values())) > _PATIENCE_SECONDS
+                ):
                     processes.pop(name).close()
     yield from (Curve(operation, name, found) for (operation, name), found in points.items())

@@ -37,13 +37,3 @@ def test_every_operation_has_a_bound() -> None:
 def test_it_has_not_become_slower(name: str) -> None:
     """It costs what it did when its bound was set."""
     assert guard.seen(name, BOUNDS[name]) is None, "slower than its bound: profile it, or set new bounds and say why"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", BOUNDS)
-def test_a_loss_of_thirty_per_cent_would_be_seen(name: str) -> None:
-    """The same operation, made slower by thirty per cent, is beyond its bound."""
-    slow = guard.measure(name, lambda pair: guard.slowed(pair, A_LOSS))
-    if slow <= BOUNDS[name]:
-        slow = max(slow, guard.measure(name, lambda pair: guard.slowed(pair, A_LOSS)))
-    assert slow > BOUNDS[name], "the bound is too generous, for it became faster: python -m benchmarks.guard --set"

@@ -142,7 +142,8 @@ class ConversationLibrary:
         """What conversations there are, the one that changed last first; none if there is no such directory.
 
         Costs, for each, a look at its metadata, its header and its last record: no message is decoded, and memory does
-        not grow with the length of the transcripts. A damaged conversation is listed, with what is wrong as ``damage``.
+        not grow with the length of the transcripts. One whose metadata, header or last record is damaged is listed, with
+        what is wrong as ``damage``; what stands between is not looked at: ``verify`` does that.
         Folders that are not named by an id are passed over (``list_conversations`` lists them).
         Raises ``StorageError`` if the directory cannot be read, or is a file.
         """

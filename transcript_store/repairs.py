@@ -87,9 +87,10 @@ def repair(
 
     ``mode`` says what is kept of a damaged transcript:
 
-    * ``"prefix"``: the records before the first damage. Nothing is doubtful, and what stands behind it is left out.
-    * ``"salvage"``: every whole record. Where something is missing between two, a record without a message says so, with
-      the offset and the length of the gap in its ``extra`` as ``transcript_store.gap``.
+    * ``"prefix"``: the records before the first damage, or before the batch that it is in. Nothing is doubtful, and what
+      stands behind it is left out.
+    * ``"salvage"``: every whole record, and of a batch that is damaged the rest. Where something is missing between
+      two, a record without a message says so, with the offset and the length of the gap in its ``extra`` as ``transcript_store.gap``.
     * ``"accept-edits"``: every line that has the form of a record, whole or not: for files that were edited by hand.
 
     When it returns from a repair that was applied, ``verify()`` finds nothing, the repaired transcript is a new generation

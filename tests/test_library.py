@@ -1217,8 +1217,8 @@ def test_a_way_out_is_one_that_the_call_has(number):
     """P7: on a read-only mount only who opens a conversation is told of read_only=True; no other call has it."""
     disk = SimulatedFileSystem()
     library, snapshots = ConversationLibrary("/l", file_system=disk), FileStore("/s", file_system=disk)
-    for id in (ID, OTHER_ID):
-        library.create(id=id).close()
+    for chat in (ID, OTHER_ID):
+        library.create(id=chat).close()
     snapshots.save(Snapshot.create(provider="p", messages=[]))
     handle = disk.open_append(disk.open_directory(f"/l/{OTHER_ID}"), "transcript.jsonl")
     disk.write(handle, b"garbage")
@@ -1231,7 +1231,7 @@ def test_a_way_out_is_one_that_the_call_has(number):
     with pytest.raises(StorageError, match="read_only=True"):
         library.open(ID)
     for call in (
-        lambda: library.create(),
+        library.create,
         lambda: library.delete(ID),
         lambda: repair(f"/l/{ID}", dry_run=False, file_system=disk),
         lambda: repair(f"/l/{OTHER_ID}", dry_run=False, file_system=disk),

@@ -210,7 +210,7 @@ class DecryptionError(TranscriptStoreError, ValueError):
     """The file at ``path`` cannot be opened with the keys that were given, or with none; it was not touched.
 
     AES-GCM cannot tell a wrong key from changed bytes. Give the key that it was sealed with (``encryption_key`` or
-    ``retired_keys``), or restore the file from a backup.
+    ``retired_keys``), or restore the file from a backup. A rotation that raises it has sealed other files: the text says so.
     """
 
     def __init__(self, *, path: str | None, reason: str, consequence: str = "nothing was touched") -> None:

@@ -222,8 +222,8 @@ class SnapshotFiles:
         """
         if self._is_of_others(name):
             reason = (
-                "a snapshot with this id is there, and does not open with "
-                + ("these keys" if self._keys().can_seal else "no key")
+                "a snapshot with this id is there, and does not open "
+                + ("with these keys" if self._keys().can_seal else "without a key")
                 + ": give the key that it was sealed with, or delete() it first"
             )
             raise DecryptionError(path=self.folder.path_of(name), reason=reason)

@@ -9,6 +9,7 @@ Children are forked and talk over pipes. What is random is seeded, and the seed 
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -785,3 +787,10 @@ def _race(root: Path, seed: str, seconds: float) -> list[tuple[str, str]]:
         except REFUSALS[kind]:
             events.append((f"{kind} refused", ""))
     return events
+
+
+def test_a_machine_that_is_not_used_any_more_is_let_go():
+    """P11: what closes a fork's descriptors keeps nothing alive: or each fork would be dearer than the one before."""
+    gone = weakref.ref(PosixFileSystem())
+    gc.collect()
+    assert gone() is None

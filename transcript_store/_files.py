@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from typing import Protocol
+from weakref import WeakSet
 
 if sys.platform == "win32":
     raise ImportError("transcript_store runs on Linux and macOS; it has no locks and no directory sync on Windows")
@@ -132,14 +133,23 @@ class FileSystem(Protocol):
     def host_name(self) -> str: ...
 
 
+def _close_in_child() -> None:
+    for files in _in_use:
+        files.close_in_child()
+
+
+_in_use: WeakSet[PosixFileSystem] = WeakSet()
+os.register_at_fork(after_in_child=_close_in_child)
+
+
 class PosixFileSystem:
     """Linux and macOS."""
 
     def __init__(self) -> None:
         self._handles: set[int] = set()
-        os.register_at_fork(after_in_child=self._close_in_child)
+        _in_use.add(self)
 
-    def _close_in_child(self) -> None:
+    def close_in_child(self) -> None:
         # A child of fork() shares its parent's descriptors, and with them the parent's lock: closing them here lets
         # the lock end with the parent, and keeps the child from writing. It must not unlock: that would be the
         # parent's lock too.

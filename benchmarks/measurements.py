@@ -150,9 +150,9 @@ def last(place: Workplace) -> Iterator[Row]:
 
 _PEAK = """
 import sys
-import transcript_store
+from transcript_store import ConversationStore
 if len(sys.argv) > 1:
-    store = transcript_store.ConversationStore(sys.argv[1], read_only=sys.argv[2] == "read_only")
+    store = ConversationStore(sys.argv[1], read_only=sys.argv[2] == "read_only")
     store.load()
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """

@@ -51,7 +51,7 @@ def _lines(results: Results) -> Iterator[str]:
     yield "calls, the bare decoder), and what agents keep their history with today, each through its own public API. On your disk:"
     yield ""
     yield "```sh"
-    yield "pip install -e '.[bench]' && python -m benchmarks --write     # about ten minutes; --quick for a first look"
+    yield "pip install -e '.[bench]' && python -m benchmarks --write     # --quick takes three minutes, and stops at 1,000 messages"
     yield "```"
     yield ""
     yield "Times depend on the disk and on who else is at work; believe the ratios. " + _machine(results)

@@ -196,7 +196,7 @@ class Log:
         return found if begin else _recovery.read_header(self._buffer)
 
     def _append_before(self, offset: int, length: int) -> Position:
-        """Where an append begins, ``length`` bytes or more before a place; the beginning of the file if there is none."""
+        """The first append to begin in the ``length`` bytes before a place, or in a multiple; the file's beginning if none does."""
         while length < offset:
             place = _recovery.first_append(self._files.read(self._handle, offset - length, length))
             if place is not None:

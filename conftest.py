@@ -74,6 +74,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.crash)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """``pytest -m crash`` uses all cores, unless ``-n`` says how many."""
+    option = config.option
+    if option.markexpr == "crash" and getattr(option, "numprocesses", 0) is None and not (option.collectonly or option.usepdb):
+        option.numprocesses = os.cpu_count()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``-n``: whoever has nothing left to do takes from who has, for a test may take a millisecond or a minute."""

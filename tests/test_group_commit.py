@@ -313,3 +313,19 @@ def test_a_signal_handler_that_appends_while_its_thread_waits_to_lead(tmp_path):
     calls.go()
     assert sorted(outcomes) == [2, 3]
     assert sorted(message["n"] for message in calls.stored(tmp_path / "c")[1:]) == ["handler", "waits"]
+
+
+def test_a_thread_on_its_own_needs_no_group(tmp_path, monkeypatch):
+    """Neither before others came nor after: what one thread alone waits for is its write and its sync."""
+    calls = Calls(tmp_path / "c")
+    calls.wait("second", lambda: calls.store.append_message({"n": "second"}))
+    calls.go()
+    calls.files.refuse_longer_than = 10
+    with pytest.raises(StorageError):
+        calls.store.append_message({"n": "refused"})
+    calls.files.refuse_longer_than = None
+    assert calls.store.append_message({"n": "after a refusal"}).seq == 3
+    monkeypatch.setattr("transcript_store._group_commit._Member", None)
+    assert calls.store.append_message({"n": "alone"}).seq == 4
+    assert calls.store.append_message({"n": "alone again"}).seq == 5
+    calls.store.close()

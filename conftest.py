@@ -78,7 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """``pytest -m crash`` uses all cores, unless ``-n`` says how many."""
     option = config.option
-    if option.markexpr == "crash" and getattr(option, "numprocesses", 0) is None and not (option.collectonly or option.usepdb):
+    alone = "PYTEST_XDIST_WORKER" in os.environ or option.collectonly or option.usepdb
+    if option.markexpr == "crash" and getattr(option, "numprocesses", 0) is None and not alone:
         option.numprocesses = os.cpu_count()
 
 

@@ -20,6 +20,7 @@ import pickle
 import stat
 import subprocess
 import sys
+import tracemalloc
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -1263,14 +1264,40 @@ def test_a_forgotten_store_lets_go_of_its_lock(tmp_path):
         store = ConversationStore(tmp_path / "c")
         store.initialize()
         store.append_message({"n": 1})
-        del store
-        gc.collect()
 
-    with pytest.warns(ResourceWarning, match="was not closed"):
-        forget()
+    gc.disable()  # it is collected when the last reference goes: nothing in it refers to the store
+    try:
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            forget()
+    finally:
+        gc.enable()
     with ConversationStore(tmp_path / "c") as store:
         store.load()
         assert store.get_messages() == [{"n": 1}]
+
+
+@pytest.mark.parametrize("options", [{}, {"verify": "tail"}], ids=["all", "tail"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_closed_store_keeps_no_messages_in_memory(tmp_path, read_only, options):
+    """A program that opens one long conversation after the other does not need memory for all of them."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[{"n": n, "pad": "x" * 1000} for n in range(10)])
+    store = ConversationStore(tmp_path / "c", read_only=read_only)
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            store.load(**options)
+            assert len(store.get_messages()) == 10
+            store.close()
+        assert (
+            tracemalloc.take_snapshot()
+            .filter_traces([tracemalloc.Filter(True, "*/transcript_store/*")])
+            .statistics("filename")[0]
+            .size
+            < 10_000
+        )
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_store_says_what_it_is(tmp_path):

@@ -216,10 +216,14 @@ def test_a_failed_sync_is_told_to_all_who_were_in_the_batch(tmp_path):
 def test_a_store_that_is_closed_before_the_group_had_its_turn(tmp_path):
     """P22: nobody's message is stored after a close, and everyone is told."""
     calls = Calls(tmp_path / "c")
+    refuse = ConversationNotLoadedError("closed")
+
+    def closed() -> Any:
+        raise refuse
+
+    calls.store._writable = closed  # type: ignore[method-assign]
     for n in range(3):
         calls.wait(n, partial(calls.store.append_message, {"n": n}))
-    refuse = ConversationNotLoadedError("closed")
-    calls.store._group_commit._writable = lambda: (_ for _ in ()).throw(refuse)
     calls.go()
     assert [calls.results[n] for n in range(3)] == [refuse] * 3
     assert calls.stored(tmp_path / "c") == [FIRST]

@@ -57,29 +57,28 @@ class _Group:
 
 
 class GroupCommit:
-    """The way to append to one store, for all of its threads.
+    """The way to append to one store, for all of its threads: ``mutex`` must be held to use its storage."""
 
-    ``mutex`` must be held to use the storage, which ``writable`` gives or refuses.
-    """
-
-    def __init__(self, mutex: AbstractContextManager[object], writable: Callable[[], Storage]) -> None:
+    def __init__(self, mutex: AbstractContextManager[object]) -> None:
         self._mutex = mutex
-        self._writable = writable
         self._open = _Group()
         self._is_idle = True
         """Whether nobody is appending. A guess (a call that fails leaves it False): it only says which way may be quicker."""
 
-    def append(self, entries: Sequence[Entry]) -> Sequence[Appended]:
-        """Append records as one, perhaps with those of other threads; raises what :meth:`Storage.append` does."""
+    def append(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[Appended]:
+        """Append records as one, perhaps with those of other threads, to the storage that ``writable`` gives or refuses.
+
+        Raises what :meth:`Storage.append` does.
+        """
         if self._is_idle and not self._open.members:
             with self._mutex:
                 self._is_idle = False
-                stored = self._writable().append(entries)
+                stored = writable().append(entries)
                 self._is_idle = True
                 return stored
-        return self._append_in_group(entries)
+        return self._append_in_group(entries, writable)
 
-    def _append_in_group(self, entries: Sequence[Entry]) -> Sequence[Appended]:
+    def _append_in_group(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[Appended]:
         member = _Member(entries)
         with member.waiting:
             group = self._open
@@ -89,16 +88,15 @@ class GroupCommit:
                     with self._mutex:
                         self._is_idle = False
                         self._open = _Group()
-                        self._lead(group, member)
+                        self._lead(group, member, writable())
                         self._is_idle = True
         if member.stored is None:
             assert member.error is not None
             raise member.error
         return member.stored
 
-    def _lead(self, group: _Group, own: _Member) -> None:
+    def _lead(self, group: _Group, own: _Member, storage: Storage) -> None:
         """Store what the members of a group brought; on return ``own`` at least has its answer."""
-        storage = self._writable()
         if group.prepared is not None:
             self._take_over(group, storage)
         if own.is_answered:

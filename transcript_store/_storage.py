@@ -474,12 +474,13 @@ class Storage:
             self._renew_mark()
 
     def let_go(self) -> None:
-        """Close every handle and release the lock, whatever happens. May be interrupted and called again."""
+        """Close every handle, release the lock, and forget what was read, whatever happens. May be interrupted and called again."""
         self.is_open = False
         self._log.settled = False
         for release in (self._lock.release, self._log.close, self._folder.close):
             with suppress(OSError):
                 release()
+        self._log = self._new_log()
 
     def _new_log(self) -> Log:
         return Log(

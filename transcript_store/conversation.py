@@ -90,7 +90,7 @@ class ConversationStore:
         self._loaded_by: int | None = None
         self._process_id = self._files.process_id()
         self._mutex = threading.RLock()
-        self._group_commit = GroupCommit(self._mutex, self._writable)
+        self._group_commit = GroupCommit(self._mutex)
 
     @property
     def directory(self) -> str:
@@ -407,7 +407,7 @@ class ConversationStore:
             self._storage = None
             self._loaded_by, self._process_id = self._process_id, self._files.process_id()
             self._mutex = threading.RLock()
-            self._group_commit = GroupCommit(self._mutex, self._writable)
+            self._group_commit = GroupCommit(self._mutex)
         if self._mutex._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks it
             raise RuntimeError("a call on this ConversationStore is under way in this thread (a signal handler?)")
         return self._mutex
@@ -415,7 +415,7 @@ class ConversationStore:
     def _append(self, entries: Sequence[Entry]) -> Sequence[Appended]:
         mutex = self._exclusively()
         if self._durability == "power-loss":
-            return self._group_commit.append(entries)
+            return self._group_commit.append(entries, self._writable)
         with mutex:
             return self._writable().append(entries)
 

@@ -32,7 +32,7 @@ WRITER = """
                 case 2:
                     store.append_event({"event": n})
                 case _:
-                    store.append_message({"n": n, "text": "x" * choose.choice([5, 500, 50_000])})
+                    store.append_message({"n": n, "text": "x" * choose.choices([5, 500, 50_000], [10, 10, 1])[0]})
 """
 
 

@@ -44,8 +44,7 @@ class Child:
         """The first ``count`` lines, waited for."""
         until = time.monotonic() + seconds
         while self.said.count(b"\n") < count:
-            ready, _, _ = select.select([self._pipe], [], [], max(0, until - time.monotonic()))
-            data = os.read(self._pipe, 65536) if ready else b""
+            data = os.read(self._pipe, 65536) if self._has_said_more(until - time.monotonic()) else b""
             if not data:
                 raise AssertionError(f"the child said only {bytes(self.said)!r}")
             self.said += data
@@ -55,8 +54,7 @@ class Child:
         """Every line up to ``last``, or all of them if it died before it said that."""
         until = time.monotonic() + seconds
         while not self.said.endswith(f"{last}\n".encode()):
-            ready, _, _ = select.select([self._pipe], [], [], max(0, until - time.monotonic()))
-            if not ready:
+            if not self._has_said_more(until - time.monotonic()):
                 raise AssertionError(f"the child said only {bytes(self.said)!r}")
             if not (data := os.read(self._pipe, 65536)):
                 break
@@ -65,9 +63,14 @@ class Child:
 
     def has_said(self) -> list[str]:
         """Every line until now, without waiting."""
-        while select.select([self._pipe], [], [], 0)[0] and (data := os.read(self._pipe, 65536)):
+        while self._has_said_more(0) and (data := os.read(self._pipe, 65536)):
             self.said += data
         return self.said.decode().split("\n")[:-1]
+
+    def _has_said_more(self, seconds: float) -> bool:
+        poll = select.poll()  # select() knows no descriptor above 1023
+        poll.register(self._pipe, select.POLLIN)
+        return bool(poll.poll(max(0, seconds) * 1000))
 
     def end(self, with_signal: int | None = None, *, to_the_last_word: bool = True) -> list[str]:
         """Kill it, or let it end well; returns every line that it said (its own children may have more to say)."""

@@ -18,7 +18,6 @@ import os
 import random
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.mutations import SEED, Mutations
+from tests.scratch import scratch_directory
 from transcript_store import ConversationStore, CorruptTranscriptError, _recovery, inspection, verify
 from transcript_store._files import PosixFileSystem
 
@@ -83,10 +83,6 @@ def base() -> Iterator[Base]:
         assert mark in ends
         assert mark < ends[-2], "there are several appends after the mark"
         yield Base(metadata, data, mark, ends, lines, Path(directory, "other/transcript.jsonl").read_bytes())
-
-
-def scratch_directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 
 
 def write_some(directory: str, write: Callable[[ConversationStore], Iterator[object]]) -> list[int]:

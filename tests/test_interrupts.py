@@ -19,7 +19,6 @@ import os
 import random
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -41,12 +40,6 @@ def _quiet():
     logger.setLevel(logging.CRITICAL)
     yield
     logger.setLevel(logging.NOTSET)
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
-        yield Path(directory)
 
 
 # ---- the interrupter -------------------------------------------------------------------------------------------------

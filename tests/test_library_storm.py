@@ -25,7 +25,7 @@ import pytest
 
 from tests.children import Child
 from tests.crash.kernel import Note
-from tests.test_damage import scratch_directory
+from tests.scratch import scratch_directory
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,

@@ -25,7 +25,7 @@ import pytest
 
 from tests.crash.kernel import Note
 from tests.mutations import SEED, Mutations, blocks
-from tests.test_damage import HASTY, scratch_directory
+from tests.test_damage import HASTY
 from transcript_store import (
     ConversationLibrary,
     ConversationStore,
@@ -61,12 +61,6 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(logging.ERROR)
     yield
     logger.setLevel(logging.NOTSET)
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with scratch_directory() as directory:
-        yield Path(directory)
 
 
 # ---- stores of snapshots ---------------------------------------------------------------------------------------------

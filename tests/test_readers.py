@@ -42,12 +42,6 @@ from .nobody import as_nobody
 OLD = [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
-        yield Path(directory)
-
-
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
     logger = logging.getLogger("transcript_store")

@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.test_damage import HASTY, NEW, _digest, oracle, scratch_directory, tree, write
+from tests.scratch import scratch_directory
+from tests.test_damage import HASTY, NEW, _digest, oracle, tree, write
 from transcript_store import (
     ConversationLockedError,
     ConversationNotFoundError,

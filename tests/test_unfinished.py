@@ -12,14 +12,13 @@ import errno
 import gc
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.test_damage import scratch_directory
 from tests.test_interrupts import every_line
 from transcript_store import (
     ConversationLibrary,
@@ -69,12 +68,6 @@ def sweep(library: ConversationLibrary) -> None:
     """Any change; this one changes nothing else."""
     with suppress(ConversationNotFoundError):
         library.delete(NOBODY)
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with scratch_directory() as directory:
-        yield Path(directory)
 
 
 CREATES = pytest.mark.parametrize("make", [create, create_by_id, fork])

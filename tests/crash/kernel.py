@@ -11,9 +11,7 @@ A run that was meant to be injected and was not, and a trace without calls, is a
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +26,7 @@ from tests.crash.real_disk import RealDisk
 from tests.crash.replay import SYNCS, Replay, disk_holding
 from tests.crash.strace import Injection, Say, SystemCall, Traced, injections, trace
 from tests.crash.sync_sites import Site, announced
+from tests.scratch import scratch_directory
 from transcript_store import TranscriptStoreError
 from transcript_store.testing import SimulatedFileSystem
 
@@ -40,7 +39,7 @@ RETURNED, FINE = "returned", "fine"
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A folder in memory, where syncs cost nothing: what is tested here is the calls, not the disk."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with scratch_directory() as folder:
         yield Path(folder)
 
 

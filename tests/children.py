@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -22,8 +23,11 @@ class Child:
         self._pipe, write = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: the children are prepared
+            gc.freeze()  # or the child's first full collection would copy every page of its parent's objects
             self.pid = os.fork()
-        if self.pid == 0:
+        if self.pid != 0:
+            gc.unfreeze()
+        else:
 
             def say(thing: object) -> None:
                 os.writev(write, [f"{thing}\n".encode()])  # not a write: those are refused in some tests, this never is

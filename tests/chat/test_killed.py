@@ -15,10 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anthropic  # noqa: F401  imported once here, not again in each process
-import openai  # noqa: F401
 import pytest
-from google import genai  # noqa: F401
 
 from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Dialect
@@ -29,6 +26,14 @@ from transcript_store.chat import TextDelta, Tool
 CALLS = (("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))
 PROMPT = "Be brief."
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported_once() -> None:
+    """Here, not again in each process."""
+    import anthropic  # noqa: F401
+    import openai  # noqa: F401
+    from google import genai  # noqa: F401
 
 
 @pytest.fixture(params=["claude", "openai", pytest.param("openai-compatible", marks=pytest.mark.long), "gemini"])

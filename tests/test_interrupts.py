@@ -14,6 +14,7 @@ statement that is being *left*: between the body's last call (an exception there
 from __future__ import annotations
 
 import ast
+import gc
 import logging
 import os
 import random
@@ -71,12 +72,14 @@ class Interruption:
         self._tracing_before: Any = None  # a coverage measurement
 
     def __enter__(self) -> Interruption:
+        gc.disable()  # a store of another test that is collected now would be interrupted instead
         self._tracing_before = sys.gettrace()
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._tracing_before)
+        gc.enable()
 
     def _call(self, frame: Any, event: str, arg: object) -> Any:
         return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None

@@ -30,6 +30,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._files import PosixFileSystem
+from transcript_store._group_commit import _Member
 
 FIRST = {"n": "first"}
 
@@ -333,3 +334,29 @@ def test_a_thread_on_its_own_needs_no_group(tmp_path, monkeypatch):
     assert calls.store.append_message({"n": "alone"}).seq == 4
     assert calls.store.append_message({"n": "alone again"}).seq == 5
     calls.store.close()
+
+
+def test_a_call_behind_the_leader_of_a_group_joins_the_next_group(tmp_path):
+    """P22: also while a group is stored, and not only a single call, whoever comes waits with the others."""
+    calls = Calls(tmp_path / "c")
+    calls.wait("second", lambda: calls.store.append_message({"n": "second"}))
+    first_may_go, calls.files.open = calls.files.open, threading.Event()
+    calls.files.arrived.clear()
+    calls.files.armed = True
+    first_may_go.set()
+    assert calls.files.arrived.wait(30)
+    calls.group = calls.store._group_commit._open
+    calls.wait("third", lambda: calls.store.append_message({"n": "third"}))
+    calls.go()
+    assert [message["n"] for message in calls.stored(tmp_path / "c")] == ["first", "second", "third"]
+
+
+def test_nobody_overtakes_a_group_that_waits(tmp_path):
+    """P22: between two leaders nobody is at work for a moment; whoever comes then joins those who wait."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize()
+        waiting = store._group_commit._open
+        waiting.members.append(_Member(()))
+        assert store.append_message(FIRST).seq == 1
+        assert len(waiting.members) == 2
+        assert store._group_commit._open is not waiting

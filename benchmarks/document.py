@@ -51,7 +51,7 @@ def _lines(results: Results) -> Iterator[str]:
     yield "calls, the bare decoder), and what agents keep their history with today, each through its own public API. On your disk:"
     yield ""
     yield "```sh"
-    yield "pip install -e '.[bench]' && python -m benchmarks --write     # --quick takes three minutes, and stops at 1,000 messages"
+    yield "pip install -e '.[bench]' && python -m benchmarks --write     # 20 minutes; --quick: 3, to 1,000 messages"
     yield "```"
     yield ""
     yield "Times depend on the disk and on who else is at work; believe the ratios. " + _machine(results)
@@ -131,6 +131,21 @@ def _rows(results: Results) -> Iterator[str]:
         target = "" if row.limit is None else f"≤ {row.limit:g}{'' if row.is_met else ', **missed**'}"
         yield _line(row.what, row.ours, row.beside, f"{row.value:.2f}", row.spread, target, row.note)
     yield ""
+    yield _FLOORS
+
+
+_FLOORS = """\
+Why a target is missed, what was tried, and where the floor is ([DECISIONS.md](../DECISIONS.md) has more under the number):
+
+- Append (100): after a sync the processor is cold, and Python takes two to three times as long as in a loop; one function
+  without layers and without anything that may fail takes 1.14 to 1.17 × for 1 KB. For 64 KB it is the memory for what is kept.
+- `process-crash` append (100): 3.3 to 3.6 × from run to run; such a function 3.35 ×.
+- Eight threads (19): 0.36 to 0.41 × from run to run; what is left is the interpreter's lock, handed from thread to thread.
+- List snapshots (96), load one (97): every byte is held to be UTF-8 and JSON before anything is said of it. That alone takes 6 to
+  10 × as long as reading the file, and twice as long as decoding it.
+- `verify()` (98): a bare loop in Python that finds each line and hashes it takes 1.9 ×.
+- `replace_transcript()` (101): a look at every value, which refuses what would not come back equal; and a second copy.
+"""
 
 
 def _comparisons(results: Results) -> Iterator[str]:

@@ -106,7 +106,6 @@ class Image(NamedTuple):
     end: Position
     buffer: bytearray
     starts: array[int]
-    at_us: int
 
 
 _WHOLE = Position(0, 0, GENESIS)
@@ -223,8 +222,10 @@ class Log:
             self.close()
         self._handle, self._inode = handle, inode
         self._base = _WHOLE
-        self.header, self._begin, self.end, self._buffer, self._starts, self._last_at_us = image
+        self.header, self._begin, self.end, self._buffer, self._starts = image
         self.synced = self.end
+        self._last_at_us = parse_time(self.header.at)
+        self._look_at_last_time()
         self.settled = True
 
     def _accept(self, begin: Position, mark: Position) -> None:
@@ -253,10 +254,7 @@ class Log:
         self.end = scan.end
         if self._writable:
             self.synced = self.end
-        if self._starts:
-            start = self._starts[-1] - base.offset_bytes
-            last = record_time_us(self._buffer[start : start + RECORD_HEAD_BYTES])
-            self._last_at_us = max(self._last_at_us, last or 0)
+        self._look_at_last_time()
         if torn is not None and self._writable:
             kept = sum(has_message(self._buffer[start : start + RECORD_HEAD_BYTES]) for start in self._starts)
             self.recovery = Recovery(
@@ -269,6 +267,13 @@ class Log:
                 torn.cut_at_bytes,
                 torn.reason,
             )
+
+    def _look_at_last_time(self) -> None:
+        """The next record is not before the last one, nor before what was the last one until now."""
+        if self._starts:
+            start = self._starts[-1] - self._base.offset_bytes
+            last = record_time_us(self._buffer[start : start + RECORD_HEAD_BYTES])
+            self._last_at_us = max(self._last_at_us, last or 0)
 
     def _recover(self, torn: _recovery.Damage) -> str | None:
         """Cut a torn tail, or give a whole last record its line feed; the bytes are safe elsewhere before they go."""
@@ -354,7 +359,7 @@ class Log:
 
     def image(self, members: dict[str, Any], entries: Iterable[Entry | Copied], **more: Any) -> Image:
         """The next generation's transcript in memory: a header with this metadata, and these records."""
-        at_us, at_text, clock = self.stamp()
+        _, at_text, clock = self.stamp()
         at = at_text.encode()
         body = header_body(
             conversation=members["id"], generation=members["generation"], at=at_text, metadata=members, **more
@@ -368,13 +373,12 @@ class Log:
             starts.append(start)
             if isinstance(entry, Copied):
                 head = seal_onto(buffer, head, copied_body(k, entry))
-                at_us = max(at_us, record_time_us(buffer[start : start + RECORD_HEAD_BYTES]) or 0)
             else:
                 message, extra = entry
                 head = seal_onto(buffer, head, record_body(k, at, message, extra, clock))
                 if len(buffer) - start > self._max_line_bytes:
                     raise self._too_long(len(buffer) - start, f"messages[{k - 1}]")
-        return Image(*found, Position(len(starts), len(buffer), head), buffer, starts, at_us)
+        return Image(*found, Position(len(starts), len(buffer), head), buffer, starts)
 
     def stamp(self) -> tuple[int, str, bytes | None]:
         """The time of the next record, never before the record before it: microseconds, and text.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Self
@@ -91,6 +92,7 @@ class ConversationStore:
         self._process_id = self._files.process_id()
         self._mutex = threading.RLock()
         self._group_commit = GroupCommit(self._mutex)
+        self._last_words: list[weakref.WeakMethod[Callable[[], None]]] = []
 
     @property
     def directory(self) -> str:
@@ -207,8 +209,13 @@ class ConversationStore:
         A store with a failed sync behind it is only let go of: nothing more is written. Raises ``StorageError`` if
         unsynced messages (``durability="process-crash"``) cannot be synced; the lock is released all the same.
         """
-        with self._exclusively():
-            self._close()
+        try:
+            for record_what_came in self._last_words:
+                if (do := record_what_came()) is not None:
+                    do()
+        finally:
+            with self._exclusively():
+                self._close()
 
     def __del__(self) -> None:
         """Let go of the lock if this was forgotten; nothing is written, and everything acknowledged is stored already."""
@@ -399,6 +406,11 @@ class ConversationStore:
             return storage.refresh() if self._read_only else Refreshed(0, False)
 
     # ---- within --------------------------------------------------------------------------------------------------
+
+    def _before_close(self, record_what_came: Callable[[], None]) -> None:
+        """Have a bound method called when ``close()`` begins, as long as its object lives: a stream may be under way."""
+        self._last_words = [method for method in self._last_words if method() is not None]
+        self._last_words.append(weakref.WeakMethod(record_what_came))
 
     def _exclusively(self) -> threading.RLock:
         """The mutex that makes a call atomic, for a ``with`` statement."""

@@ -125,6 +125,71 @@ def test_ctrl_c_in_a_tool(dialect: Dialect, server: Server, tmp_path: Path) -> N
         assert server.requests[1].raw.count(b"outcome is unknown") == 2
 
 
+class _UiDiedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("how", ["break", "an error", "Ctrl-C"])
+def test_a_loop_that_is_left(dialect: Dialect, server: Server, tmp_path: Path, how: str) -> None:
+    """What was shown is on record when the next line of the program runs, and stands before what that line stores."""
+    server.answers += [dialect.stream("A long answer"), dialect.reply("Yes.")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        try:
+            for event in client.stream_chat("Go"):
+                if isinstance(event, TextDelta):
+                    if how == "break":
+                        break
+                    raise _UiDiedError if how == "an error" else KeyboardInterrupt
+        except (_UiDiedError, KeyboardInterrupt):
+            pass
+        assert kept(conversation)["reason"] == "the stream was cut (GeneratorExit)"
+        assert "A long" in json.dumps(conversation.get_messages()[1])
+        assert client.chat("Go on") == "Yes."
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_function_that_is_left_within_a_stream(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """The conversation closes after the stream."""
+    server.answers += [dialect.stream("A long answer")]
+
+    def shown() -> str:
+        with ConversationStore(tmp_path / "c") as conversation:
+            for event in connect(dialect, server, conversation).stream_chat("Go"):
+                if isinstance(event, TextDelta):
+                    return event.text
+        raise AssertionError
+
+    text = shown()
+    with ConversationStore(tmp_path / "c", read_only=True) as conversation:
+        conversation.load()
+        assert text in json.dumps(conversation.get_messages()[1])
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_an_unfinished_stream_ends_with_its_conversation(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """Also if the program holds the iterator: ``close()`` records what came, and releases the lock whatever that raises."""
+    server.answers += [dialect.stream("A long answer"), dialect.stream("A long answer")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        stream = client.stream_chat("Go")
+        next(event for event in stream if isinstance(event, TextDelta))
+    with conversation:
+        conversation.load()
+        assert "A long" in json.dumps(kept(conversation))
+        assert next(stream, None) is None
+
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation, model="m")
+        stream = client.stream_chat("Again")
+        next(event for event in stream if isinstance(event, TextDelta))
+        (tmp_path / "c" / "transcript.jsonl").rename(tmp_path / "elsewhere")
+        with pytest.raises(TranscriptStoreError, match="the transcript is gone"):
+            conversation.close()
+        with pytest.raises(TranscriptStoreError, match="was closed"):
+            conversation.get_messages()
+
+
 def test_a_new_turn_ends_an_unfinished_stream(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """The program caught Ctrl-C and still holds the iterator: the next turn closes it, and keeps what came of it."""
     server.answers += [dialect.stream("A long answer"), dialect.reply("Yes.")]

@@ -61,7 +61,10 @@ class ResumableChatClient:
         self._known_tools = facts.tool_names
         self._usage = Usage()
         self._turn_lock = threading.Lock()
-        self._stream: Generator[StreamEvent, None, None] | None = None
+        self._stream: weakref.ref[Generator[StreamEvent, None, None]] | None = None
+        """The last one, which goes, and keeps what came, as soon as its loop is left: nobody else may hold it."""
+        if conversation is not None:
+            conversation._before_close(self._end_stream)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._facts.provider} {self._facts.model}>"
@@ -117,12 +120,12 @@ class ResumableChatClient:
         """One turn as :meth:`chat` does it, as events: ``TextDelta``, ``ToolCallStarted``, ``ToolCallEnded``, ``Complete``.
 
         Nothing happens before the first event is asked for. Text that was shown is on record when the reply's end, or its
-        untimely end, was met: if the iterator is closed, or Ctrl-C stops it, what came is kept as the record of an
-        incomplete reply. Raises what :meth:`chat` does.
+        untimely end, was met: if the loop over it is left (``break``, an error, Ctrl-C), or the iterator, the client or the
+        conversation is closed, what came is kept as the record of an incomplete reply. Raises what :meth:`chat` does.
         """
         _insist_on_a_prompt(prompt)
         stream = self._streamed_turn(prompt)
-        self._stream = stream
+        self._stream = weakref.ref(stream)
         return stream
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
@@ -213,14 +216,18 @@ class ResumableChatClient:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Only one at a time. A stream that somebody left unfinished ends here, and what came of it is recorded."""
-        if self._stream is not None and inspect.getgeneratorstate(self._stream) == inspect.GEN_SUSPENDED:
-            self._stream.close()
+        self._end_stream()
         if not self._turn_lock.acquire(blocking=False):
             raise RuntimeError("a turn of this client is under way")
         try:
             yield
         finally:
             self._turn_lock.release()
+
+    def _end_stream(self) -> None:
+        stream = None if self._stream is None else self._stream()
+        if stream is not None and inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
+            stream.close()
 
     def _streamed_turn(self, prompt: str) -> Generator[StreamEvent, None, None]:
         if not self._turn_lock.acquire(blocking=False):

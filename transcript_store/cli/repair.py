@@ -77,7 +77,7 @@ def _print(results: list[Repair]) -> None:
         say(f"a damaged original {verb.replace('are', 'is')}: {one_line(path)}")
     if first.applied:
         if first.originals:
-            say("(to go back: close every writer, copy an original to its old name, and repair again in another mode)")
+            say("(for another mode: copy the folder, give an original its old name in the copy, and repair that)")
         say("repaired")
     else:
         say("nothing was changed: choose one with --mode (prefix if none is named), and add --apply")

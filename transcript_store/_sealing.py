@@ -42,8 +42,8 @@ class Key:
     def __init__(self, key: bytes) -> None:
         if not isinstance(key, bytes | bytearray | memoryview):
             hint = "; bytes.fromhex() makes bytes of hex digits" if isinstance(key, str) else ""
-            kind = type(key).__name__
-            raise InvalidKeyError(f"an encryption key is {KEY_BYTES} bytes, not a {kind}{hint}", length_bytes=None)
+            what = f"an encryption key is {KEY_BYTES} bytes, not {type(key).__name__}"
+            raise InvalidKeyError(f"{what}{hint}", length_bytes=None)
         self._bytes = bytes(key)
         if len(self._bytes) != KEY_BYTES:
             what = f"an encryption key has {KEY_BYTES} bytes, this one has {len(self._bytes)}"
@@ -145,6 +145,8 @@ def is_text(data: bytes) -> bool:
 
 def keys_of(encryption_key: Any, retired_keys: Any) -> Keys:
     """The keys of a store as a caller gives them; raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
+    if isinstance(retired_keys, bytes | bytearray | str):
+        raise TypeError(f"retired_keys is a sequence of keys, not {type(retired_keys).__name__}")
     retired = [Key(key) for key in retired_keys]
     if encryption_key is None:
         if retired:

@@ -19,7 +19,15 @@ from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Call, Dialect
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore, FileStore, chat, errors
-from transcript_store.chat import ChatClient, ChatConfig, PersistentChatClient, StreamingChatClient, Tool, create_client
+from transcript_store.chat import (
+    ChatClient,
+    ChatConfig,
+    PersistentChatClient,
+    StreamingChatClient,
+    Tool,
+    create_client,
+    validate_base_url,
+)
 from transcript_store.errors import (
     IncompleteResponseError,
     InvalidBaseUrlError,
@@ -205,7 +213,19 @@ def test_a_configuration_that_cannot_be(wrong: dict[str, Any]) -> None:
         ChatConfig(**{"provider": "claude", **wrong})
 
 
+@pytest.mark.parametrize("name", ["model", "base_url", "token", "timeout_seconds"])
+def test_a_configuration_of_another_type(name: str) -> None:
+    """A ``TypeError`` that names the field, and not what was in it, which may be a token."""
+    with pytest.raises(TypeError, match=f"{name} must be .*, not bytes"):
+        ChatConfig(**{"provider": "claude", name: b"sk-secret"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a base URL is a str, not NoneType"):
+        validate_base_url(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="conversation must be a ConversationStore, not str"):
+        create_client(ChatConfig(provider="claude", token="t"), conversation="agent/main")  # type: ignore[arg-type]
+
+
 def test_two_tools_of_one_name(dialect: Dialect, server: Server) -> None:
+    """The model could not say which."""
     client = connect(dialect, server)
     with pytest.raises(ValueError, match="same name"):
         client.set_tools([Tool("a", "", SCHEMA, handler=int), Tool("a", "", SCHEMA, handler=int)])

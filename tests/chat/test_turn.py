@@ -94,8 +94,10 @@ def test_two_calls_in_one_reply(dialect: Dialect, server: Server, tmp_path: Path
         assert messages[1] == whole["choices"][0]["message"]
 
 
-def test_what_a_handler_raises_goes_back_to_the_model(dialect: Dialect, server: Server) -> None:
-    """An error of a handler, an unknown tool, and arguments that do not fit are results that say so."""
+def test_what_a_handler_raises_goes_back_to_the_model(
+    dialect: Dialect, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of a handler, an unknown tool, and arguments that do not fit are results that say so; the log names its type."""
 
     def broken(**_: Any) -> str:
         raise OSError("no such file")
@@ -109,6 +111,9 @@ def test_what_a_handler_raises_goes_back_to_the_model(dialect: Dialect, server: 
     assert "OSError: no such file" in raw
     assert "there is no tool named 'nowhere'" in raw
     assert "unexpected keyword argument" in raw
+    warnings = [record.getMessage() for record in caplog.records if record.name == "transcript_store.chat"]
+    assert warnings[0] == "tool broken: the handler raised OSError, and the model is told"
+    assert "no such file" not in "".join(warnings)
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", "null"])
@@ -227,6 +232,12 @@ def test_a_tool_that_is_none_is_refused_when_it_is_made(dialect: Dialect, server
     """Not by the service, in the middle of a turn."""
     with pytest.raises(TypeError, match="the handler must be callable"):
         Tool("add", "Add.", {"type": "object"}, handler=None)  # type: ignore[arg-type]
+
+    async def asynchronous() -> None:
+        pass
+
+    with pytest.raises(TypeError, match="an ordinary function"):
+        Tool("add", "Add.", {"type": "object"}, handler=asynchronous)
     with pytest.raises(TypeError, match="a tool's name"):
         Tool("", "Add.", {"type": "object"}, handler=print)
     with pytest.raises(TypeError, match="JSON schema"):

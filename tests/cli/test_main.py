@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+import transcript_store
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, lines, tear
 from transcript_store import ConversationStore, __version__
-from transcript_store.cli import head
+from transcript_store.cli import _terminal, head
 
 COMMANDS = [
     "chat",
@@ -121,6 +122,22 @@ def test_damage_is_one_line(cli: Cli, tmp_path: Path, command: str) -> None:
     assert "transcript.jsonl, line 2, byte" in err
     assert err.endswith("nothing was touched: transcript-store verify says what is whole, repair what can be kept\n")
     assert err.count("\n") == 1
+
+
+def test_a_library_is_no_conversation(cli: Cli, tmp_path: Path) -> None:
+    """What the folder is, and which command wants it."""
+    conversation(tmp_path / "library" / "c", [{"content": "first"}])
+    code, out, err = cli("show", str(tmp_path / "library"))
+    assert (code, out) == (1, "")
+    assert f"this is a library, a directory of conversations: `transcript-store list {tmp_path}/library` lists" in err
+
+
+def test_errors_name_the_way_out_in_the_shell() -> None:
+    """Each Python way out that the command line puts in other words is one that the library's errors name."""
+    package = Path(transcript_store.__file__).parent
+    said = "".join(path.read_text() for path in package.rglob("*.py") if "cli" not in path.parts)
+    for python in _terminal._IN_THE_SHELL:
+        assert python in said
 
 
 def test_another_writer(cli: Cli, tmp_path: Path) -> None:

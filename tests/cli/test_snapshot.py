@@ -194,7 +194,7 @@ def test_verify_and_collect(cli: Cli, tmp_path: Path) -> None:
     assert (code, out) == (0, "0 files of media removed\n")
     assert one.id in err
     path.unlink()
-    assert cli("snapshot", "collect-media", *store, "--older-than", "0").out == "1 files of media removed\n"
+    assert cli("snapshot", "collect-media", *store, "--older-than", "0").out == "1 file of media removed\n"
 
 
 def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,13 +241,52 @@ def test_a_key_that_was_forgotten(cli: Cli, tmp_path: Path, key: str) -> None:
     assert cli("snapshot", "new-key", other).code == 0
     assert cli("snapshot", "save", directory, *store, "--key-file", key).code == 0
     before = sorted((tmp_path / "s").iterdir())
+    ways_out = {
+        (): "what is there is sealed: give its key",
+        ("--key-file", other): "what is there does not open with this key",
+        ("--retired-key-file", key): "--retired-key-file needs the key of today beside it",
+        ("--key-file", str(tmp_path / "typo")): "there is no key in this file (transcript-store snapshot new-key",
+    }
     for command in (("save", directory), ("list",)):
-        for keys in ((), ("--key-file", other)):
+        for keys, way_out in ways_out.items():
             code, out, err = cli("snapshot", *command, *store, *keys)
             assert (code, out) == (1, "")
-            assert "what is there does not open with this key, or without one" in err
+            assert way_out in err
     assert sorted((tmp_path / "s").iterdir()) == before
     assert cli("snapshot", "list", *store, "--key-file", other, "--retired-key-file", key).out.count("\n") == 1
+
+
+def test_a_key_too_many(cli: Cli, tmp_path: Path, key: str) -> None:
+    """A key that is set, and a store that is plain: the way out is to leave it out, or to seal."""
+    store = ("--store", str(tmp_path / "s"))
+    saved(cli, tmp_path)
+    code, out, err = cli("snapshot", "list", *store, "--key-file", key)
+    assert (code, out) == (1, "")
+    assert "what is there is not sealed: leave the key out" in err
+    assert cli("snapshot", "rotate-key", *store, "--new-key-file", key).out == "sealed with the new key: 1 snapshot\n"
+    assert cli("snapshot", "list", *store, "--key-file", key).out.count("\n") == 1
+
+
+def test_what_is_no_store(cli: Cli, tmp_path: Path, key: str) -> None:
+    """A conversation, or a library of them, is not taken for a store in which nothing is wrong and all is sealed."""
+    chat = conversation(tmp_path / "library" / "c", [{"role": "user", "content": "hello"}])
+    library = str(tmp_path / "library")
+    before = sorted(tmp_path.rglob("*"))
+    for directory, what in ((chat, "this is a conversation"), (library, "this is a library of conversations")):
+        for command in (
+            ("verify",),
+            ("list",),
+            ("collect-media",),
+            ("save", chat),
+            ("rotate-key", "--new-key-file", key),
+        ):
+            code, out, err = cli("snapshot", *command, "--store", directory)
+            assert (code, out) == (1, "")
+            assert f"{directory}: {what}, not a store of snapshots" in err
+    assert sorted(tmp_path.rglob("*")) == before
+    id = saved(cli, tmp_path)  # noqa: A001
+    (tmp_path / "s" / f"{id}.json").rename(tmp_path / "library" / f"{id}.json")
+    assert cli("snapshot", "list", "--store", library).out.startswith(id)  # both at once is nobody's mistake
 
 
 def test_a_rotation_that_leaves_something_behind(cli: Cli, tmp_path: Path, key: str) -> None:

@@ -34,6 +34,8 @@ def validate_base_url(url: str, *, allow_insecure: bool = False) -> None:
 
     Raises ``InvalidBaseUrlError`` with the ``reason``. The error never repeats the URL.
     """
+    if not isinstance(url, str):
+        raise TypeError(f"a base URL is a str, not {type(url).__name__}")
     if reason := _fault(url, allow_insecure):
         raise InvalidBaseUrlError(reason)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -13,15 +15,17 @@ Provider = Literal["claude", "openai", "openai-compatible", "gemini", "claude-lo
 
 PROVIDERS: tuple[str, ...] = get_args(Provider)
 
+_log = logging.getLogger("transcript_store.chat")
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
     """Something that the model may ask to have done.
 
     ``parameters`` is a JSON schema of type object. ``handler`` is called with the model's arguments by name and returns a
-    text, or any JSON value; what it raises (an ``Exception``) goes back to the model as an error result. It must be ready
-    to be called twice for one wish: if the process dies while it runs, the model is told that the outcome is unknown and
-    may ask again.
+    text, or any JSON value; what it raises (an ``Exception``) goes back to the model as an error result, and its type to
+    the log. It is an ordinary function: a coroutine function is a ``TypeError``. It must be ready to be called twice for
+    one wish: if the process dies while it runs, the model is told that the outcome is unknown and may ask again.
     """
 
     name: str
@@ -36,6 +40,8 @@ class Tool:
             raise TypeError(f"tool {self.name}: the description is a str and the parameters are a JSON schema (a dict)")
         if not callable(self.handler):
             raise TypeError(f"tool {self.name}: the handler must be callable, not {type(self.handler).__name__}")
+        if inspect.iscoroutinefunction(self.handler):
+            raise TypeError(f"tool {self.name}: the handler must be an ordinary function; call asyncio.run() within it")
 
     def describe(self) -> ToolDescription:
         return ToolDescription(name=self.name, description=self.description, parameters=self.parameters)
@@ -48,6 +54,8 @@ class Tool:
             result = self.handler(**arguments)
             text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         except Exception as error:
+            _log.warning("tool %s: the handler raised %s, and the model is told", self.name, type(error).__name__)
+            _log.debug("tool %s: the handler raised", self.name, exc_info=True)
             return _plain(f"{type(error).__name__}: {error}"), True
         return _plain(text), False
 
@@ -89,9 +97,19 @@ class ChatConfig:
     def __post_init__(self) -> None:
         if self.provider not in PROVIDERS:
             raise ValueError(f"provider must be one of {', '.join(PROVIDERS)}, not {self.provider!r}")
+        _insist("model", self.model, str | None, "a str")
+        _insist("base_url", self.base_url, str | None, "a str")
+        if not callable(self.token):
+            _insist("token", self.token, str | None, "a str, or a callable that gives one")
+        _insist("timeout_seconds", self.timeout_seconds, int | float, "a number")
         if type(self.max_steps) is not int or self.max_steps < 1:
             raise ValueError(f"max_steps must be an int of at least 1, not {self.max_steps!r}")
         if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 1):
             raise ValueError(f"max_tokens must be an int of at least 1, not {self.max_tokens!r}")
         if not self.timeout_seconds > 0:
             raise ValueError(f"timeout_seconds must be more than 0, not {self.timeout_seconds!r}")
+
+
+def _insist(name: str, value: object, allowed: Any, described: str) -> None:
+    if not isinstance(value, allowed):  # without the value: it may be a token
+        raise TypeError(f"{name} must be {described}, not {type(value).__name__}")

@@ -101,6 +101,8 @@ def create_client(
     ``ProviderMismatchError`` (the conversation is another provider's), ``ValueError`` for a system message in
     ``initial_history`` or one beside a conversation that has messages, and what ``load()`` and ``initialize()`` raise.
     """
+    if not isinstance(conversation, ConversationStore | None):
+        raise TypeError(f"conversation must be a ConversationStore, not {type(conversation).__name__}")
     if config.provider == "claude-local":
         return _local(config, conversation, allow_insecure=allow_insecure_base_url)
     provider = PROVIDERS[config.provider]

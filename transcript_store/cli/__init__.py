@@ -7,6 +7,7 @@ Errors are one line on standard error, without a traceback.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -91,23 +92,27 @@ def _run(argv: Sequence[str] | None) -> int:
         status: int = arguments.run(arguments)
         return status
     except (CorruptTranscriptError, CorruptMetadataError) as error:
-        _terminal.complain(
-            str(error).replace("verify() says", "transcript-store verify says").replace("repair()", "repair")
-        )
+        if error.kind == "foreign" and error.path is not None and os.path.isdir(error.path):
+            from transcript_store.cli._folders import instead_of_a_conversation
+
+            _terminal.complain(f"{error}; {instead_of_a_conversation(error.path)}")
+        else:
+            _terminal.complain(error)
         return 1
     except InvalidIdError as error:
-        _terminal.complain(str(error))
+        _terminal.complain(error)
         return 2
     except ConversationNotFoundError as error:
         _terminal.complain(f"{error.path}: there is no conversation (transcript-store record creates one)")
         return 1
     except ConversationLockedError as error:
         by = f"process {error.holder_pid} on {error.holder_host}" if error.holder_pid else "another process"
-        way_out = "--wait SECONDS waits for its end" if arguments.command == "record" else "try again when it is done"
+        can_wait = arguments.command == "record" and not arguments.wait
+        way_out = "--wait SECONDS waits for its end" if can_wait else "try again when it is done"
         _terminal.complain(f"{error.path}: {by} is writing to it; {way_out}")
         return 1
     except TranscriptStoreError as error:
-        _terminal.complain(str(error))
+        _terminal.complain(error)
         return 1
     except RecursionError:
         _terminal.complain("a message nests too deeply to be shown")

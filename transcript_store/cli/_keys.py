@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from argparse import ArgumentParser, Namespace
 
@@ -45,7 +46,12 @@ def retired_keys_of(arguments: Namespace) -> list[bytes]:
 
 def key_in(file: str) -> bytes:
     """The key in a file; warns if others than its owner may read it."""
-    with open(os.path.expanduser(file), "rb") as opened:
+    try:
+        opened = open(os.path.expanduser(file), "rb")  # noqa: SIM115
+    except FileNotFoundError as error:
+        what = f"there is no key in this file (transcript-store snapshot new-key {shlex.quote(file)} makes one)"
+        raise InvalidKeyError(f"{file}: {what}", length_bytes=None) from error
+    with opened:
         status = os.fstat(opened.fileno())
         data = opened.read(_LONGEST_FILE)
     if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:

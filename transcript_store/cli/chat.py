@@ -72,22 +72,24 @@ def run(arguments: Namespace) -> int:
         with place:
             return Turns(arguments, place).run()
     except (Misuse, InvalidBaseUrlError) as error:
-        complain(str(error))
+        complain(error)
         return 2
     except MissingTokenError as error:
-        complain(f"provider {error.provider} needs its key in {' or '.join(error.variables)}")
+        variables = " or ".join(error.variables)
+        complain(f"provider {error.provider} needs its key in {variables}; --new --provider local needs none")
         return 2
     except MissingExtraError as error:
         complain(f"{error}" + ("" if error.provider == "local" else "; or --provider local, which needs no key"))
         return 1
     except ConversationLockedError as error:
         by = f"process {error.holder_pid}" if error.holder_pid else "another process"
-        complain(f"{error.path}: {by} is talking in it; --new begins another conversation")
+        complain(f"{error.path}: {by} is writing to it; --new begins another conversation, in the library")
         return 1
     except ModuleNotFoundError as error:
         if error.name not in ("prompt_toolkit", "platformdirs"):
             raise
-        complain(f"chat needs {error.name}, which is not installed: pip install 'transcript-store[chat]'")
+        way_out = "pip install 'transcript-store[chat]' (or [local], for a model that needs no key)"
+        complain(f"chat needs {error.name}, which is not installed: {way_out}")
         return 1
 
 

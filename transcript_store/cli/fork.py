@@ -34,7 +34,7 @@ def run(arguments: Namespace) -> int:
     except TranscriptStoreError:
         raise
     except ValueError as error:
-        complain(str(error).replace("through_seq", "--through-seq"))
+        complain(error)
         return 2
     if arguments.json:
         say_json({"id": fork, "directory": f"{library.directory}/{fork}"})

@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
     try:
         found = list_conversations(arguments.directory)
     except ConversationNotFoundError as error:
-        complain(str(error))
+        complain(error)
         return 1
     for summary in found:
         if arguments.json:

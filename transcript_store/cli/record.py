@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> int:
                 problem = f"{error.member}: {error.reason}"
                 if error.reason.startswith("is not JSON"):
                     problem += " (one object a line is expected: jq -c makes that of any JSON)"
-                complain(f"standard input, line {number}: {problem}; stopped, and what came before it is stored")
+                complain(f"standard input, line {number}: {problem}; {_stopped(number)}")
                 return 1
             try:
                 say(str(appended.seq), now=True)
@@ -91,6 +91,10 @@ def run(arguments: Namespace) -> int:
         if not has_begun:
             begin()
     return 0
+
+
+def _stopped(number: int) -> str:
+    return "nothing was stored" if number == 1 else "stopped, and what came before it is stored"
 
 
 def _message(line: bytes) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from transcript_store import (
 from transcript_store._files import REAL, absolute_path
 from transcript_store._folder import Folder, refusals
 from transcript_store.cli._arguments import add_directory, add_json, count, path
+from transcript_store.cli._folders import instead_of_a_store
 from transcript_store.cli._keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
 from transcript_store.cli._shapes import role_of
-from transcript_store.cli._terminal import complain, one_line, say, say_json, say_json_text, size
+from transcript_store.cli._terminal import complain, many, one_line, say, say_json, say_json_text, size
 from transcript_store.cli.show import lines_of
 
 DESCRIPTION = f"""\
@@ -33,7 +34,7 @@ digits), never from an argument.
 """
 EPILOG = """\
 examples:
-  transcript-store snapshot new-key ~/.keys/snapshots
+  mkdir -m 700 ~/.keys && transcript-store snapshot new-key ~/.keys/snapshots
   transcript-store snapshot save chats/today --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot list --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot restore ID --store snapshots --into elsewhere/today --key-file ~/.keys/snapshots
@@ -42,9 +43,9 @@ examples:
 """
 
 
-_OTHER_KEY = (
-    "what is there does not open with this key, or without one: give --key-file, and --retired-key-file if it changed"
-)
+_NO_KEY = f"what is there is sealed: give its key, in --key-file or {VARIABLE}"
+_OTHER_KEY = "what is there does not open with this key: give another --key-file, or --retired-key-file if it changed"
+_KEY_TOO_MANY = f"what is there is not sealed: leave the key out ({VARIABLE}, --key-file), or give it to rotate-key, which seals all"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -112,35 +113,45 @@ def run(arguments: Namespace) -> int:
     """Run one of them."""
     try:
         status: int = arguments.run_snapshot(arguments)
-    except _NoStoreError as error:
-        complain(f"{error}: there is no such directory")
-        return 1
-    except ConversationLockedError as error:
-        complain(str(error))
+    except (_WrongStoreError, ConversationLockedError) as error:
+        complain(error)
         return 1
     return status
 
 
 def _store(arguments: Namespace) -> FileStore:
-    return FileStore(arguments.store, encryption_key=key_of(arguments), retired_keys=retired_keys_of(arguments))
+    if (instead := instead_of_a_store(arguments.store)) is not None:
+        raise _WrongStoreError(f"{absolute_path(arguments.store)}: {instead}")
+    key, retired_keys = key_of(arguments), retired_keys_of(arguments)
+    if key is None and retired_keys:
+        raise _WrongStoreError(f"--retired-key-file needs the key of today beside it, in --key-file or {VARIABLE}")
+    return FileStore(arguments.store, encryption_key=key, retired_keys=retired_keys)
 
 
-class _NoStoreError(Exception):
-    """The directory of snapshots is not there: for anything but a save that is a mistake in its name."""
+class _WrongStoreError(Exception):
+    """The directory of snapshots is something else, needs another key, or is not there (for anything but a save)."""
 
 
 def _existing(arguments: Namespace) -> FileStore:
     store = _store(arguments)
     if not os.path.exists(store.directory):  # what is no directory, the store refuses with a word of its own
-        raise _NoStoreError(store.directory)
+        raise _WrongStoreError(f"{store.directory}: there is no such directory")
     return store
+
+
+def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
+    """What a list would leave out, and a save would lie beside, in silence."""
+    if store.opens():
+        return
+    if key_of(arguments) is None:
+        raise _WrongStoreError(f"{store.directory}: {_NO_KEY}")
+    is_plain = FileStore(arguments.store).opens()
+    raise _WrongStoreError(f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}")
 
 
 def _save(arguments: Namespace) -> int:
     store = _store(arguments)
-    if not store.opens():
-        complain(f"{store.directory}: {_OTHER_KEY}; nothing was saved")
-        return 1
+    _refuse_wrong_key(store, arguments)
     with ConversationStore(arguments.directory, read_only=True) as conversation:
         conversation.load()
         snapshot = snapshot_of(conversation)
@@ -151,9 +162,7 @@ def _save(arguments: Namespace) -> int:
 
 def _list(arguments: Namespace) -> int:
     store = _existing(arguments)
-    if not store.opens():
-        complain(f"{store.directory}: {_OTHER_KEY}")
-        return 1
+    _refuse_wrong_key(store, arguments)
     for summary in store.list():
         if arguments.json:
             say_json(asdict(summary))
@@ -204,12 +213,13 @@ def _delete(arguments: Namespace) -> int:
 
 
 def _rotate(arguments: Namespace) -> int:
+    store = _existing(arguments)
     try:
-        _existing(arguments).rotate_key(key_in(arguments.new_key_file))
+        store.rotate_key(key_in(arguments.new_key_file))
     except (CorruptSnapshotError, DecryptionError, StorageError) as error:
-        complain(str(error).replace("keep both keys", "keep both key files").replace("rotate_key()", "rotate-key"))
+        complain(error)
         return 1
-    say("everything is sealed with the new key")
+    say(f"sealed with the new key: {many(len(store.list()), 'snapshot')}")
     return 0
 
 
@@ -223,13 +233,13 @@ def _verify(arguments: Namespace) -> int:
         for finding in findings:
             say(one_line(finding.path))
             say(f"  {finding.kind}: {one_line(finding.reason)}")
-        say(f"not whole: {len(findings)} findings" if findings else "whole: nothing is wrong")
+        say(f"not whole: {many(len(findings), 'finding')}" if findings else "whole: nothing is wrong")
     return 1 if findings else 0
 
 
 def _collect(arguments: Namespace) -> int:
     removed = _existing(arguments).collect_media(older_than_seconds=arguments.older_than)
-    say(f"{len(removed)} files of media removed")
+    say(f"{many(len(removed), 'file')} of media removed")
     return 0
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
 from dataclasses import asdict
 
-from transcript_store import Finding, TranscriptStoreError, Verification, list_conversations
+from transcript_store import Finding, Verification
 from transcript_store import verify as look_at
-from transcript_store._metadata import is_id
 from transcript_store.cli._arguments import add_directory, add_json
+from transcript_store.cli._folders import instead_of_a_conversation
 from transcript_store.cli._terminal import many, one_line, say, say_json
 
 DESCRIPTION = """\
@@ -70,27 +68,15 @@ def way_out(found: Verification, finding: Finding) -> str:
             "opens the conversation to write cuts it and keeps its bytes in quarantine/ (or a writer is at work now)"
         )
     if finding.kind == "foreign" and finding.path == found.directory:
-        return _way_out_of_a_folder(found.directory)
+        return instead_of_a_conversation(found.directory)
     return _WAYS_OUT.get(finding.kind, _BACKUP).replace("{directory}", shlex.quote(found.directory))
-
-
-def _way_out_of_a_folder(directory: str) -> str:
-    """What to do about a folder that holds no conversation: it may hold several, or snapshots."""
-    quoted = shlex.quote(directory)
-    with suppress(OSError, TranscriptStoreError):
-        if list_conversations(directory):
-            return f"this is a library, a directory of conversations: `transcript-store list {quoted}` lists them; verify one"
-        names = os.listdir(directory)
-        if any(name.endswith(".json") and is_id(name.removesuffix(".json")) for name in names):
-            return f"this is a store of snapshots: `transcript-store snapshot verify --store {quoted}` checks it"
-    return (
-        "give the folder of a conversation, or choose a new one; what is here was not made by us, leave it where it is"
-    )
 
 
 def _print(found: Verification) -> None:
     say(one_line(found.directory))
-    if found.generation is None:
+    if any(finding.path == found.directory for finding in found.findings):
+        pass  # there is no conversation to speak of
+    elif found.generation is None:
         say("  transcript   cannot be read from its first line on")
     else:
         say(f"  transcript   {many(found.records, 'whole record')}, generation {found.generation}, head {found.head}")

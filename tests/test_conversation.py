@@ -107,6 +107,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "get_messages": lambda s: s.get_messages(),
     "get_records": lambda s: s.get_records(),
     "get_metadata": lambda s: s.get_metadata(),
+    "id": lambda s: s.id,
     "record_count": lambda s: s.record_count,
     "head": lambda s: s.head,
     "recovery": lambda s: s.recovery,
@@ -156,6 +157,43 @@ def test_nothing_works_before_a_load_or_after_a_close(tmp_path, method):
                 with pytest.raises(ConversationNotLoadedError):
                     call(store)
     assert tree(tmp_path, but=("lock",)) == before
+
+
+def test_the_id_is_the_conversations(tmp_path):
+    """``id`` is the one on record, whichever generation is live."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[ONE])
+        known = store.id
+        store.replace_transcript([])
+        assert store.id == store.get_metadata().id == known
+
+
+def test_load_or_initialize_can_verify_the_tail(tmp_path):
+    """``verify`` is passed on to the load, and looked at before anything is created."""
+    with ConversationStore(tmp_path / "c") as store:
+        with pytest.raises(ValueError, match="'all' or 'tail'"):
+            store.load_or_initialize(verify="none")  # type: ignore[arg-type]
+        assert not store.exists()
+        store.load_or_initialize(messages=[{"text": "x" * 1000}] * 200, verify="tail")
+    with ConversationStore(tmp_path / "c") as store:
+        assert not store.load_or_initialize(verify="tail")
+        assert not store._storage.log._is_whole  # type: ignore[union-attr]
+        assert not store.load_or_initialize()
+        assert store._storage.log._is_whole  # type: ignore[union-attr]
+
+
+def test_what_type_checkers_know():
+    """A ``TypedDict`` is a message; a name that is not public is none for them either (mypy reads this)."""
+    from typing import TypedDict
+
+    class Said(TypedDict):
+        role: str
+
+    said: Said = {"role": "user"}
+    with pytest.raises(ImportError):
+        from transcript_store import ConversationStoer  # type: ignore[attr-defined]  # noqa: F401
+    with pytest.raises(ConversationNotLoadedError):
+        ConversationStore("nowhere").append_messages([said])
 
 
 def test_an_empty_batch_and_an_empty_update_need_a_load_too(tmp_path):
@@ -1208,7 +1246,7 @@ def test_what_is_public_is_listed_once():
 def test_a_public_name_is_there_before_it_is_imported():
     """For ``dir()``, for ``import *``, for type checkers (whose imports are the same names), and for whoever asks."""
     source = ast.parse(Path(transcript_store.__file__).read_text(encoding="utf-8"))
-    [checked] = [node for node in source.body if isinstance(node, ast.If)]
+    checked = next(node for node in source.body if isinstance(node, ast.If))
     from_where = {
         alias.name: str(node.module)
         for node in checked.body

@@ -756,7 +756,10 @@ def conversation_with_everything(library: ConversationLibrary, root: Path) -> st
 def test_a_fork_has_every_record_byte_for_byte(library, root):
     """Each record is the original's but for its number, its batch mark and its hash; the metadata is the original's."""
     chat = conversation_with_everything(library, root)
+    came_from = {"snapshot": "00000000-0000-4000-8000-000000000000", "metadata": {"theirs": "1"}}
     with library.open(chat) as original:
+        storage = original._storage
+        storage.write_metadata({**storage.members, "restored_from": came_from})  # as restore_snapshot does
         before = original.get_metadata()
         head = original.head
         records = original.get_records()
@@ -778,6 +781,8 @@ def test_a_fork_has_every_record_byte_for_byte(library, root):
     assert (now.id, now.generation) == (fork, 0)
     assert now.created_at > before.created_at
     assert now.forked_from == {"conversation": chat, "generation": 0, "seq": 7, "head": head}
+    assert now.restored_from == before.restored_from
+    assert now.restored_from is not None
     assert orjson.loads(lines_of(root / fork)[0])["metadata"]["forked_from"] == now.forked_from
     assert verify(root / fork).is_whole
     assert sorted(path.name for path in (root / fork).iterdir()) == ["lock", "metadata.json", "transcript.jsonl"]

@@ -258,11 +258,13 @@ def test_what_nests_too_deeply_is_refused(depth: int) -> None:
         snapshot(messages=message)
     for member in ("model", "tools", "metadata", "messages", "unknown"):
         text = b'{"id":"%b","%b":%b}' % (ID.encode(), member.encode(), b"[" * depth + b"1" + b"]" * depth)
-        if member != "unknown" or depth == 5000:
+        if member != "unknown":
             with pytest.raises(CorruptSnapshotError):
                 Snapshot.from_json(text)
-            with suppress(CorruptSnapshotError):  # a listing does not look at everything, and must not fail otherwise
-                summarize(text)
+        with suppress(CorruptSnapshotError):  # neither looks at everything, and must not fail otherwise
+            Snapshot.from_json(text)
+        with suppress(CorruptSnapshotError):
+            summarize(text)
 
 
 @pytest.mark.parametrize("bad", [None, "[]", 7, [1]])

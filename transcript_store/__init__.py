@@ -149,13 +149,15 @@ _HOMES = {
 """The modules of what is public, but for the errors, which have one of their own."""
 
 
-def __getattr__(name: str) -> _typing.Any:
-    """Import a public name; from then on it stands in this module."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(_importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
-    globals()[name] = value
-    return value
+if not _typing.TYPE_CHECKING:  # a type checker that sees it takes any name for public
+
+    def __getattr__(name: str) -> _typing.Any:
+        """Import a public name; from then on it stands in this module."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(_importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -34,7 +34,6 @@ LAST_GENERATION = 2**62 - 1
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 _CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
-_ORIGINS = ("forked_from", "restored_from")
 ENVELOPE = ("format", "version", "mark", "hash")
 
 
@@ -130,7 +129,7 @@ def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
 
 def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:
     """The members of a conversation that begins now as a copy of another; ``origin`` says of which."""
-    kept = {key: value for key, value in members.items() if key not in _ORIGINS}
+    kept = {key: value for key, value in members.items() if key != "forked_from"}
     return {**kept, "id": id, "created_at": at, "updated_at": at, "generation": 0, **origin}
 
 

@@ -128,7 +128,7 @@ def seal_onto(buffer: bytearray, previous: bytes, body: Iterable[bytes]) -> byte
 
 
 def header_body(*, conversation: str, generation: int, at: str, metadata: dict[str, Any], **more: Any) -> bytes:
-    """The body of a header line. ``more`` holds optional members (``replaces``, ``forked_from``)."""
+    """The body of a header line. ``more`` holds optional members (``replaces``, ``repaired_from``)."""
     members = {
         "format": "transcript-store",
         "version": VERSION,

@@ -16,7 +16,7 @@ import threading
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Self
 
@@ -58,6 +58,11 @@ class ConversationStore:
     time share one write and one sync. Belongs to the process that loaded it:
     after a fork the child must open it anew. Making one touches nothing; call ``load()``, ``initialize()`` or
     ``load_or_initialize()`` first.
+
+    Besides what it documents, every call raises ``TypeError`` and ``ValueError`` for arguments that are none,
+    ``ConversationNotLoadedError`` before a load and after a ``close()``, and ``RuntimeError`` within another call of the
+    same thread (a signal handler); what changes anything, ``ConversationLockedError`` if the lock was taken away, and after
+    a call that was interrupted any call may find damage: ``CorruptTranscriptError``, ``CorruptMetadataError``.
     """
 
     def __init__(
@@ -115,10 +120,10 @@ class ConversationStore:
         provider: str | None = None,
         model: str | None = None,
         system_prompt: str | None = None,
-        tools: Sequence[dict[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         labels: dict[str, str] | None = None,
-        messages: Iterable[dict[str, Any]] = (),
-        extras: Iterable[dict[str, Any] | None] | None = None,
+        messages: Iterable[Mapping[str, Any]] = (),
+        extras: Iterable[Mapping[str, Any] | None] | None = None,
     ) -> None:
         """Create the conversation, with its first messages if there are any, and leave it loaded.
 
@@ -159,27 +164,29 @@ class ConversationStore:
         which), ``CorruptTranscriptError`` and ``CorruptMetadataError`` (nothing was touched; see ``verify``),
         ``UnsupportedVersionError``, and ``StorageError`` if the disk refuses.
         """
-        if verify not in ("all", "tail"):
-            raise ValueError(f"verify must be 'all' or 'tail', not {verify!r}")
+        tail_only = _wants_the_tail_only(verify)
         with self._exclusively():
-            self._load(tail_only=verify == "tail")
+            self._load(tail_only=tail_only)
 
     def load_or_initialize(
         self,
         *,
+        verify: Literal["all", "tail"] = "all",
         provider: str | None = None,
         model: str | None = None,
         system_prompt: str | None = None,
-        tools: Sequence[dict[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         labels: dict[str, str] | None = None,
-        messages: Iterable[dict[str, Any]] = (),
-        extras: Iterable[dict[str, Any] | None] | None = None,
+        messages: Iterable[Mapping[str, Any]] = (),
+        extras: Iterable[Mapping[str, Any] | None] | None = None,
     ) -> bool:
         """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
 
-        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here. Of
-        two processes that race one creates, and the other loads or meets the lock. Raises what those two raise.
+        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here.
+        ``verify`` is as in :meth:`load`. Of two processes that race one creates, and the other loads or meets the lock.
+        Raises what those two raise.
         """
+        tail_only = _wants_the_tail_only(verify)
         fields = _metadata.checked_fields(
             {"provider": provider, "model": model, "system_prompt": system_prompt, "tools": tools, "labels": labels},
             self._max_line_bytes,
@@ -188,7 +195,7 @@ class ConversationStore:
         with self._exclusively():
             while True:
                 try:
-                    self._load()
+                    self._load(tail_only=tail_only)
                     return False
                 except ConversationNotFoundError:
                     if self._read_only:
@@ -200,7 +207,7 @@ class ConversationStore:
                     # Another process was faster, so there is something to load; it may be gone again when we do.
                     if occupant(self._files, self._path) is None:
                         continue
-                    self._load()
+                    self._load(tail_only=tail_only)
                     return False
 
     def close(self) -> None:
@@ -241,16 +248,17 @@ class ConversationStore:
 
     # ---- write ---------------------------------------------------------------------------------------------------
 
-    def append_message(self, message: dict[str, Any], *, extra: dict[str, Any] | None = None) -> Appended:
+    def append_message(self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None) -> Appended:
         """Append one message; on return it is as durable as the store was opened for.
 
-        ``message`` is a JSON object in the provider's own form; ``extra`` is a JSON object of the caller's that belongs to
-        it but is not sent (usage, response id). Both are copied. Cost: one write and one sync, at any length of the
-        conversation. Returns the record's seq, time, offset and length in bytes.
+        ``message`` is a JSON object (a ``dict``, a ``TypedDict``) in the provider's own form; ``extra`` is a JSON object of
+        the caller's that belongs to it but is not sent (usage, response id). Both are copied. Cost: one write and one sync,
+        at any length of the conversation. Returns the record's seq, time, offset and length in bytes.
 
         Raises ``InvalidMessageError`` (nothing was written), ``StorageError`` (the disk refused: its message says what
         holds), ``PoisonedError`` (a sync failed before: ``load()`` anew), ``ReadOnlyError``, and
-        ``CorruptTranscriptError`` of kind ``replaced`` if another file took the transcript's place. If anything else is
+        ``CorruptTranscriptError`` of kind ``replaced`` or ``truncated`` if another file took the transcript's place, or
+        somebody cut it. If anything else is
         raised (Ctrl-C), the message is stored whole or not at all, and the next call finds out which.
         """
         limit = self._max_line_bytes
@@ -258,7 +266,7 @@ class ConversationStore:
         return self._append((entry,))[0]
 
     def append_messages(
-        self, messages: Iterable[dict[str, Any]], *, extras: Iterable[dict[str, Any] | None] | None = None
+        self, messages: Iterable[Mapping[str, Any]], *, extras: Iterable[Mapping[str, Any] | None] | None = None
     ) -> tuple[Appended, ...]:
         """Append several messages as one: after a crash all of them are there or none is. One write, one sync.
 
@@ -272,7 +280,7 @@ class ConversationStore:
             return ()
         return tuple(self._append(entries))
 
-    def append_event(self, extra: dict[str, Any]) -> Appended:
+    def append_event(self, extra: Mapping[str, Any]) -> Appended:
         """Append a record without a message: ``get_messages()`` skips it, ``get_records()`` shows it.
 
         For what happened between messages (a marker, a tool's result before its turn is complete). Raises what
@@ -283,9 +291,9 @@ class ConversationStore:
 
     def replace_transcript(
         self,
-        messages: Iterable[dict[str, Any]],
+        messages: Iterable[Mapping[str, Any]],
         *,
-        extras: Iterable[dict[str, Any] | None] | None = None,
+        extras: Iterable[Mapping[str, Any] | None] | None = None,
         **metadata_changes: Any,
     ) -> None:
         """Replace all messages, and change metadata, in one commit: after a crash the old ones are there or the new ones.
@@ -340,7 +348,8 @@ class ConversationStore:
     def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or only the ``last`` so many: fresh copies, the caller's to change.
 
-        Costs a decode of what is returned, not of the rest.
+        Costs a decode of what is returned, not of the rest. Raises ``CorruptTranscriptError`` and ``StorageError`` for what
+        ``load(verify="tail")`` left unread.
         """
         with self._exclusively():
             return self._readable(last).log.messages(last)
@@ -372,6 +381,12 @@ class ConversationStore:
         with self._exclusively():
             storage = self._readable()
             return _metadata.public(storage.members, storage.updated_at)
+
+    @property
+    def id(self) -> str:
+        """The conversation's id, a canonical lower-case UUID: the same in every generation and copy, another in a fork."""
+        with self._exclusively():
+            return str(self._readable().members["id"])
 
     @property
     def record_count(self) -> int:
@@ -526,7 +541,7 @@ class ConversationStore:
         return storage
 
     def _entries(
-        self, messages: Iterable[dict[str, Any]], extras: Iterable[dict[str, Any] | None] | None
+        self, messages: Iterable[Mapping[str, Any]], extras: Iterable[Mapping[str, Any] | None] | None
     ) -> list[Entry]:
         wrong = TypeError(f"messages must be a list of JSON objects, not {type(messages).__name__}")
         if isinstance(messages, (dict, str, bytes)):
@@ -559,6 +574,12 @@ class ConversationStore:
                 f"cannot change 'provider', which is {storage.members['provider']!r}; what can change: {others}"
             )
         return {**storage.members, **changes}
+
+
+def _wants_the_tail_only(verify: str) -> bool:
+    if verify not in ("all", "tail"):
+        raise ValueError(f"verify must be 'all' or 'tail', not {verify!r}")
+    return verify == "tail"
 
 
 def _refuse_generation(number: int | None) -> None:

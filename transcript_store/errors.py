@@ -220,12 +220,11 @@ class DecryptionError(TranscriptStoreError, ValueError):
 
 
 class InvalidKeyError(TranscriptStoreError, ValueError):
-    """An encryption key does not have ``wanted_bytes`` (32) bytes, but ``length_bytes``. The key is not shown."""
+    """An encryption key does not have 32 bytes, but ``length_bytes`` (None: it is no bytes). The key is not shown."""
 
-    def __init__(self, message: str, *, length_bytes: int | None, wanted_bytes: int = 32) -> None:
+    def __init__(self, message: str, *, length_bytes: int | None) -> None:
         super().__init__(message)
         self.length_bytes = length_bytes
-        self.wanted_bytes = wanted_bytes
 
 
 class ProviderMismatchError(TranscriptStoreError, ValueError):
@@ -269,9 +268,11 @@ class InvalidBaseUrlError(TranscriptStoreError, ValueError):
 
 
 class MissingExtraError(TranscriptStoreError, ImportError):
-    """The SDK of ``provider`` is not installed. ``pip install 'transcript-store[<extra>]'`` installs it."""
+    """What ``provider`` needs is not installed: its SDK, which ``pip install 'transcript-store[<extra>]'`` installs, or, for
+    ``claude-local``, a ``program`` (then ``extra`` is None).
+    """
 
-    def __init__(self, *, provider: str, extra: str, program: str | None = None) -> None:
+    def __init__(self, *, provider: str, extra: str | None, program: str | None = None) -> None:
         way_out = (
             f"pip install 'transcript-store[{extra}]'"
             if program is None
@@ -280,6 +281,7 @@ class MissingExtraError(TranscriptStoreError, ImportError):
         super().__init__(f"provider {provider!r} needs what is not installed: {way_out}")
         self.provider = provider
         self.extra = extra
+        self.program = program
 
 
 class MissingTokenError(TranscriptStoreError):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import builtins
 import stat
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
@@ -81,10 +81,10 @@ class ConversationLibrary:
         provider: str | None = None,
         model: str | None = None,
         system_prompt: str | None = None,
-        tools: Sequence[dict[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         labels: dict[str, str] | None = None,
-        messages: Iterable[dict[str, Any]] = (),
-        extras: Iterable[dict[str, Any] | None] | None = None,
+        messages: Iterable[Mapping[str, Any]] = (),
+        extras: Iterable[Mapping[str, Any] | None] | None = None,
         **options: Unpack[StoreOptions],
     ) -> ConversationStore:
         """Create a conversation and return its store, loaded: use it in a ``with`` statement, or close it.
@@ -168,7 +168,8 @@ class ConversationLibrary:
         """Copy a conversation, or its records up to ``through_seq``, into a new one; returns the id of the new one.
 
         On return it is there, whole and synced; before, it is absent or whole. Its records keep their times, extras and
-        messages byte for byte, its metadata is the original's, and ``get_metadata().forked_from`` says where it came from. The
+        messages byte for byte, its metadata is the original's but for id, times and generation (a fork of what was restored
+        is still restored from there), and ``get_metadata().forked_from`` says where it came from. The
         original is read without its lock, and may have a live writer; the fork has what was written when it was read.
 
         Raises ``ValueError`` if there are fewer records than ``through_seq``, and what :meth:`open` and :meth:`create` do.

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,10 @@ class MortalStore(ConversationStore):
         super().__init__(directory)
         self.dies, self.at, self.appended = dies, at, 0
 
-    def append_message(self, message: dict[str, Any], *, extra: dict[str, Any] | None = None) -> Any:
+    def append_message(self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None) -> Any:
         return self._around(lambda: ConversationStore.append_message(self, message, extra=extra))
 
-    def append_event(self, extra: dict[str, Any]) -> Any:
+    def append_event(self, extra: Mapping[str, Any]) -> Any:
         return self._around(lambda: ConversationStore.append_event(self, extra))
 
     def _around(self, append: Callable[[], Any]) -> Any:

@@ -130,3 +130,25 @@ def test_generations(cli: Cli, tmp_path: Path) -> None:
     assert [one["number"] for one in found] == [0, 1]
     assert found[0]["damage"]
     assert found[1]["head"] == head
+
+
+def test_a_secret_is_removed_for_good(cli: Cli, tmp_path: Path) -> None:
+    """`--delete` and `--purge-quarantine` leave no copy of it in the folder; the live generation is not deleted."""
+    directory = tmp_path / "c"
+    with ConversationStore(directory) as store:
+        store.initialize(messages=[{"text": "secret"}])
+        store.replace_transcript([{"text": "harmless"}])
+    with (directory / "transcript.jsonl").open("ab") as file:
+        file.write(b"secret, torn")
+    cli("record", str(directory), stdin=b"")
+    assert sum(b"secret" in path.read_bytes() for path in directory.rglob("*") if path.is_file()) == 2
+    code, out, err = cli("generations", str(directory), "--delete", "1")
+    assert (code, out) == (2, "")
+    assert "generation 1 is the live one: only what a replace has kept can be deleted" in err
+    code, out, _ = cli("generations", str(directory), "--delete", "0", "--purge-quarantine")
+    assert code == 0
+    assert out.split()[0] == "1"
+    assert not any(b"secret" in path.read_bytes() for path in directory.rglob("*") if path.is_file())
+    code, _, err = cli("generations", str(directory), "--delete", "0")
+    assert code == 1
+    assert "generation 0" in err

@@ -30,7 +30,7 @@ class ClaudeLocalClient:
     def __init__(self, config: ChatConfig, *, token: str | None, base_url: str | None) -> None:
         program = shutil.which(PROGRAM)
         if program is None:
-            raise MissingExtraError(provider=config.provider, extra=PROGRAM, program=PROGRAM)
+            raise MissingExtraError(provider=config.provider, extra=None, program=PROGRAM)
         self._program = program
         self._config = config
         self._environment = dict(os.environ)

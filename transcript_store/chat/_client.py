@@ -116,7 +116,7 @@ class ResumableChatClient:
             text = _answer(self._steps(question, stream=False, schema=schema))
         return parsed_answer(text)
 
-    def stream_chat(self, prompt: str) -> Iterator[StreamEvent]:
+    def stream_chat(self, prompt: str) -> Generator[StreamEvent, None, None]:
         """One turn as :meth:`chat` does it, as events: ``TextDelta``, ``ToolCallStarted``, ``ToolCallEnded``, ``Complete``.
 
         Nothing happens before the first event is asked for. Text that was shown is on record when the reply's end, or its

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -91,7 +91,7 @@ class ChatConfig:
     max_steps: int = 20
     max_tokens: int | None = None
     timeout_seconds: float = 600.0
-    initial_history: Sequence[dict[str, Any]] | None = field(default=None, repr=False)
+    initial_history: Sequence[Mapping[str, Any]] | None = field(default=None, repr=False)
     select_messages: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
 
     def __post_init__(self) -> None:

@@ -95,11 +95,14 @@ def create_client(
 
     The store is loaded, or initialized, if the caller has not done so; closing it stays with the caller. On return what
     the configuration gives (model, system prompt, ``initial_history``) is on record. Nothing is sent yet.
-    ``allow_insecure_base_url`` allows http, for servers on this machine; no file or environment variable can.
+    ``allow_insecure_base_url`` allows http, to any host; it is meant for servers on this machine, and no file or environment
+    variable can. ``claude-local`` takes no ``conversation`` and no ``initial_history``, and leaves ``max_tokens`` and
+    ``select_messages`` to the program.
 
     Raises ``MissingExtraError`` (what to install), ``MissingTokenError`` (which variable to set), ``InvalidBaseUrlError``,
     ``ProviderMismatchError`` (the conversation is another provider's), ``ValueError`` for a system message in
-    ``initial_history`` or one beside a conversation that has messages, and what ``load()`` and ``initialize()`` raise.
+    ``initial_history`` or one beside a conversation that has messages and for a token that no header can carry,
+    ``InvalidMessageError`` for what ``initial_history`` cannot hold, and what ``load()`` and ``initialize()`` raise.
     """
     if not isinstance(conversation, ConversationStore | None):
         raise TypeError(f"conversation must be a ConversationStore, not {type(conversation).__name__}")

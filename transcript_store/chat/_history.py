@@ -13,7 +13,7 @@ What a record's ``extra`` may say, beside what belongs to a reply (``response_id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any
@@ -150,7 +150,7 @@ def without_prompt(messages: Sequence[Message]) -> list[Message]:
     return list(dropwhile(lambda message: message.get("role") in PROMPT_ROLES, messages))
 
 
-def plain_copies(messages: Sequence[dict[str, Any]], name: str) -> list[Message]:
+def plain_copies(messages: Sequence[Mapping[str, Any]], name: str) -> list[Message]:
     """Deep copies of messages that came from outside; raises ``InvalidMessageError`` for what a record cannot hold."""
     return [
         decode(encode(message, f"{name}[{place}]", DEFAULT_MAX_LINE_BYTES)) for place, message in enumerate(messages)

@@ -110,6 +110,7 @@ _IN_THE_SHELL = {
     "lock_timeout_seconds": "--wait",
     "allow_insecure_base_url": "--allow-insecure-base-url",
     "through_seq": "--through-seq",
+    "replace_transcript() first, then it can be deleted": "only what a replace has kept can be deleted",
 }
 """The library's errors name the way out in Python."""
 

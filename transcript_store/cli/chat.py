@@ -21,9 +21,9 @@ DESCRIPTION = f"""\
 Talk to a model. Every message is on disk before it is sent, and the same command again goes on with the conversation:
 after Ctrl-D, after a crash, after kill -9. Without DIR it is the last conversation of a library in your data directory.
 
-The provider is the one that --provider names; else the one on record; else the first whose key is in the environment
-(claude, openai, gemini); else local: {MODEL}, a small model that runs on this machine and needs no key. It is
-fetched once ({SIZE_BYTES // 1_000_000} MB), has no tools, and its answers are a demonstration.
+The provider is the one that --provider names; else the one on record; else a compatible server, if a base URL is given;
+else the first whose key is in the environment (claude, openai, gemini); else local: {MODEL}, a small model that
+runs on this machine and needs no key. It is fetched once ({SIZE_BYTES // 1_000_000} MB), has no tools, and its answers are a demonstration.
 
 {HINT}
 With standard input from a pipe each line is a turn, and the first turn that fails ends the command with 1.

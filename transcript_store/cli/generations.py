@@ -5,13 +5,14 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
-from transcript_store import ConversationStore
-from transcript_store.cli._arguments import add_directory, add_json
-from transcript_store.cli._terminal import many, one_line, say, say_json, size, time
+from transcript_store import ConversationStore, TranscriptStoreError
+from transcript_store.cli._arguments import add_directory, add_json, count
+from transcript_store.cli._terminal import complain, many, one_line, say, say_json, size, time
 
 DESCRIPTION = """\
 List the generations of the conversation in DIR: what each compaction, undo or other replace has kept in archive/, and
-the live one. Each is read and verified. `transcript-store show DIR --generation N` prints one. Nothing is changed.
+the live one. Each is read and verified. `transcript-store show DIR --generation N` prints one. Nothing is changed, unless
+--delete or --purge-quarantine is given: they remove what must not be kept (a leaked secret), for good.
 """
 EPILOG = """\
 exit code: 0 if every generation is whole, 1 if one is damaged
@@ -19,19 +20,35 @@ exit code: 0 if every generation is whole, 1 if one is damaged
 examples:
   transcript-store generations chats/today
   transcript-store show chats/today --generation 0
+  transcript-store generations chats/today --delete 0 --purge-quarantine
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_directory(parser)
+    parser.add_argument(
+        "--delete", metavar="N", type=count, action="append", default=[], help="first remove this one (may be repeated)"
+    )
+    parser.add_argument("--purge-quarantine", action="store_true", help="first remove all that is in quarantine/")
     add_json(parser, "one JSON object a generation")
 
 
 def run(arguments: Namespace) -> int:
     """Print the generations."""
-    with ConversationStore(arguments.directory, read_only=True) as conversation:
+    is_change = arguments.delete or arguments.purge_quarantine
+    with ConversationStore(arguments.directory, read_only=not is_change) as conversation:
         conversation.load()
+        try:
+            for number in arguments.delete:
+                conversation.delete_generation(number)
+        except TranscriptStoreError:
+            raise
+        except ValueError as error:
+            complain(error)
+            return 2
+        if arguments.purge_quarantine:
+            conversation.purge_quarantine()
         found = conversation.generations()
     for generation in found:
         if arguments.json:

@@ -794,10 +794,11 @@ def test_what_cannot_change_is_a_type_error_that_lists_what_can(store, name):
 
 
 def test_the_provider_can_be_set_once(store, tmp_path):
-    """The provider may be set while it is None; then it stays, and the error says what it is and what else can change."""
+    """The provider may be set while it is None; then its messages stay its own, and the error says what else can change."""
+    store.update_metadata(provider="claude")
     store.update_metadata(provider="claude")
     before = tree(store.directory)
-    for provider in ("openai", "claude", None):
+    for provider in ("openai", None):
         for call in (store.update_metadata, lambda **kw: store.replace_transcript([], **kw)):
             with pytest.raises(TypeError, match="'claude'") as caught:
                 call(provider=provider, model="m")
@@ -807,6 +808,10 @@ def test_the_provider_can_be_set_once(store, tmp_path):
         other.initialize()
         other.replace_transcript([], provider="gemini")
         assert other.get_metadata().provider == "gemini"
+    with ConversationStore(tmp_path / "e") as other:
+        other.initialize(provider="openai")
+        other.update_metadata(provider="openai-compatible")  # the same messages
+        assert other.get_metadata().provider == "openai-compatible"
 
 
 @pytest.mark.parametrize(

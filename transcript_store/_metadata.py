@@ -26,6 +26,8 @@ from transcript_store._messages import encode
 from transcript_store._records import HASH_MEMBER, SUFFIX_BYTES, VERSION, Position, is_time
 from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
 
+_FAMILIES = {"openai-compatible": "openai"}
+
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
 """What ``update_metadata`` can change; ``provider`` only while it is None."""
 
@@ -125,6 +127,11 @@ def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
     }
     members.update(fields)
     return members
+
+
+def family(provider: str) -> str:
+    """The providers that share native messages: ``openai`` and ``openai-compatible`` are one family."""
+    return _FAMILIES.get(provider, provider)
 
 
 def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import Any
 
 from transcript_store import _gemini, _media, _opaque
 from transcript_store._messages import parse
+from transcript_store._metadata import family
 from transcript_store._records import Record
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import CorruptSnapshotError, ProviderMismatchError
 from transcript_store.snapshots import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot, ToolSnapshot
 
-_FAMILIES = {"openai-compatible": "openai"}
 _PROMPT_ROLES = ("system", "developer")
 _INPUTS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
 _OUTPUTS = ("output_tokens", "completion_tokens", "candidatesTokenCount", "candidates_token_count")
@@ -150,11 +150,6 @@ def _messages(snapshot: Snapshot) -> list[dict[str, Any]]:
     elements = _opaque.elements(snapshot.messages_json) if snapshot.message_count else []
     messages = [parse(element, f"messages[{number}]") for number, element in enumerate(elements)]
     return [_gemini.as_the_api_writes(message) for message in messages] if snapshot.provider == "gemini" else messages
-
-
-def family(provider: str) -> str:
-    """The providers that share native messages: ``openai`` and ``openai-compatible`` are one family."""
-    return _FAMILIES.get(provider, provider)
 
 
 def _prompt_in(message: Any) -> str | None:

@@ -311,11 +311,12 @@ class ConversationStore:
             storage.replace(entries, self._changed(storage, changes))
 
     def update_metadata(self, **changes: Any) -> None:
-        """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider`` while it is None.
+        """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
 
-        All or nothing, and durable on return; without changes nothing is written. ``labels`` and ``tools`` are replaced
-        whole. Raises ``TypeError`` for any other name (and for a provider that is set), ``InvalidMetadataError`` for a
-        value of another type, and what :meth:`append_message` does.
+        A provider that is set changes only to one with the same messages (``openai``, ``openai-compatible``). All or
+        nothing, and durable on return; without changes nothing is written. ``labels`` and ``tools`` are replaced whole.
+        Raises ``TypeError`` for any other name (and provider), ``InvalidMetadataError`` for a value of another type, and
+        what :meth:`append_message` does.
         """
         checked = self._changes(changes)
         with self._exclusively():
@@ -568,11 +569,10 @@ class ConversationStore:
 
     def _changed(self, storage: Storage, changes: dict[str, Any]) -> dict[str, Any]:
         storage.settle()  # members are what an interrupted call left on the disk, not what memory had before it
-        if "provider" in changes and storage.members.get("provider") is not None:
+        recorded = storage.members.get("provider")
+        if recorded is not None and _metadata.family(changes.get("provider", recorded)) != _metadata.family(recorded):
             others = ", ".join(name for name in _metadata.CHANGEABLE if name != "provider")
-            raise TypeError(
-                f"cannot change 'provider', which is {storage.members['provider']!r}; what can change: {others}"
-            )
+            raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")
         return {**storage.members, **changes}
 
 

@@ -143,7 +143,7 @@ def test_a_conversation_of_another_provider_is_refused(server: Server, tmp_path:
             connect(DIALECTS["gemini"], server, conversation, model="another", system_prompt="Another.")
         assert (conversation.head, conversation.get_metadata()) == (head, metadata)
         connect(DIALECTS["openai-compatible"], server, conversation)
-        assert conversation.get_metadata().provider == "openai"
+        assert conversation.get_metadata().provider == "openai-compatible"
 
 
 def test_what_is_on_record_is_read_once(

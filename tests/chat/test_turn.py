@@ -116,7 +116,7 @@ def test_what_a_handler_raises_goes_back_to_the_model(
     assert "no such file" not in "".join(warnings)
 
 
-@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null"])
+@pytest.mark.parametrize("arguments", ["{", "[1]", "null", '{"a": ' + "1" * 5000 + "}", "[" * 200_000])
 def test_arguments_that_are_no_json_object(server: Server, arguments: str) -> None:
     """OpenAI's arguments are text that a model wrote: the tool does not run, and the model is told."""
     dialect = DIALECTS["openai"]

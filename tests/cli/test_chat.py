@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 import re
 import subprocess
 import threading
@@ -39,7 +38,7 @@ BUSY = Answer(b'{"error": {"message": "busy \\u001b[2J"}}', status=400)
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No key, no address and no folder of whoever runs this; returns the folder of the library."""
-    for name in (*VARIABLES, "NO_PROXY", "no_proxy"):
+    for name in VARIABLES:
         monkeypatch.setenv(name, "")  # so that what the command sets is undone
         monkeypatch.delenv(name)
     monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / "data" / name)
@@ -148,17 +147,6 @@ def test_an_answer_is_flushed_as_it_comes(server: Server, tmp_path: Path) -> Non
         process.stdin.close()
         assert process.stdout.read() == b"Late.\n"
     assert process.returncode == 0
-
-
-def test_a_proxy_is_not_asked_for_this_machine(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the environment names a proxy, requests to a server on this machine do not go there; its other exceptions stay."""
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("NO_PROXY", "gateway.internal")
-    monkeypatch.setenv("no_proxy", "")
-    chat.server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Hello.")]
-    for _ in range(2):
-        assert chat(str(tmp_path / "c"), lines="hi\n").code == 0
-    assert (os.environ["NO_PROXY"], os.environ["no_proxy"]) == ("gateway.internal,127.0.0.1", "127.0.0.1")
 
 
 @pytest.mark.parametrize(("line", "why"), [(b"\xff\n", "is not UTF-8"), (b"x" * 3000 + b"\n", "is longer than")])

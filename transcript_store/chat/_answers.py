@@ -19,5 +19,5 @@ def parsed_answer(text: str) -> Any:
     fenced = _FENCED.fullmatch(text)
     try:
         return json.loads(fenced[1] if fenced else text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise IncompleteResponseError(reason=f"the answer is not JSON ({error})", text=text) from None

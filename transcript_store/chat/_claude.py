@@ -32,6 +32,9 @@ DEFAULT_MAX_TOKENS = 8192
 CUT_SHORT = ("max_tokens", "model_context_window_exceeded")
 """The stop reasons after which the last block may be half of one."""
 
+REFUSED = "refusal"
+"""The stop reason of a reply that was broken off by a safety classifier: none of its tools may run."""
+
 _FILE_CITATIONS = ("char_location", "page_location", "content_block_location")
 
 
@@ -157,7 +160,7 @@ class ClaudeAssembly:
         if text:
             try:
                 self._blocks[index]["input"] = json.loads(text)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):  # no JSON, an integer of thousands of digits, or nested too deeply
                 return False
         self._inputs.pop(index, None)
         return True
@@ -172,13 +175,15 @@ def _reply(body: JSON, half: set[int]) -> Reply:
     incomplete = None
     if stop_reason is None:
         incomplete = "the reply ended without a stop reason"
+    elif stop_reason == REFUSED:
+        incomplete = f"the reply was refused ({stop_reason})"
     elif half:
         incomplete = f"the reply was cut short ({stop_reason})"
+    elif blocks and not _without_last_thoughts(blocks):
+        incomplete = f"the reply is nothing but thinking ({stop_reason})"
     kept = blocks
     if incomplete:
-        kept = [block for place, block in enumerate(blocks) if _whole(block, place in half)]
-        while kept and kept[-1].get("type") in ("thinking", "redacted_thinking"):
-            kept.pop()  # the API refuses a message that ends in thinking
+        kept = _without_last_thoughts([block for place, block in enumerate(blocks) if _whole(block, place in half)])
     message = {"role": body.get("role", "assistant"), "content": kept}
     return Reply(
         message=message if kept or not incomplete else None,
@@ -200,16 +205,28 @@ def _whole(block: JSON, half: bool) -> bool:
     return not half
 
 
+def _without_last_thoughts(blocks: list[JSON]) -> list[JSON]:
+    """The blocks up to the last that is no thinking: the API refuses a message that ends in thinking."""
+    end = len(blocks)
+    while end and blocks[end - 1].get("type") in ("thinking", "redacted_thinking"):
+        end -= 1
+    return blocks[:end]
+
+
 def _sendable(message: Message) -> Message | None:
     """The message as a request may carry it; None if nothing of it may.
 
-    Left out: text blocks without text (the API refuses them), and the ``file_id`` of a citation in a document, which
-    only a response may have.
+    Left out: text that is only white space and thinking at the end of a reply (the API refuses them), and the ``file_id``
+    of a citation in a document, which only a response may have.
     """
     content = message.get("content")
     if not isinstance(content, list):
-        return message if content else None
-    blocks = [_sendable_block(block) for block in content if block.get("type") != "text" or block.get("text")]
+        return message if not isinstance(content, str) or content.strip() else None
+    blocks = [
+        _sendable_block(block) for block in content if block.get("type") != "text" or block.get("text", "").strip()
+    ]
+    if message.get("role") == "assistant":
+        blocks = _without_last_thoughts(blocks)
     return {**message, "content": blocks} if blocks else None
 
 

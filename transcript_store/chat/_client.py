@@ -19,7 +19,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
-from transcript_store.adapter import family, native_history, restore_snapshot, said_in, snapshot_of
+from transcript_store._metadata import family
+from transcript_store.adapter import native_history, restore_snapshot, said_in, snapshot_of
 from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
 from transcript_store.chat._history import History, without_prompt
@@ -61,10 +62,10 @@ class ResumableChatClient:
         self._known_tools = facts.tool_names
         self._usage = Usage()
         self._turn_lock = threading.Lock()
-        self._stream: weakref.ref[Generator[StreamEvent, None, None]] | None = None
-        """The last one, which goes, and keeps what came, as soon as its loop is left: nobody else may hold it."""
+        self._streams: weakref.WeakSet[Generator[StreamEvent, None, None]] = weakref.WeakSet()
+        """One goes, and keeps what came, as soon as its loop is left: nobody else may hold it."""
         if conversation is not None:
-            conversation._before_close(self._end_stream)
+            conversation._before_close(self._end_streams)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._facts.provider} {self._facts.model}>"
@@ -125,7 +126,7 @@ class ResumableChatClient:
         """
         _insist_on_a_prompt(prompt)
         stream = self._streamed_turn(prompt)
-        self._stream = weakref.ref(stream)
+        self._streams.add(stream)
         return stream
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
@@ -216,7 +217,7 @@ class ResumableChatClient:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Only one at a time. A stream that somebody left unfinished ends here, and what came of it is recorded."""
-        self._end_stream()
+        self._end_streams()
         if not self._turn_lock.acquire(blocking=False):
             raise RuntimeError("a turn of this client is under way")
         try:
@@ -224,12 +225,13 @@ class ResumableChatClient:
         finally:
             self._turn_lock.release()
 
-    def _end_stream(self) -> None:
-        stream = None if self._stream is None else self._stream()
-        if stream is not None and inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
-            stream.close()
+    def _end_streams(self) -> None:
+        for stream in list(self._streams):
+            if inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
+                stream.close()
 
     def _streamed_turn(self, prompt: str) -> Generator[StreamEvent, None, None]:
+        self._end_streams()
         if not self._turn_lock.acquire(blocking=False):
             raise RuntimeError("a turn of this client is under way")
         try:
@@ -260,7 +262,11 @@ class ResumableChatClient:
             yield ToolCallStarted(id=call.id, name=call.name, arguments=call.arguments)
             tool = self._tools.get(call.name)
             text, is_error = tool.run(call.arguments) if tool else (f"there is no tool named {call.name!r}", True)
-            results.append(self._wire.result(call, text, is_error=is_error))
+            result = self._wire.result(call, text, is_error=is_error)
+            if self._history.is_too_long(result, share=len(calls)):
+                text, is_error = f"the result is too long to be recorded: {len(text):,} characters", True
+                result = self._wire.result(call, text, is_error=True)
+            results.append(result)
             if self._wire.results_are_messages:
                 self._history.append(results[-1])
             elif len(results) < len(calls):
@@ -301,17 +307,19 @@ class ResumableChatClient:
     def _streamed_reply(self, body: JSON) -> Generator[StreamEvent, None, Reply]:
         """Take a streamed reply; on return, and whatever it raises once the first event came, what came is on record."""
         assembly = self._wire.assembly()
-        began = False
+        came: list[JSON] = []
         with closing(self._connection.stream(self._facts.model, body)) as events:
             try:
                 for event in events:
-                    began = True
+                    if not isinstance(event, dict):
+                        continue  # some servers keep a connection alive with them
+                    came.append(event)
                     if text := assembly.add(event):
                         yield TextDelta(text=text)
             except BaseException as error:
-                if not began:
+                if not came:
                     raise  # a request that failed, or was given up: nothing came
-                reply = _understood(lambda _: assembly.reply(), None)
+                reply = _understood(lambda _: assembly.reply(), came)
                 if reply.incomplete:
                     reply = replace(reply, incomplete=f"the stream was cut ({type(error).__name__})")
                 self._keep(reply)
@@ -320,7 +328,7 @@ class ResumableChatClient:
                 if reply.incomplete:
                     raise IncompleteResponseError(reason=reply.incomplete, text=reply.text) from error
                 return reply  # its stop reason had come, so nothing of it is missing
-        reply = _understood(lambda _: assembly.reply(), None)
+        reply = _understood(lambda _: assembly.reply(), came)
         self._keep(reply)
         return reply
 
@@ -334,8 +342,9 @@ class ResumableChatClient:
                 self._history.append(reply.message, extra)
             else:
                 self._history.note(extra)
-        except InvalidMessageError as error:  # a lone surrogate, an integer beyond 64 bits: kept as text
-            partial = json.dumps([reply.message, extra])
+        except InvalidMessageError as error:
+            # A lone surrogate, an integer beyond 64 bits, more than a line may take: kept as text, as much of it as there is room for.
+            partial = json.dumps([reply.message, extra])[: self._history.max_bytes // 4]
             self._history.note({"incomplete": {"reason": str(error), "partial": partial}})
             raise
         taken, given = self._wire.tokens(reply.extra.get("usage") or {})
@@ -353,7 +362,7 @@ def _understood(read: Callable[[Any], Reply], raw: Any) -> Reply:
     """The reply that ``read`` finds; one that says so, and keeps ``raw``, if a server answered in a form of its own."""
     try:
         return read(raw)
-    except (AttributeError, LookupError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         reason = f"the response is not in the provider's form ({type(error).__name__})"
         return Reply(message=None, text="", stop_reason=None, extra={}, incomplete=reason, raw=raw)
 
@@ -362,5 +371,5 @@ def _insist_on_a_prompt(prompt: object) -> None:
     """What a user says is a text: nothing else could be sent again, and an empty one no provider takes."""
     if not isinstance(prompt, str):
         raise TypeError(f"a prompt is a str, not {type(prompt).__name__}; append_message() takes a provider's message")
-    if not prompt:
-        raise ValueError("a prompt must not be empty")
+    if not prompt.strip():
+        raise ValueError("a prompt must not be empty, or white space alone")

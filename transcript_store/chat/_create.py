@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from transcript_store.adapter import family
+from transcript_store._metadata import family
 from transcript_store.chat import _claude, _openai
 from transcript_store.chat._base_url import host_of, is_loopback, validate_base_url
 from transcript_store.chat._claude import ClaudeWire

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any
 
+from transcript_store.chat._base_url import host_of, is_loopback
 from transcript_store.chat._wire import (
     JSON,
     Assembly,
@@ -30,6 +31,9 @@ from transcript_store.chat._wire import (
     joined,
     without_nulls,
 )
+
+_FINISHED = (None, "FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS")
+"""All other finish reasons say that the reply was blocked, or that it is nothing that can be used."""
 
 
 class GeminiWire:
@@ -144,7 +148,9 @@ def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
     incomplete = None
     if not content and blocked:
         incomplete = f"the prompt was blocked ({blocked})"
-    elif not content:
+    elif stop_reason not in _FINISHED:
+        incomplete = f"the reply was blocked ({stop_reason})"
+    elif not _parts(content):
         incomplete = f"the reply holds no content ({stop_reason or 'no finish reason'})"
     elif stop_reason is None and not ended:
         incomplete = "the reply ended without a finish reason"
@@ -202,7 +208,7 @@ class GeminiConnection:
         from google import genai
         from google.genai import types
 
-        self._http = httpx2.Client(follow_redirects=False)
+        self._http = httpx2.Client(follow_redirects=False, trust_env=not is_loopback(host_of(base_url)))
         self._client = genai.Client(
             vertexai=False,
             api_key=token,

@@ -24,6 +24,7 @@ from transcript_store._records import Record
 from transcript_store.chat._pairing import Owed, owed
 from transcript_store.chat._wire import JSON, Message, ToolCall, Wire
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore
+from transcript_store.errors import InvalidMessageError
 
 PROMPT_ROLES = ("system", "developer")
 
@@ -53,6 +54,19 @@ class History:
         """The messages in order, as a new list of the messages themselves: read them, do not change them."""
         return list(self._messages)
 
+    @property
+    def max_bytes(self) -> int:
+        """How long a line of the record may be."""
+        return DEFAULT_MAX_LINE_BYTES if self._conversation is None else self._conversation._max_line_bytes
+
+    def is_too_long(self, result: JSON, *, share: int) -> bool:
+        """Whether the result of a tool leaves too little room for the others of ``share`` results, which may be one message."""
+        try:
+            encode(result, "result", self.max_bytes // (share + 1))
+        except InvalidMessageError:
+            return True
+        return False
+
     def export(self) -> list[Message]:
         """A deep copy of the messages; may be called from any thread."""
         return plain_copies(without_prompt(self.messages), "messages")
@@ -69,20 +83,29 @@ class History:
     def append(self, message: Message, extra: JSON | None = None) -> None:
         """Add a message; on return it is durable."""
         conversation = self._conversation
+        seen = None
         if conversation is None:
-            encode(message, "message", DEFAULT_MAX_LINE_BYTES)  # refused here as a record would refuse it
-        elif not self._followed(lambda: conversation.append_message(message, extra=extra or None)):
-            return
+            encode(message, "message", self.max_bytes)  # refused here as a record would refuse it
+        else:
+            seen = self._followed(lambda: conversation.append_message(message, extra=extra or None))
+            if seen is None:
+                return
         self._messages.append(message)
         if self._wire.is_reply(message):
             self._tail.clear()
         self._tail.append(_Entry(message=message, extra=extra))
+        self._seen = seen  # last: an interruption before this makes the next turn read the transcript
 
     def note(self, extra: JSON) -> None:
         """Add a record without a message; on return it is durable."""
         conversation = self._conversation
-        if conversation is None or self._followed(lambda: conversation.append_event(extra)):
-            self._tail.append(_Entry(message=None, extra=extra))
+        seen = None
+        if conversation is not None:
+            seen = self._followed(lambda: conversation.append_event(extra))
+            if seen is None:
+                return
+        self._tail.append(_Entry(message=None, extra=extra))
+        self._seen = seen
 
     def note_result(self, place: int, call: ToolCall, result: JSON) -> None:
         """Add the result of one of several calls, whose message is still to come; on return it is durable."""
@@ -103,16 +126,18 @@ class History:
         replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
         self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
 
-    def _followed(self, append: Callable[[], Appended]) -> bool:
-        """Append a record; whether it stands behind those that the list has. If not (a tool recorded something), follow."""
+    def _followed(self, append: Callable[[], Appended]) -> tuple[str, int] | None:
+        """Append a record; where the transcript is then, if it stands behind those that the list has.
+
+        If not (a tool recorded something), follow, and return None.
+        """
         assert self._conversation is not None
         before = _state(self._conversation)
         appended = append()
         if before == self._seen and appended.seq == before[1] + 1:
-            self._seen = _state(self._conversation)
-            return True
+            return _state(self._conversation)
         self.refresh()
-        return False
+        return None
 
     def _owed(self) -> Owed:
         journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)

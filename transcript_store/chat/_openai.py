@@ -26,7 +26,7 @@ from transcript_store.chat._wire import (
     joined,
 )
 
-_REPLACED = ("id", "type", "name", "role", "index")
+_REPLACED = ("id", "type", "name", "role", "index", "format")
 """Members of a streamed delta that are said, not spelled out: some servers repeat them in each chunk."""
 
 
@@ -111,16 +111,16 @@ class OpenAIAssembly:
         self._body.update({k: v for k, v in event.items() if k != "choices" and v is not None})
         text = ""
         for choice in event.get("choices") or ():
-            if choice.get("index", 0) == 0:
+            if (choice.get("index") or 0) == 0:
                 delta = choice.get("delta") or {}
                 merge(self._message, delta)
-                text += delta.get("content") or ""
+                text += _text(delta)
                 self._finish_reason = choice.get("finish_reason") or self._finish_reason
         return text
 
     def reply(self) -> Reply:
         message = {**self._message, "role": self._message.get("role") or "assistant"} if self._message else {}
-        if "tool_calls" in message:  # their index says where a delta belongs, and only a delta has one
+        if message.get("tool_calls"):  # their index says where a delta belongs, and only a delta has one
             message["tool_calls"] = [{k: v for k, v in c.items() if k != "index"} for c in message["tool_calls"]]
         choice = {"message": message, "finish_reason": self._finish_reason}
         return _reply({**self._body, "choices": [choice]}, ended=False)
@@ -164,7 +164,9 @@ def _place(entries: list[Any], delta: Any) -> int | None:
         found = [
             k for k, entry in enumerate(entries) if isinstance(entry, dict) and entry.get("index") == delta["index"]
         ]
-        return found[0] if found else None
+        if not found or (delta.get("id") and entries[found[-1]].get("id") not in (None, "", delta["id"])):
+            return None  # some servers give all calls the index 0, each with an id of its own
+        return found[-1]
     return None if delta.get("id") or not entries else -1
 
 
@@ -174,14 +176,14 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
     message: JSON = choice.get("message") or {}
     stop_reason = choice.get("finish_reason")
     calls = message.get("tool_calls") or []
-    whole_calls = [call for call in calls if _arguments(call) is not None]
+    whole_calls = [call for call in calls if _is_spelled_out(call) and _arguments(call) is not None]
     incomplete = None
     if not message:
         incomplete = "the reply holds no message"
     elif stop_reason is None and not ended:
         incomplete = "the reply ended without a finish reason"
-    elif stop_reason in ("length", "content_filter") and calls:
-        incomplete = f"the reply was cut short ({stop_reason})"
+    elif stop_reason == "content_filter" or (stop_reason == "length" and calls):
+        incomplete = f"the reply was {'blocked' if stop_reason == 'content_filter' else 'cut short'} ({stop_reason})"
         whole_calls = whole_calls if len(whole_calls) < len(calls) else calls[:-1]
     kept = message
     if incomplete:
@@ -206,24 +208,36 @@ def _sendable(message: Message) -> Message | None:
     """The message as a request may carry it; None if nothing of it may.
 
     Left out: ``annotations`` and all of ``audio`` but its id, which only a response may have; an empty ``tool_calls``, which
-    the API refuses; a reply that says nothing at all.
+    the API refuses; a reply that says nothing at all. Arguments that some server gave as an object, or not at all, are
+    sent as the JSON text that the API asks for.
     """
     if message.get("role") != "assistant":
         return message
     if not _says_something(message):
         return None
-    left_out = {"annotations"} if message.get("tool_calls") else {"annotations", "tool_calls"}
-    audio = message.get("audio")
-    if left_out.isdisjoint(message) and not isinstance(audio, dict):
-        return message
+    calls = message.get("tool_calls")
+    left_out = {"annotations"} if calls else {"annotations", "tool_calls"}
     members = {name: value for name, value in message.items() if name not in left_out}
-    return {**members, "audio": {"id": audio.get("id")}} if isinstance(audio, dict) else members
+    if isinstance(audio := message.get("audio"), dict):
+        members["audio"] = {"id": audio.get("id")}
+    if calls and not all(map(_is_spelled_out, calls)):
+        members["tool_calls"] = [call if _is_spelled_out(call) else _spelled_out(call) for call in calls]
+    return message if members == message else members
+
+
+def _is_spelled_out(call: JSON) -> bool:
+    function = call.get("function")
+    return not isinstance(function, dict) or bool(isinstance(text := function.get("arguments"), str) and text.strip())
+
+
+def _spelled_out(call: JSON) -> JSON:
+    return {**call, "function": {**call["function"], "arguments": json.dumps(_arguments(call), ensure_ascii=False)}}
 
 
 def _text(message: Message) -> str:
     content = message.get("content")
     if isinstance(content, list):
-        return "".join(part.get("text", "") for part in content if part.get("type") == "text")
+        return "".join(part.get("text") or "" for part in content if part.get("type") == "text")
     return content or message.get("refusal") or ""
 
 
@@ -233,9 +247,15 @@ def _function(call: JSON) -> JSON:
 
 
 def _arguments(call: JSON) -> JSON | None:
+    """The arguments of a call; None if they are no JSON object. Nothing at all is how many servers say that there are none."""
+    arguments = _function(call).get("arguments")
+    if arguments is None or isinstance(arguments, dict):
+        return arguments or {}
+    if not isinstance(arguments, str):
+        return None
     try:
-        arguments = json.loads(_function(call).get("arguments") or "")
-    except json.JSONDecodeError:
+        arguments = json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):  # no JSON, an integer of thousands of digits, or nested too deeply
         return None
     return arguments if isinstance(arguments, dict) else None
 

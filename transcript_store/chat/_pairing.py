@@ -93,7 +93,7 @@ def _paired_section(wire: Wire, section: Sequence[Message]) -> Sequence[Message]
 
 
 def _matched(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> dict[int, ToolResult]:
-    """Which result belongs to which call: by id, and by name and order where either has none."""
+    """Which result belongs to which call: by id; by name and order where either has none; by order where both have neither."""
     given: dict[int, ToolResult] = {}
     for result in results:
         for place, call in enumerate(calls):
@@ -106,4 +106,6 @@ def _matched(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> dict[i
 def _belongs(result: ToolResult, call: ToolCall) -> bool:
     if result.id is not None and call.id is not None:
         return result.id == call.id
+    if result.name is None:
+        return result.id is None and call.id is None
     return result.name is not None and result.name == call.name

@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from transcript_store.chat._base_url import host_of, is_loopback
 from transcript_store.chat._wire import JSON
 
 _CONNECT_SECONDS = 5.0
 """How long a connection may take to be made: the SDKs' own default, however long a reply may take."""
+
+
+_NO_PROXY: dict[str, None] = dict.fromkeys(("all://", "http://", "https://"))
+"""What stands in the place of the proxies that the environment names; anthropic's HTTP client takes them whatever ``trust_env`` says."""
 
 
 class PostConnection:
@@ -37,10 +42,14 @@ class PostConnection:
 
 
 def options(sdk: Any, *, token: str, base_url: str, timeout_seconds: float) -> dict[str, Any]:
-    """What a client of such an SDK is made with: nothing comes from its environment, and redirects are not followed."""
+    """What a client of such an SDK is made with: neither token nor URL come from the environment, redirects are not followed.
+
+    A proxy that the environment names is not asked for this machine: with ``http`` it would read the token.
+    """
+    direct = {"trust_env": False, "mounts": _NO_PROXY} if is_loopback(host_of(base_url)) else {}
     return {
         "api_key": token,
         "base_url": base_url,
         "timeout": sdk.Timeout(timeout_seconds, connect=min(timeout_seconds, _CONNECT_SECONDS)),
-        "http_client": sdk.DefaultHttpxClient(follow_redirects=False),
+        "http_client": sdk.DefaultHttpxClient(follow_redirects=False, **direct),
     }

@@ -13,7 +13,8 @@ from transcript_store.conversation import ConversationStore
 class Facts:
     """The metadata of a conversation as its client has it: in ``metadata.json`` where there is one, else in memory.
 
-    What the configuration gives wins over what is on record, and is written to it; what it leaves None is kept.
+    What the configuration gives wins over what is on record, and is written to it; what it leaves None is kept. The provider
+    is one of the same family: who resumes without naming one must reach the server that was named last.
     """
 
     def __init__(self, config: ChatConfig, *, default_model: str, conversation: ConversationStore | None) -> None:
@@ -34,7 +35,7 @@ class Facts:
             metadata = self._conversation.get_metadata()
             self._values = {name: getattr(metadata, name) for name in self._values}
         self._set(
-            provider=self._values["provider"] or self._config.provider,
+            provider=self._config.provider,
             model=self._config.model or self._values["model"] or self._default_model,
         )
         self.renew_prompt()

@@ -13,7 +13,7 @@ from typing import cast
 
 from transcript_store import ConversationMetadata, InvalidBaseUrlError, MissingTokenError
 from transcript_store._local import MODEL
-from transcript_store.adapter import family
+from transcript_store._metadata import family
 from transcript_store.chat import Provider, validate_base_url
 from transcript_store.chat._base_url import host_of, is_loopback
 from transcript_store.chat._create import PROVIDERS

@@ -1,16 +1,18 @@
 """What went wrong in a turn, in one sentence for a person, whichever SDK says it in whatever way.
 
 The SDKs' errors are told apart by what they carry (``status_code``, or ``code``) and by the names of their classes, since none of
-the SDKs need be installed. A server's own words are quoted, but never those of one that refused a key: some repeat it.
+the SDKs need be installed. A server's own words are quoted, but not those of one that refused a key, nor a key: some repeat it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from transcript_store import IncompleteResponseError, TranscriptStoreError
 
 _MOST_CHARACTERS = 300
+_SHORTEST_KEY = 8
 
 
 def sentence(error: Exception, *, server: str, timeout_seconds: float) -> str:
@@ -60,4 +62,7 @@ def _quoted(error: Exception) -> str:
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
     words = " ".join(str(message or getattr(error, "message", None) or error).split())
+    for name, value in os.environ.items():
+        if name.endswith(("_KEY", "_TOKEN")) and len(value) >= _SHORTEST_KEY:
+            words = words.replace(value, f"<{name}>")
     return words if len(words) <= _MOST_CHARACTERS else f"{words[:_MOST_CHARACTERS]}…"

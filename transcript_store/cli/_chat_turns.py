@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from argparse import Namespace
 from contextlib import ExitStack, closing
 from typing import Any, cast
@@ -20,7 +19,6 @@ from transcript_store._local.context import newest_turns, rendered
 from transcript_store._local.server import CONTEXT_TOKENS, LocalServer
 from transcript_store._local.weights import LocalModelError, fetched, weights_path
 from transcript_store.chat import ChatConfig, Complete, ResumableChatClient, TextDelta, create_client
-from transcript_store.chat._base_url import host_of, is_loopback
 from transcript_store.cli import _chat_terminal as terminal
 from transcript_store.cli._chat_choice import Choice, Misuse, choose
 from transcript_store.cli._chat_place import Place
@@ -113,7 +111,6 @@ class Turns:
             if choice.is_local:
                 self._server = server = self._serve()
                 config |= {"base_url": server.base_url, "token": server.token, "max_tokens": _ANSWER_TOKENS}
-            _reach_directly(config["base_url"])
             with Working(f"getting ready to talk to {self._choice.called}"):
                 self._client = self._made(ChatConfig(**config))
             self._resources.callback(self._client.close)
@@ -219,16 +216,6 @@ class Turns:
         assert conversation is not None
         labels = conversation.get_metadata().labels
         if conversation.record_count == 0 and "title" not in labels:
-            line = " ".join(prompt.split())
+            line = " ".join(prompt.encode("utf-8", "backslashreplace").decode().split())
             title = line if len(line) <= _TITLE_CHARACTERS else f"{line[: _TITLE_CHARACTERS - 1]}…"
             conversation.update_metadata(labels={**labels, "title": title})
-
-
-def _reach_directly(base_url: str | None) -> None:
-    """Keep requests to this machine away from a proxy that the environment names: the SDKs' HTTP clients would ask it."""
-    host = host_of(base_url or "")
-    if is_loopback(host):
-        for name in ("NO_PROXY", "no_proxy"):
-            hosts = os.environ.get(name, "")
-            if host not in hosts.split(","):
-                os.environ[name] = f"{hosts},{host}" if hosts else host

@@ -1022,6 +1022,20 @@ def umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
+def test_modes_without_proc(tmp_path, monkeypatch):
+    """P16: a bare container has no /proc to reach a folder by its handle; the folder is opened instead."""
+
+    def no_proc(path: object, *_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "no such file", path)
+
+    monkeypatch.setattr(os, "chmod", no_proc)
+    with umask(0o177), ConversationStore(tmp_path / "a" / "c") as store:
+        store.initialize()
+        store.replace_transcript([])
+    for path in (tmp_path / "a", tmp_path / "a" / "c", tmp_path / "a" / "c" / "archive"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o777])
 def test_modes_do_not_depend_on_the_umask(tmp_path, mask):
     """P16: every file is 0600 and every folder 0700, parents that were made included, whatever the umask is."""

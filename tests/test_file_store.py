@@ -696,7 +696,7 @@ def test_a_directory_of_media_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store/media").rename(tmp_path / "elsewhere")
     (tmp_path / "store/media").symlink_to(tmp_path / "elsewhere")
     assert isinstance(error_of(lambda: store.load(one.id)), CorruptSnapshotError)
-    assert isinstance(error_of(lambda: store.save(snapshot(IMAGE))), StorageError)
+    assert isinstance(error_of(lambda: store.save(snapshot(IMAGE))), CorruptSnapshotError)
     assert isinstance(error_of(lambda: store.collect_media(older_than_seconds=0)), CorruptSnapshotError)
     assert isinstance(error_of(lambda: store.rotate_key(KEY)), CorruptSnapshotError)
     assert "foreign" in kinds(store)
@@ -1303,3 +1303,93 @@ def test_only_snapshots_are_saved(tmp_path: Path) -> None:
     for bad in ({}, b"{}", None):
         with pytest.raises(TypeError):
             store_at(tmp_path).save(bad)
+
+
+def test_media_that_others_sealed_is_not_replaced(tmp_path: Path) -> None:
+    """P17: several keys in one store, one that comes too late, none at all: what is acknowledged stays readable by its owner."""
+    first, second = snapshot("one", IMAGE), snapshot("two", IMAGE)
+    store_at(tmp_path, KEY).save(first)
+    error = error_of(lambda: store_at(tmp_path, OTHER_KEY).save(second))
+    assert isinstance(error, DecryptionError)
+    assert IMAGE_NAME in str(error)
+    assert store_at(tmp_path, KEY).load(first.id) == first
+    store_at(tmp_path, OTHER_KEY).save(snapshot("three", OTHER_IMAGE))  # nothing in common
+
+    store_at(tmp_path, KEY, retired_keys=[OTHER_KEY]).rotate_key(OTHER_KEY)
+    assert isinstance(error_of(lambda: store_at(tmp_path, KEY).save(second)), DecryptionError)
+    assert store_at(tmp_path, OTHER_KEY).load(first.id) == first
+
+    plain = store_at(tmp_path / "plain")
+    plain.save(first)
+    store_at(tmp_path / "plain").rotate_key(KEY)
+    assert isinstance(error_of(lambda: plain.save(second)), DecryptionError)
+    assert store_at(tmp_path / "plain", KEY).load(first.id) == first
+    assert IMAGE.encode() not in everything(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("again", [KEY, OTHER_KEY], ids=["the same key", "a second call"])
+def test_a_note_of_sealing_is_not_forged_by_who_has_no_key(tmp_path: Path, again: bytes) -> None:
+    """P17: a copy of something sealed is no note, so that what somebody put there in the clear is not sealed as ours."""
+    store = store_at(tmp_path, KEY)
+    one, forged = snapshot("one"), snapshot("forged")
+    store.save(one)
+    store.rotate_key(again)
+    shutil.copy(tmp_path / "store" / f"{one.id}.json", tmp_path / "store" / "sealing")
+    (tmp_path / "store" / f"{forged.id}.json").write_bytes(forged.to_json())
+    error = error_of(lambda: store_at(tmp_path, again, retired_keys=[KEY]).rotate_key(again))
+    assert isinstance(error, DecryptionError)
+    assert isinstance(error_of(lambda: store_at(tmp_path, again).load(forged.id)), DecryptionError)
+
+
+def test_verify_beside_a_writer_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Media that is stored, or collected with its snapshot, after the look at media is not missing."""
+    store = store_at(tmp_path)
+    gone = snapshot("gone", OTHER_IMAGE)
+    store.save(gone)
+    names = _snapshot_files.SnapshotFiles.media_names
+    references = _snapshot_files.SnapshotFiles.references
+
+    def before_the_save(files: _snapshot_files.SnapshotFiles) -> list[str]:
+        found = names(files)
+        monkeypatch.setattr(_snapshot_files.SnapshotFiles, "media_names", names)
+        store.save(snapshot("new", IMAGE))
+        return [name for name in found if name != sha256(OTHER_IMAGE.encode()).hexdigest()]
+
+    def before_the_collection(files: _snapshot_files.SnapshotFiles, id: str) -> set[str]:
+        found = references(files, id)
+        if id == gone.id:
+            monkeypatch.setattr(_snapshot_files.SnapshotFiles, "references", references)
+            store.delete(gone.id)
+            store.collect_media(older_than_seconds=0)
+        return found
+
+    monkeypatch.setattr(_snapshot_files.SnapshotFiles, "media_names", before_the_save)
+    monkeypatch.setattr(_snapshot_files.SnapshotFiles, "references", before_the_collection)
+    assert store.verify() == []
+    assert len(store.list()) == 1
+    (tmp_path / "store/media" / IMAGE_NAME).unlink()
+    assert kinds(store) == ["missing"]
+
+
+def test_media_is_not_believed_on_the_word_of_the_cache() -> None:
+    """P6: after a failed sync the cache shows what the disk never got, and the second sync does not say so again."""
+    disk = SimulatedFileSystem()
+    store = FileStore("/s", file_system=disk)
+    store.save(snapshot("one"))
+    folder = disk.open_directory("/s")
+    disk.make_directory(folder, "media")
+    disk.sync(folder)
+    media = disk.open_directory("media", folder)
+    disk.write(disk.create(media, IMAGE_NAME), IMAGE.encode())  # by a program that does not sync
+    disk.sync(media)
+    two = snapshot("two", IMAGE)
+
+    def refuse(call: Call) -> None:
+        if call.name.startswith("sync") and call.path.endswith(IMAGE_NAME):
+            raise OSError(errno.EIO, "a bad block")
+
+    disk.on_call = refuse
+    assert isinstance(error_of(lambda: store.save(two)), StorageError)
+    disk.on_call = None
+    store.save(two)
+    assert FileStore("/s", file_system=disk.worst_power_failure()).load(two.id) == two

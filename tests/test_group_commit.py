@@ -30,7 +30,8 @@ from transcript_store import (
     verify,
 )
 from transcript_store._files import PosixFileSystem
-from transcript_store._group_commit import _Member
+from transcript_store._group_commit import GroupCommit, _Member
+from transcript_store._storage import Storage
 
 FIRST = {"n": "first"}
 
@@ -290,6 +291,82 @@ def test_a_leader_interrupted_at_every_line(tmp_path, followers, step):
             break
     assert taken_over > 20 // step
     assert stored_all_the_same > 3 // step, "interruptions before and after the write are both among them"
+
+
+class Held:
+    """The lock of a group, whose second holder waits until it may go on."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.holders = 0
+        self.go = threading.Event()
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self.holders += 1
+        if self.holders == 2:
+            assert self.go.wait(30)
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_interrupted_group_is_decided_before_the_transcript_is_replaced(tmp_path, monkeypatch, stored):
+    """P21, P22: nothing is stored twice, once in what the replace read and once behind it; nor lost if it was not stored."""
+    calls = Calls(tmp_path / "c")
+    held = calls.group.leading = Held(calls.group.leading)  # type: ignore[assignment]
+    answer, store = GroupCommit._answer, Storage.store
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(GroupCommit, "_answer", staticmethod(answer))
+        monkeypatch.setattr(Storage, "store", store)
+        raise KeyboardInterrupt
+
+    for n in range(2):
+        calls.wait(n, partial(calls.store.append_message, {"n": n}))
+    if stored:
+        monkeypatch.setattr(GroupCommit, "_answer", staticmethod(interrupted))
+    else:
+        calls.files.armed = False  # the first append has passed the place
+        monkeypatch.setattr(Storage, "store", interrupted)
+    calls.files.open.set()
+    until = time.monotonic() + 30
+    while not any(isinstance(result, KeyboardInterrupt) for result in calls.results.values()):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    calls.store.replace_transcript([*calls.store.get_messages(), {"n": "compacted"}])
+    held.go.set()
+    calls.go()
+    (interrupted_one,) = [n for n in range(2) if isinstance(calls.results[n], KeyboardInterrupt)]
+    other = 1 - interrupted_one
+    assert calls.results[other].seq == (3 if other else 2) if stored else 3
+    seen = [message["n"] for message in calls.stored(tmp_path / "c")]
+    assert seen == (["first", 0, 1, "compacted"] if stored else ["first", "compacted", other])
+
+
+def test_a_leader_interrupted_between_its_write_and_what_it_remembers(tmp_path, monkeypatch):
+    """P21, P22: the next member looks at the file before it asks whether the batch is there; nothing is stored twice."""
+    calls = Calls(tmp_path / "c")
+    sync = Gate.sync_data
+
+    def interrupted(files: Gate, handle: int) -> None:
+        sync(files, handle)
+        if files.syncs > interrupted_after:
+            monkeypatch.setattr(Gate, "sync_data", sync)
+            raise KeyboardInterrupt
+
+    for n in range(2):
+        calls.wait(n, partial(calls.store.append_message, {"n": n}))
+    interrupted_after = calls.files.syncs + 1  # the one at the gate, and then the group's
+    monkeypatch.setattr(Gate, "sync_data", interrupted)
+    calls.go()
+    assert sorted(type(result).__name__ for result in calls.results.values()) == [
+        "Appended",
+        "Appended",
+        "KeyboardInterrupt",
+    ]
+    assert [message["n"] for message in calls.stored(tmp_path / "c")] == ["first", 0, 1]
 
 
 def test_a_signal_handler_that_appends_while_its_thread_waits_to_lead(tmp_path):

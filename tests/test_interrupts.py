@@ -14,6 +14,7 @@ statement that is being *left*: between the body's last call (an exception there
 from __future__ import annotations
 
 import ast
+import errno
 import gc
 import logging
 import os
@@ -28,7 +29,17 @@ from typing import Any
 import pytest
 
 import transcript_store
-from transcript_store import ConversationNotFoundError, ConversationStore, verify
+from transcript_store import (
+    ConversationNotFoundError,
+    ConversationStore,
+    FileStore,
+    Snapshot,
+    file_store,
+    repair,
+    verify,
+)
+from transcript_store._storage import Storage
+from transcript_store.testing import Call, SimulatedFileSystem
 
 PACKAGE = os.path.dirname(transcript_store.__file__) + os.sep
 NEW = {"role": "user", "content": "after the interruption"}
@@ -401,6 +412,85 @@ def test_refresh_interrupted_at_every_line(scratch, prepare, after, step):
 
 
 # ---- real signals ----------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_sync_that_nobody_heard_of(monkeypatch):
+    """P6: Ctrl-C took the place of its error, and the next sync reports nothing: what the cache shows is not believed."""
+    disk = SimulatedFileSystem()
+    store = ConversationStore("/c", file_system=disk)
+    store.initialize(messages=[{"n": 0}])
+
+    def refuse(call: Call) -> None:
+        if call.name == "sync_data":
+            disk.on_call = None
+            raise OSError(errno.EIO, "a bad block")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    disk.on_call = refuse
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Storage, "_poison", interrupted)
+        store.append_message({"n": 1})
+    store.append_message({"n": 2})
+    after = ConversationStore("/c", file_system=disk.worst_power_failure())
+    after.load()
+    assert after.get_messages()[-1] == {"n": 2}
+
+
+# ---- stores of snapshots ---------------------------------------------------------------------------------------------
+
+KEY, NEW_KEY = bytes(32), bytes([1] * 32)
+IMAGE = "chatmedia+sha256:kept as media at any length"
+
+
+def snapshot(number: int, *messages: object) -> Snapshot:
+    return Snapshot.create(id=f"00000000-0000-4000-8000-{number:012d}", provider="claude", messages=messages)
+
+
+def stored(directory: Path) -> FileStore:
+    store = FileStore(directory, encryption_key=KEY)
+    store.save(snapshot(1, "one", IMAGE))
+    return store
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda store: store.save(snapshot(2, "two", IMAGE)),
+        lambda store: store.delete(snapshot(1).id),
+        lambda store: store.rotate_key(NEW_KEY),
+        lambda store: store.collect_media(older_than_seconds=0),
+    ],
+    ids=["save", "delete", "rotate_key", "collect_media"],
+)
+def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monkeypatch):
+    """P15: its lock is free when the interruption is through, and what is there is what was there, or what was to be."""
+    monkeypatch.setattr(file_store, "_LOCK_TIMEOUT_SECONDS", 0)
+    for _, directory, where, _ in every_line(scratch, stored, operation, step=2):
+        after = FileStore(directory, encryption_key=NEW_KEY, retired_keys=[KEY])
+        after.rotate_key(NEW_KEY)  # takes the lock, and opens everything
+        assert after.verify() == [], where
+        assert {summary.id for summary in after.list()} <= {snapshot(1).id, snapshot(2).id}, where
+
+
+def test_a_repair_interrupted_at_every_line(scratch):
+    """The lock is free when the interruption is through, and a second repair finishes."""
+
+    def damaged(directory: Path) -> Path:
+        with ConversationStore(directory) as store:
+            store.initialize(messages=[{"n": 1}, {"n": 2}, {"n": 3}])
+        path = directory / "transcript.jsonl"
+        path.write_bytes(path.read_bytes().replace(b'"n":2', b'"n":5'))
+        return directory
+
+    for directory, _, where, _ in every_line(
+        scratch, damaged, lambda directory: repair(directory, mode="salvage", dry_run=False), step=3
+    ):
+        repair(directory, mode="salvage", dry_run=False)
+        with ConversationStore(directory) as store:
+            store.load()
+            assert [message["n"] for message in store.get_messages()] == [1, 3], where
 
 
 def test_real_signals_at_random_moments(scratch):

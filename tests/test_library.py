@@ -1276,3 +1276,16 @@ def test_a_repair_that_is_refused_half_way_says_where_the_original_is():
         disk.on_call = refuse
         with pytest.raises(StorageError, match=said):
             repair(f"/l/{ID}", dry_run=False, file_system=disk)
+
+
+def test_a_tail_of_nuls_of_any_size_is_listed_as_damaged(library, root, monkeypatch):
+    """A listing looks back so far for the last record, and no farther: a sparse file would take all memory."""
+    monkeypatch.setattr("transcript_store._summaries._LONGEST_TAIL_BYTES", 2**20)
+    with library.create(messages=[says("hello")]) as store:
+        chat = store.id
+    whole = library.create(messages=[says("x" * 3 * 2**18)])
+    whole.close()
+    os.truncate(root / chat / "transcript.jsonl", 8 * 2**20)
+    damage = {summary.id: summary.damage for summary in library.list()}
+    assert "no record ends in its last 1,048,576 bytes" in str(damage[chat])
+    assert [found for chat_id, found in damage.items() if chat_id != chat] == [None]

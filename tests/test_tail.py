@@ -16,6 +16,7 @@ import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError, _log, verify
 from transcript_store._files import PosixFileSystem
+from transcript_store._metadata import MetadataDocument, decode_document, encode_document
 
 TRANSCRIPT = "transcript.jsonl"
 
@@ -315,3 +316,27 @@ def test_an_unknown_way_to_verify(tmp_path):
     with pytest.raises(ValueError, match="'all' or 'tail'"):
         ConversationStore(tmp_path / "c").load(verify="none")  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == []
+
+
+class Largest(PosixFileSystem):
+    """Refuses to read more than these tests can need, as a machine with that much memory would."""
+
+    def read(self, handle: int, offset: int, length: int) -> bytearray:
+        assert length < 2**20
+        return super().read(handle, offset, length)
+
+
+@pytest.mark.parametrize("offset", [2**32, 2**45])
+def test_a_mark_far_behind_the_end_is_refused_before_anything_is_read(tmp_path, offset):
+    """As ``verify="all"`` refuses it: what somebody wrote into the metadata reserves no memory."""
+    make(tmp_path / "c", 3)
+    path = tmp_path / "c" / "metadata.json"
+    document = decode_document(path.read_bytes())
+    assert isinstance(document, MetadataDocument)
+    assert document.mark is not None
+    far = document.mark._replace(position=document.mark.position._replace(offset_bytes=offset))
+    path.write_bytes(encode_document(document.members, far))
+    files = Largest()
+    for read_only in (True, False):
+        with pytest.raises(CorruptTranscriptError, match="the transcript ends here"):
+            ConversationStore(tmp_path / "c", read_only=read_only, file_system=files).load(verify="tail")

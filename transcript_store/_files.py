@@ -196,6 +196,13 @@ class PosixFileSystem:
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
         try:
             os.chmod(f"/proc/self/fd/{handle}", DIRECTORY_MODE)
+        except FileNotFoundError:  # a bare container without /proc
+            with suppress(OSError):
+                again = self.open_directory(name, parent)
+                try:
+                    os.fchmod(again, DIRECTORY_MODE)
+                finally:
+                    self.close(again)
         finally:
             os.close(handle)
 

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import orjson
 
@@ -366,6 +366,18 @@ class Lock:
             finally:
                 handle, self._handle = self._handle, -1
                 self._files.close(handle)
+
+    @contextmanager
+    def released_at_the_end(self) -> Iterator[None]:
+        """Release it whatever happens, also if that is interrupted (Ctrl-C) the first time; refusals are of no consequence."""
+        with ExitStack() as stack:
+            for _ in range(2):
+                stack.callback(self._let_go)
+            yield
+
+    def _let_go(self) -> None:
+        with suppress(OSError):  # closing lets go of it, whatever unlocking says
+            self.release()
 
     def _sign(self) -> None:
         holder = {

@@ -62,6 +62,8 @@ class GroupCommit:
     def __init__(self, mutex: AbstractContextManager[object]) -> None:
         self._mutex = mutex
         self._open = _Group()
+        self._undecided: _Group | None = None
+        """The group that is being stored, or whose leader was interrupted while it stored it."""
         self._is_idle = True
         """Whether nobody is appending. A guess (a call that fails leaves it False): it only says which way may be quicker."""
 
@@ -77,6 +79,16 @@ class GroupCommit:
                 self._is_idle = True
                 return stored
         return self._append_in_group(entries, writable)
+
+    def settle(self, storage: Storage) -> None:
+        """Find out, before the transcript is replaced, whether what an interrupted leader was storing is in it.
+
+        Its members are told then, or store it behind what takes the transcript's place: never twice.
+        """
+        group, self._undecided = self._undecided, None
+        if group is not None and group.prepared is not None:
+            self._take_over(group, storage)
+            group.prepared = None
 
     def _append_in_group(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[Appended]:
         member = _Member(entries)
@@ -114,13 +126,14 @@ class GroupCommit:
             group.batch = [own]
             self._store(group, storage)
 
-    @staticmethod
-    def _store(group: _Group, storage: Storage) -> None:
+    def _store(self, group: _Group, storage: Storage) -> None:
         group.prepared = None
         prepared = storage.prepare([entry for member in group.batch for entry in member.entries])
+        self._undecided = group
         group.prepared = prepared
         storage.store(prepared)
-        GroupCommit._answer(group, prepared)
+        self._answer(group, prepared)
+        self._undecided = None
 
     @staticmethod
     def _take_over(group: _Group, storage: Storage) -> None:

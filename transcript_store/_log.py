@@ -186,7 +186,7 @@ class Log:
         status = self._files.handle_status(self._handle)
         self._inode = (status.st_dev, status.st_ino)
         self._base = _WHOLE
-        if self._tail_only and mark is not None:
+        if self._tail_only and mark is not None and mark.position.offset_bytes <= status.st_size:
             found = _recovery.read_header(self._folder.first_line(self._handle))
             if not isinstance(found, _recovery.NotAHeader) and found[0].generation == mark.generation:
                 self._base = self._append_before(mark.position.offset_bytes, _TAIL_BYTES)

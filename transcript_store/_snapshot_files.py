@@ -7,7 +7,7 @@ names it. Errors of the operating system pass through, for the caller to transla
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 
@@ -177,11 +177,11 @@ class SnapshotFiles:
         finally:
             self._files.close(handle)
 
-    def _is_of_others(self, name: str) -> bool:
-        """Whether a file of the store is there and is sealed with a key that we do not have."""
+    def _is_of_others(self, folder: Folder, name: str) -> bool:
+        """Whether a file is there and is sealed with a key that we do not have."""
         keys = self._keys()
         try:
-            return keys.is_of_others(self._raw(self.folder, name, None if keys.can_seal else BEGINNING_BYTES))
+            return keys.is_of_others(self._raw(folder, name, None if keys.can_seal else BEGINNING_BYTES))
         except (FileNotFoundError, CorruptSnapshotError):
             return False
 
@@ -206,7 +206,7 @@ class SnapshotFiles:
         for name in (SEALING, *map(file_name, islice(self.ids(), _SAMPLE))):
             is_sealed = False
             with suppress(OSError):
-                is_sealed = self._is_of_others(name)
+                is_sealed = self._is_of_others(self.folder, name)
             if is_sealed:
                 reason = (
                     "it is sealed, and this store has no encryption_key (is a variable not set?), so it would save in the "
@@ -215,41 +215,61 @@ class SnapshotFiles:
                 )
                 raise DecryptionError(path=self.folder.path_of(name), reason=reason)
 
-    def refuse_to_replace(self, name: str) -> None:
+    def refuse_to_replace(self, name: str, media: Iterable[str]) -> None:
         """Raise ``DecryptionError`` if what stands there is sealed with a key that we do not have: it is not ours to replace.
 
-        What is not sealed is replaced, by what is sealed if there is a key.
+        That goes for a snapshot of this name and for the media of these names, which other snapshots may refer to. What is not
+        sealed is replaced, by what is sealed if there is a key.
         """
-        if self._is_of_others(name):
-            reason = (
-                "a snapshot with this id is there, and does not open "
-                + ("with these keys" if self._keys().can_seal else "without a key")
-                + ": give the key that it was sealed with, or delete() it first"
-            )
+        does_not_open = f"does not open {'with these keys' if self._keys().can_seal else 'without a key'}"
+        if self._is_of_others(self.folder, name):
+            way_out = "give the key that it was sealed with, or delete() it first"
+            reason = f"a snapshot with this id is there, and {does_not_open}: {way_out}"
             raise DecryptionError(path=self.folder.path_of(name), reason=reason)
+        if not media or (folder := self.media()) is None:
+            return
+        for media_name in media:
+            if self._is_of_others(folder, media_name):
+                what = f"media that this snapshot has in common with others is there, and {does_not_open}"
+                way_out = "give its key, or save to a directory of its own; if it is damaged, move it away"
+                reason = f"{what}: {way_out}"
+                raise DecryptionError(path=folder.path_of(media_name), reason=reason)
 
     def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
         """Store media and then what refers to it; on return all of it survives a power cut."""
         if media:
-            if self._media_folder is None:
-                self._media_folder = self.folder.subfolder(MEDIA, create=True)
+            folder = self.media()
+            if folder is None:
+                folder = self._media_folder = self.folder.subfolder(MEDIA, create=True)
+            else:
+                self.folder.sync()  # who made it may have died before it did
             for media_name, text in media.items():
-                self._keep_media(self._media_folder, media_name, text)
-            self._media_folder.sync()
+                self._keep_media(folder, media_name, text)
+            folder.sync()
         self._put(self.folder, name, data)
 
     def _keep_media(self, folder: Folder, name: str, text: bytes) -> None:
-        """Store media, unless exactly that is there and sealed with the key of today: then only see to it that it stays."""
+        """Store media, unless exactly that is there and sealed with the key of today: then only see to it that it stays.
+
+        It may be there in the cache alone: go-tool-base does not sync, and a sync that failed is not told twice. So it is
+        synced, and then read from the disk.
+        """
         try:
+            self._settle_media(folder, name)
             there = self._keys().open_current(self._raw(folder, name))
         except (FileNotFoundError, CorruptSnapshotError):
             there = None
         if there != text:
             self._put(folder, name, text)
-            return
-        handle = folder.open_file(name)
+
+    def _settle_media(self, folder: Folder, name: str) -> None:
         try:
-            folder.sync(handle)  # go-tool-base stores it without
+            handle = folder.open_file(name)
+        except NotOursError:
+            return
+        try:
+            folder.sync(handle)
+            self._files.drop_cache(handle)
         finally:
             self._files.close(handle)
 
@@ -280,7 +300,7 @@ class SnapshotFiles:
     def is_being_sealed_with(self, key: Key) -> bool:
         """Whether a plain store was being sealed with this key: then what is not sealed yet is taken for what it was."""
         try:
-            return key.open(self._raw(self.folder, SEALING)) is not None
+            return key.open(self._raw(self.folder, SEALING)) == SEALING.encode()  # anybody can copy a sealed file there
         except (FileNotFoundError, CorruptSnapshotError):
             return False
 

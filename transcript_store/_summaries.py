@@ -24,6 +24,8 @@ from transcript_store.errors import (
 )
 
 _FIRST_READ_BYTES = 16 * 1024
+_LONGEST_TAIL_BYTES = 256 * 2**20
+"""How far back the last whole record is looked for: a tail of NULs can have any size."""
 _ATTEMPTS = 20
 
 
@@ -131,9 +133,11 @@ def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> Convers
     elif mark is not None and mark.generation != members["generation"]:
         problems.append(f"{METADATA} has a mark of generation {mark.generation}")
     last = _recovery.last_record(tail)
-    while last is None and len(tail) < size:
+    while last is None and len(tail) < min(size, _LONGEST_TAIL_BYTES):
         tail = read(max(0, size - 4 * len(tail)), 4 * len(tail))
         last = _recovery.last_record(tail)
+    if last is None and len(tail) < size:
+        problems.append(f"{TRANSCRIPT}: no record ends in its last {len(tail):,} bytes")
     whole_to = size - len(tail) + last.end if last is not None else begin
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")

@@ -308,7 +308,9 @@ class ConversationStore:
         changes = self._changes(metadata_changes)
         with self._exclusively():
             storage = self._writable()
-            storage.replace(entries, self._changed(storage, changes))
+            changed = self._changed(storage, changes)
+            self._group_commit.settle(storage)
+            storage.replace(entries, changed)
 
     def update_metadata(self, **changes: Any) -> None:
         """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
@@ -479,7 +481,9 @@ class ConversationStore:
                     return
             storage = self._readable()
             changes = self._changes(fields_for(storage.members.get("provider")))
-            storage.replace(entries, {**self._changed(storage, changes), "restored_from": restored_from})
+            changed = {**self._changed(storage, changes), "restored_from": restored_from}
+            self._group_commit.settle(storage)
+            storage.replace(entries, changed)
 
     def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:

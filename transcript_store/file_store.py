@@ -93,12 +93,14 @@ class FileStore:
         """Store a snapshot; one with the same id is replaced, atomically.
 
         On return it survives a power cut, its media too; when it raises, the old one is in place or the new one. Raises
-        ``InvalidMessageError`` for a snapshot of more than 1 GiB, ``ConversationLockedError`` if another process writes for
-        longer than ten seconds, and ``StorageError`` if the disk refuses.
+        ``InvalidMessageError`` for a snapshot of more than 1 GiB, ``CorruptSnapshotError`` if ``media`` is no directory,
+        ``ConversationLockedError`` if another process writes for longer than ten seconds, and ``StorageError`` if the disk
+        refuses.
 
         Raises ``DecryptionError``, and changes nothing, if a snapshot with this id is there that none of the keys opens
-        (give its key, or ``delete`` it), and without a key if the store is sealed: the first ``save`` of this object looks at
-        how the first snapshots begin. A new id is saved with any key, as several in one store are legitimate: ``opens`` tells.
+        (give its key, or ``delete`` it), or media that this one has in common with others; and without a key if the store
+        is sealed: the first ``save`` of this object looks at how the first snapshots begin. Otherwise a new id is saved with
+        any key, as several in one store are legitimate: ``opens`` tells.
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
@@ -115,7 +117,7 @@ class FileStore:
             if not self._keys.can_seal and not self._is_known_as_plain:
                 files.refuse_to_save_in_the_clear()
                 self._is_known_as_plain = True
-            files.refuse_to_replace(name)
+            files.refuse_to_replace(name, media)
             if not self._is_prepared:
                 files.sweep()
                 self._is_prepared = True
@@ -232,8 +234,12 @@ class FileStore:
                     files.media_text(name)
             for found in files.ids():
                 with _noted(findings), suppress(FileNotFoundError):
-                    missing = files.references(found) - there
-                    findings += [_finding(files.missing(name)) for name in sorted(missing)]
+                    for name in sorted(files.references(found) - there):
+                        try:
+                            files.media_text(name)  # stored since the look at media, or really not there
+                        except CorruptSnapshotError as error:
+                            if error.kind != "missing" or name in files.references(found):
+                                findings.append(_finding(error))  # else it was collected with the snapshot that had it
         return findings
 
     def collect_media(self, *, older_than_seconds: float = 86_400) -> Names:
@@ -245,8 +251,8 @@ class FileStore:
         Raises ``ValueError``, ``ConversationLockedError``, ``CorruptSnapshotError`` if ``media`` is not a directory, and
         ``StorageError``.
         """
-        if not older_than_seconds >= 0:
-            raise ValueError(f"older_than_seconds must be 0 or more, not {older_than_seconds!r}")
+        if not 0 <= older_than_seconds < float("inf"):
+            raise ValueError(f"older_than_seconds must be 0 or more, and finite, not {older_than_seconds!r}")
         with self._if_there("collect media", "No media that a snapshot refers to was removed") as files:
             if files is None:
                 return []
@@ -294,13 +300,10 @@ class FileStore:
     def _locked(self, files: SnapshotFiles) -> Iterator[None]:
         """Hold the lock of the store."""
         lock = Lock(files.folder, way_out="try again when it is done")
-        try:
+        with lock.released_at_the_end():
             if not lock.take(_LOCK_TIMEOUT_SECONDS):
                 raise FileNotFoundError(errno.ENOENT, "the directory was removed")
             yield
-        finally:
-            with suppress(OSError):  # closing lets go of it, whatever unlocking says
-                lock.release()
 
     @contextmanager
     def _not_found(self, id: str) -> Iterator[None]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -123,8 +122,12 @@ def repair(
             if dry_run:
                 return _Work(folder, mode).proposal
             lock = Lock(folder)
-            try:
-                if not lock.take(0) or not folder.is_at_its_path():
+            with lock.released_at_the_end():
+                try:
+                    is_taken = lock.take(0)
+                except NotOursError as error:
+                    raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
+                if not is_taken or not folder.is_at_its_path():
                     raise ConversationNotFoundError(f"{path}: the conversation was moved away just now", path=path)
                 _settle(folder)
                 work = _Work(folder, mode)
@@ -132,11 +135,6 @@ def repair(
                     return work.proposal
                 with refusals(path, doing, _FROM_THERE):
                     return work.apply()
-            except NotOursError as error:
-                raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
-            finally:
-                with suppress(OSError):  # the kernel lets go of it all the same
-                    lock.release()
 
 
 def _settle(folder: Folder) -> None:

@@ -171,6 +171,15 @@ def unsynced_media() -> SimulatedFileSystem:
     return disk.kill_process()
 
 
+def unsynced_folder() -> SimulatedFileSystem:
+    """Another program, or a process that was killed, has just made the directory of media: its name may go."""
+    disk = nothing()
+    store_on(disk).save(snapshot(1, "one"))
+    disk = disk.copy()
+    disk.make_directory(disk.open_directory(STORE), "media")
+    return disk.kill_process()
+
+
 # ---- what happens ----------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +211,7 @@ CASES = [
     Case(nothing, (save, save_media), world=PLAIN),
     Case(two, (overwrite, delete, collect), world=PLAIN),
     Case(unsynced_media, (save_media,), world=PLAIN),
+    Case(unsynced_folder, (overwrite,), world=PLAIN),
     Case(two_sealed, (save_media, rotate), world=SEALED),
     Case(two, (rotate,), world=BEING_SEALED),
 ]

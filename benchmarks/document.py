@@ -125,7 +125,7 @@ def _rows(results: Results) -> Iterator[str]:
     yield ""
     yield "Ours, and a loop that does no more than the work itself on the same bytes; in one process, in turn, round by round."
     yield ""
-    yield _line("", "ours", "the plain way", "ratio", "middle half", "target", "")
+    yield _line("", "ours", "the plain way", "ratio, or as named", "middle half", "target", "")
     yield _line("---", "---:", "---:", "---:", "---", "---", "---")
     for row in results.rows:
         target = "" if row.limit is None else f"≤ {row.limit:g}{'' if row.is_met else ', **missed**'}"
@@ -166,7 +166,7 @@ def _comparisons(results: Results) -> Iterator[str]:
 def _figure(figure: Figure, unit: str, *, ratios: bool) -> list[str]:
     cells = ["–", ""] if figure.value is None else [in_unit(figure.value.median, unit), _between(figure.value, unit)]
     if ratios:
-        cells += ["", ""] if figure.ratio is None else [f"{figure.ratio.median:.3g}", _between(figure.ratio, "")]
+        cells += ["", ""] if figure.ratio is None else [in_unit(figure.ratio.median, ""), _between(figure.ratio, "")]
     return cells
 
 

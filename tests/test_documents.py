@@ -34,10 +34,25 @@ def test_every_seeded_bug_is_in_the_table() -> None:
 
 
 def test_every_test_that_holds_up_a_promise_exists() -> None:
-    """docs/durability.md names no file that is not there."""
-    named = set(re.findall(r"`(tests/[a-z_/]+\.py)`", DURABILITY))
-    assert len(named) > 5
-    assert [name for name in sorted(named) if not (TOP / name).exists()] == []
+    """docs/durability.md names no file that is not there, with its folder or without."""
+    named = set(re.findall(r"`([a-z_/]+\.py)`", DURABILITY))
+    assert len(named) > 20
+    there = {
+        str(path.relative_to(TOP)) for part in ("tests", "transcript_store") for path in (TOP / part).rglob("*.py")
+    }
+    known = there | {path.rpartition("/")[2] for path in there}
+    assert sorted(named - known) == []
+
+
+def test_every_kind_of_damage_to_a_snapshot_is_described() -> None:
+    """docs/format.md names each kind that the source gives to a ``CorruptSnapshotError`` or a finding of a store's."""
+    source = "".join(
+        (TOP / "transcript_store" / name).read_text()
+        for name in ("_snapshot_files.py", "file_store.py", "snapshots.py")
+    )
+    given = set(re.findall(r'kind="([a-z-]+)"', source))
+    assert given > {"wrong-id", "wrong-media", "unopened"}
+    assert [kind for kind in sorted(given) if f"`{kind}`" not in FORMAT] == []
 
 
 @pytest.mark.parametrize(

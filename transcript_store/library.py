@@ -208,9 +208,9 @@ class ConversationLibrary:
     def delete(self, id: str) -> None:
         """Delete a conversation, its archive and its quarantine. On return it is gone; before, it is whole or gone.
 
-        A damaged conversation can be deleted too; a folder that holds none is left alone. Raises ``InvalidIdError``,
-        ``ConversationNotFoundError``, ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk
-        refuses: then it is whole, or gone and some of its files take up room until the next call here sweeps them.
+        A damaged conversation can be deleted too; a folder that holds something else is left alone
+        (``CorruptTranscriptError``, ``foreign``). Raises ``InvalidIdError``, ``ConversationNotFoundError``,
+        ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk refuses: then it is whole, or gone and some of its files take up room until the next call here sweeps them.
         """
         path = self._path_of(id)
         with refusals(path, "delete the conversation"):

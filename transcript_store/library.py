@@ -210,7 +210,8 @@ class ConversationLibrary:
 
         A damaged conversation can be deleted too; a folder that holds something else is left alone
         (``CorruptTranscriptError``, ``foreign``). Raises ``InvalidIdError``, ``ConversationNotFoundError``,
-        ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk refuses: then it is whole, or gone and some of its files take up room until the next call here sweeps them.
+        ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk refuses: then it is whole, or
+        gone and some of its files take up room until the next call here sweeps them.
         """
         path = self._path_of(id)
         with refusals(path, "delete the conversation"):

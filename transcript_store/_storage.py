@@ -399,7 +399,7 @@ class Storage:
             raise refused(error, self.path, "look at the transcript") from error
 
     def _insist_on_the_lock(self) -> None:
-        """Before anything but a plain append: that compares the transcript's size, and would notice another writer."""
+        """Before anything but a plain append: that compares the transcript's size, and notices another writer's by it."""
         if not self._lock.is_held():
             what = "the lock file was removed while we held it, so others may write"
             raise ConversationLockedError(f"{self.path}: {what}; load() anew", path=self.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,11 @@ from sybil import Document, Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser as MarkdownBlockParser
 from sybil.parsers.markdown import PythonCodeBlockParser as MarkdownPythonParser
 from sybil.parsers.rest import PythonCodeBlockParser as DocstringPythonParser
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell's job in the background; what meets Ctrl-C is tested with it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

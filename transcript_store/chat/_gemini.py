@@ -32,8 +32,23 @@ from transcript_store.chat._wire import (
     without_nulls,
 )
 
-_FINISHED = (None, "FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS")
-"""All other finish reasons say that the reply was blocked, or that it is nothing that can be used."""
+_BLOCKED = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "LANGUAGE",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "MALFORMED_FUNCTION_CALL",
+        "UNEXPECTED_TOOL_CALL",
+        "TOO_MANY_TOOL_CALLS",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+    }
+)
+"""The finish reasons of a reply that was broken off, or is nothing that can be used; servers have reasons of their own besides."""
 
 
 class GeminiWire:
@@ -148,7 +163,7 @@ def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
     incomplete = None
     if not content and blocked:
         incomplete = f"the prompt was blocked ({blocked})"
-    elif stop_reason not in _FINISHED:
+    elif stop_reason in _BLOCKED:
         incomplete = f"the reply was blocked ({stop_reason})"
     elif not _parts(content):
         incomplete = f"the reply holds no content ({stop_reason or 'no finish reason'})"

@@ -20,9 +20,8 @@ from sybil.parsers.markdown import CodeBlockParser as MarkdownBlockParser
 from sybil.parsers.markdown import PythonCodeBlockParser as MarkdownPythonParser
 from sybil.parsers.rest import PythonCodeBlockParser as DocstringPythonParser
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # a shell's job in the background; what meets Ctrl-C is tested with it
+# A shell's job in the background ignores Ctrl-C; what meets it is tested with it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("dev", deadline=None)

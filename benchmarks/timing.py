@@ -75,12 +75,8 @@ def size(count: float) -> str:
 
 def in_unit(value: float, unit: str) -> str:
     """A figure for people to read: seconds (``"s"``), ``"bytes"``, or a number of something."""
-    return (
-        duration(value)
-        if unit == "s"
-        else size(value)
-        if unit == "bytes"
-        else f"{value:,.0f}"
-        if abs(value) >= 1000
-        else f"{value:.3g}"
-    )
+    if unit == "s":
+        return duration(value)
+    if unit == "bytes":
+        return size(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -27,9 +27,10 @@ from transcript_store._records import HASH_MEMBER, SUFFIX_BYTES, VERSION, Positi
 from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
 
 _FAMILIES = {"openai-compatible": "openai"}
+"""Providers whose messages are those of another one."""
 
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
-"""What ``update_metadata`` can change; ``provider`` only while it is None."""
+"""What ``update_metadata`` can change; ``provider`` only while it is None, or within its family."""
 
 LAST_GENERATION = 2**62 - 1
 

@@ -192,6 +192,25 @@ def test_calls_that_all_have_the_same_index(server: Server) -> None:
     assert given == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("text", ["1" * 5000, "[" * 200_000])
+def test_numbers_and_nesting_that_python_does_not_read(server: Server, tmp_path: Path, text: str) -> None:
+    """As an answer that is to be JSON, and as a tool's input, it is an incomplete reply, not an error that nobody expects."""
+    dialect = DIALECTS["claude"]
+    lines = "".join(dialect.events("", (("now", {"a": "HERE"}),), stop=True)).replace('\\"HERE\\"', text)
+    pieces = [line for line in lines.split("\n\n") if "input_json_delta" not in line]
+    place = next(k for k, line in enumerate(pieces) if '"tool_use"' in line) + 1
+    half = {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": text}}
+    pieces.insert(place, sse(half, "content_block_delta").rstrip("\n"))
+    server.answers += [dialect.reply(text), Answer("\n\n".join(pieces).encode(), content_type="text/event-stream")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        with pytest.raises(IncompleteResponseError, match="not JSON"):
+            client.ask("How many?", {"type": "integer"})
+        with pytest.raises(IncompleteResponseError, match="cut short"):
+            list(client.stream_chat("Go"))
+        assert conversation.record_count == 4
+
+
 @pytest.mark.parametrize("calls", [1, 3])
 def test_results_that_are_too_long(dialect: Dialect, server: Server, tmp_path: Path, calls: int) -> None:
     """Alone or together: the model is told, and neither this turn nor any later one ends in an error."""

@@ -35,9 +35,15 @@ def kept(conversation: ConversationStore) -> dict[str, Any]:
     return note
 
 
-def stop(stream: Any, how: str) -> None:
-    """Take events until the first text, then stop as Ctrl-C in the program, or in the SDK, or ``close()`` would."""
+def begun(client: Any, prompt: str = "Go") -> Any:
+    """A stream whose first text has come, and that is held."""
+    stream = client.stream_chat(prompt)
     assert next(event for event in stream if isinstance(event, TextDelta))
+    return stream
+
+
+def stop(stream: Any, how: str) -> None:
+    """Stop as Ctrl-C in the program, or in the SDK, or ``close()`` would."""
     if how == "close":
         stream.close()
     else:
@@ -51,7 +57,7 @@ def test_stopped_in_the_middle(dialect: Dialect, server: Server, tmp_path: Path,
     server.answers += [dialect.stream("A long answer", CALLS), dialect.reply("Yes.")]
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation)
-        stop(client.stream_chat("Go"), how)
+        stop(begun(client), how)
         assert (
             kept(conversation)["reason"]
             == f"the stream was cut ({'GeneratorExit' if how == 'close' else 'KeyboardInterrupt'})"
@@ -172,8 +178,7 @@ def test_an_unfinished_stream_ends_with_its_conversation(dialect: Dialect, serve
     server.answers += [dialect.stream("A long answer"), dialect.stream("A long answer")]
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation)
-        stream = client.stream_chat("Go")
-        next(event for event in stream if isinstance(event, TextDelta))
+        stream = begun(client)
     with conversation:
         conversation.load()
         assert "A long" in json.dumps(kept(conversation))
@@ -181,8 +186,7 @@ def test_an_unfinished_stream_ends_with_its_conversation(dialect: Dialect, serve
 
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation, model="m")
-        stream = client.stream_chat("Again")
-        next(event for event in stream if isinstance(event, TextDelta))
+        stream = begun(client, "Again")
         (tmp_path / "c" / "transcript.jsonl").rename(tmp_path / "elsewhere")
         with pytest.raises(TranscriptStoreError, match="the transcript is gone"):
             conversation.close()
@@ -195,8 +199,7 @@ def test_a_new_turn_ends_an_unfinished_stream(dialect: Dialect, server: Server, 
     server.answers += [dialect.stream("A long answer"), dialect.reply("Yes.")]
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation)
-        stream = client.stream_chat("Go")
-        next(event for event in stream if isinstance(event, TextDelta))
+        stream = begun(client)
         assert client.chat("Something else") == "Yes."
         assert next(stream, None) is None
         assert "A long" in json.dumps(conversation.get_messages()[1])
@@ -207,8 +210,8 @@ def test_an_unfinished_stream_ends_with_its_client(dialect: Dialect, server: Ser
     server.answers += [dialect.stream("A long answer")]
     with ConversationStore(tmp_path / "c") as conversation:
         with connect(dialect, server, conversation) as client:
-            stream = client.stream_chat("Go")
-            next(event for event in stream if isinstance(event, TextDelta))
+            stream = begun(client)
+        assert next(stream, None) is None
         assert "A long" in json.dumps(kept(conversation))
         assert not client._let_go.alive
 

@@ -649,3 +649,12 @@ def test_aimock(
         assert re.search(says, result.err), (fault, result.err)
         assert "Traceback" not in result.err
     assert turn("Go on.").out.endswith("Here again.\n")
+
+
+def test_a_server_that_repeats_a_key(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With whatever status: its words are quoted, the key is not."""
+    monkeypatch.setenv("SOME_API_KEY", "sk-canary-canary")
+    chat.server.answers += [Answer(b'{"error": {"message": "bad key sk-canary-canary"}}', status=400)]
+    result = chat(str(tmp_path / "c"), lines="hi\n")
+    assert result.code == 1
+    assert "bad key <SOME_API_KEY>" in result.err

@@ -14,11 +14,10 @@ from transcript_store._metadata import is_id
 
 def instead_of_a_conversation(directory: str) -> str:
     """What a folder is that holds no conversation: it may hold several, or snapshots."""
+    quoted = shlex.quote(directory)
     if _holds_conversations(directory):
-        quoted = shlex.quote(directory)
         return f"this is a library, a directory of conversations: `transcript-store list {quoted}` lists them; name one"
     if _holds_snapshots(directory):
-        quoted = shlex.quote(directory)
         return f"this is a store of snapshots: `transcript-store snapshot verify --store {quoted}` checks it"
     return (
         "give the folder of a conversation, or choose a new one; what is here was not made by us, leave it where it is"

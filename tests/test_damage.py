@@ -614,6 +614,7 @@ def test_a_forged_record_that_cannot_be_read(body):
         pytest.param([(1, b""), (1, b"")], id="a number twice"),
         pytest.param([(1, b',"batch":[1,2]'), (2, b"")], id="half a batch, then a record"),
         pytest.param([(1, b',"batch":[1,2]'), (2, b',"batch":[2,3]'), (3, b"")], id="a batch that changes its length"),
+        pytest.param([(1, b',"batch":[1,3]'), (2, b',"batch":[2,2]')], id="a batch that ends before its length"),
         pytest.param([(1, b',"batch":[2,2]')], id="the end of a batch without its beginning"),
     ],
 )

@@ -1151,6 +1151,23 @@ def test_a_thread_reads_on_while_the_store_is_sealed(tmp_path: Path) -> None:
     assert errors == []
 
 
+def test_a_store_that_is_sealed_while_a_snapshot_is_read() -> None:
+    """P22: a thread that has looked at the keys finds a file that another thread has sealed since: it looks again."""
+    disk = SimulatedFileSystem()
+    store = FileStore("/store", file_system=disk)
+    one = snapshot()
+    store.save(one)
+
+    def seal(call: Call) -> None:
+        if call.path.endswith(f"{one.id}.json"):
+            disk.on_call = None
+            store.rotate_key(KEY)
+
+    disk.on_call = seal
+    assert store.load(one.id) == one
+    assert disk.on_call is None
+
+
 def test_a_snapshot_that_is_replaced_while_it_is_read() -> None:
     """P12: between a reader's two files another process replaces the snapshot and collects its media: the new one is read."""
     disk = SimulatedFileSystem()
@@ -1192,7 +1209,10 @@ def test_only_media_that_nothing_refers_to_goes(tmp_path: Path, key: bytes | Non
     assert {path.name for path in media.iterdir()} == {IMAGE_NAME, "somebody's file"}
     assert store.load(two.id) == two
     store.delete(two.id)
+    for folder in (tmp_path / "store", media):
+        (folder / f".tmp-{'0' * 32}").write_bytes(b"a save that was killed")
     assert store.collect_media(older_than_seconds=0) == [IMAGE_NAME]
+    assert not list((tmp_path / "store").rglob(".tmp-*"))
     with pytest.raises(ValueError, match="older_than_seconds"):
         store.collect_media(older_than_seconds=-1)
 

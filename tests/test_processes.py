@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -464,6 +465,23 @@ def test_a_writer_never_writes_into_another_file(scratch, swap, durability):
         store.append_message({"n": 3})
         assert store.get_messages() == [{"n": 1}, {"n": 2}, {"n": 3}]
     store.close()
+
+
+def test_a_writer_never_writes_into_a_file_of_another_disk(scratch, monkeypatch):
+    """P11: what is mounted over the folder may have a file with the same inode number: that is another file."""
+    real = PosixFileSystem.status
+
+    def status(self: PosixFileSystem, parent: int, name: str) -> os.stat_result:
+        found = list(real(self, parent, name))
+        found[stat.ST_DEV] += 1
+        return os.stat_result(found)
+
+    with ConversationStore(scratch / "c") as store:
+        store.initialize(messages=[{"n": 1}])
+        monkeypatch.setattr(PosixFileSystem, "status", status)
+        with pytest.raises(CorruptTranscriptError, match=r"another file stands .* load\(\) anew") as caught:
+            store.append_message({"n": 2})
+    assert caught.value.kind == "replaced"
 
 
 def test_the_folder_is_moved_under_a_writer(scratch):

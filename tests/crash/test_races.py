@@ -10,25 +10,32 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.crash.kernel import Note, scratch
-from tests.crash.strace import Injection, Say, trace
+from tests.crash.strace import Injection, Say, Traced, trace
 from transcript_store import (
     ConversationExistsError,
+    ConversationLibrary,
     ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
     TranscriptStoreError,
     verify,
 )
+from transcript_store._folder import Folder
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
+
+ID = "0b61b0e5-5b5a-4c1e-9d2f-7f3a1c2d4e5f"
+"""The conversation that two want to have, in a library of its own."""
 
 Work = Callable[[Path, str], str]
 """What a process does on a conversation, by its name; returns what came of it."""
@@ -40,6 +47,8 @@ def create(path: Path, who: str) -> str:
     try:
         created = store.load_or_initialize(messages=[{"created by": who}])
         store.append_message({"by": who})
+        if not path.exists():
+            return "acknowledged what is deleted"
     except ConversationLockedError:
         return "locked"
     finally:
@@ -62,9 +71,43 @@ def append(path: Path, who: str) -> str:
         with ConversationStore(path) as store:
             store.load()
             store.append_message({"by": who})
+            if not path.exists():
+                return "acknowledged what is deleted"
     except ConversationLockedError:
         return "locked"
+    except ConversationNotFoundError:
+        return "nothing"
     return "loaded"
+
+
+def delete(path: Path, who: str) -> str:
+    try:
+        ConversationLibrary(path.parent).delete(path.name)
+    except ConversationLockedError:
+        return "locked"
+    except ConversationNotFoundError:
+        return "nothing"
+    return "deleted"
+
+
+def delete_and_leave(path: Path, who: str) -> str:
+    """A delete on a disk that refuses to remove files: it is gone, and what it was stands under a name of trash."""
+    with mock.patch.object(Folder, "remove_tree", side_effect=OSError):
+        return delete(path, who)
+
+
+def recreate(path: Path, who: str) -> str:
+    """A delete, and another conversation in its place."""
+    if delete(path, who) == "locked":
+        return "locked"
+    assert create(path, who) == "created"
+    return "recreated"
+
+
+def create_another(path: Path, who: str) -> str:
+    """Another conversation in the same library: a create removes on its way what creates that were killed have left."""
+    ConversationLibrary(path.parent).create(id=str(uuid.uuid4())).close()
+    return "another"
 
 
 def replace(path: Path, who: str) -> str:
@@ -118,6 +161,12 @@ def interrupted_create(path: Path) -> None:
     (path / f".tmp-{'0' * 32}").write_bytes(b"half")
 
 
+def interrupted_create_in_a_library(path: Path) -> None:
+    """The same, with the note of the library that says so."""
+    interrupted_create(path)
+    (path.parent / f".new-{path.name}").touch()
+
+
 @dataclass(frozen=True)
 class Race:
     """Two pieces of work on the same conversation, and what may come of them."""
@@ -163,23 +212,57 @@ RACES = [
         read,
         frozenset({("created", "nothing"), ("created", "first of None"), ("created", "first,first of None")}),
     ),
+    Race(
+        conversation, append, delete, frozenset({("loaded", "locked"), ("loaded", "deleted"), ("nothing", "deleted")})
+    ),
+    Race(
+        conversation, delete, append, frozenset({("deleted", "loaded"), ("deleted", "locked"), ("deleted", "nothing")})
+    ),
+    Race(
+        conversation, create, delete, frozenset({("loaded", "locked"), ("loaded", "deleted"), ("created", "deleted")})
+    ),
+    Race(
+        conversation, delete, create, frozenset({("deleted", "loaded"), ("deleted", "locked"), ("deleted", "created")})
+    ),
+    Race(
+        conversation, delete, delete, frozenset({("deleted", "locked"), ("deleted", "nothing"), ("nothing", "deleted")})
+    ),
+    Race(
+        conversation,
+        append,
+        delete_and_leave,
+        frozenset({("loaded", "locked"), ("loaded", "deleted"), ("nothing", "deleted")}),
+    ),
+    Race(
+        conversation,
+        delete,
+        delete_and_leave,
+        frozenset({("deleted", "locked"), ("deleted", "nothing"), ("nothing", "deleted")}),
+    ),
+    Race(conversation, delete, recreate, frozenset({("deleted", "locked"), ("deleted", "recreated")})),
+    Race(
+        interrupted_create_in_a_library,
+        create_another,
+        create,
+        frozenset({("another", "created"), ("another", "locked")}),
+    ),
+    Race(interrupted_create_in_a_library, create, create_another, frozenset({("created", "another")})),
 ]
 
 
 def interleave(race: Race) -> int:
     """Try every interleaving; returns how many there were, each with an outcome that is allowed."""
     with scratch() as folder:
-        points = [call for call in _one_after_the_other(race, folder / "c").calls if call.touches(folder)]
+        path = folder / "library" / ID
+        points = [call for call in _one_after_the_other(race, path).calls if call.touches(folder)]
         for call in points:
-            path = folder / "c"
-            shutil.rmtree(path, ignore_errors=True)
-            race.base(path)
+            _begin(race, path)
             seconds: list[str] = []
 
-            def second(path: Path = path, seconds: list[str] = seconds) -> None:
+            def second(seconds: list[str] = seconds) -> None:
                 seconds.append(race.second(path, "second"))
 
-            def work(say: Say, path: Path = path) -> None:
+            def work(say: Say) -> None:
                 say(race.first(path, "first"))
 
             traced = trace(work, while_stopped=second, injection=Injection(call, "signal=SIGSTOP"))
@@ -189,13 +272,27 @@ def interleave(race: Race) -> int:
         return len(points)
 
 
-def _one_after_the_other(race: Race, path: Path):
+def _begin(race: Race, path: Path) -> None:
+    shutil.rmtree(path.parent, ignore_errors=True)
+    path.parent.mkdir()
     race.base(path)
+
+
+def _one_after_the_other(race: Race, path: Path) -> Traced:
+    _begin(race, path)
     return trace(lambda say: say(race.first(path, "first")))
 
 
 def _judge(path: Path, outcome: tuple[str, str], where: str) -> None:
-    """Who was told that it was done is there once; the conversation is whole, unlocked, and takes one more message."""
+    """Who was told that it was done is there once; the conversation is whole, unlocked, and takes one more message.
+
+    What was deleted, and not created anew by the other, is gone.
+    """
+    if outcome == ("another", "locked") or ("deleted" in outcome and not {"created", "recreated"} & set(outcome)):
+        assert not path.exists(), f"{where}: {outcome}, and it is there"
+        return
+    if "recreated" in outcome and not path.exists():
+        return  # it was deleted after that
     with ConversationStore(path) as store:
         store.load()
         authors = [message.get("by") for message in store.get_messages() if "by" in message]

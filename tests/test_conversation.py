@@ -65,6 +65,7 @@ from transcript_store import (
     TranscriptStoreError,
     UnsupportedVersionError,
     errors,
+    repair,
     verify,
 )
 from transcript_store._files import PosixFileSystem
@@ -508,6 +509,9 @@ def test_exists_is_false_where_initialize_works(tmp_path, state):
         for read_only in (False, True):
             with pytest.raises(ConversationNotFoundError):
                 ConversationStore(path, read_only=read_only).load()
+        for look in (verify, repair):
+            with pytest.raises(ConversationNotFoundError):
+                look(path)
         assert tree(path) == before
         method(store, messages=[ONE])
         assert store.exists()

@@ -61,8 +61,13 @@ def insist_on_a_conversation(folder: Folder) -> None:
     if document.mark is not None:
         what = f"{METADATA} remembers a transcript, and there is none"
         raise CorruptTranscriptError(path=folder.path, kind="missing", reason=what)
+    raise never_finished(folder.path)
+
+
+def never_finished(path: str) -> ConversationNotFoundError:
+    """What is wrong with metadata that has no mark, and no transcript beside it."""
     what = "only the beginning of a create that never finished; initialize() does it anew"
-    raise ConversationNotFoundError(f"{folder.path}: {what}", path=folder.path)
+    return ConversationNotFoundError(f"{path}: {what}", path=path)
 
 
 def _begins_like_ours(folder: Folder) -> bool:

@@ -228,18 +228,19 @@ class FileStore:
                 return findings
             there: set[str] = set()
             with _noted(findings):
-                there.update(files.media_names())
-            for name in sorted(there):
-                with _noted(findings):
-                    files.media_text(name)
+                for name in sorted(files.media_names()):
+                    damage = _damage_of_media(files, name)
+                    if damage is not None and damage.kind == "missing":
+                        continue  # it was collected since; whoever still refers to it is asked below
+                    there.add(name)
+                    if damage is not None:
+                        findings.append(damage)
             for found in files.ids():
                 with _noted(findings), suppress(FileNotFoundError):
                     for name in sorted(files.references(found) - there):
-                        try:
-                            files.media_text(name)  # stored since the look at media, or really not there
-                        except CorruptSnapshotError as error:
-                            if error.kind != "missing" or name in files.references(found):
-                                findings.append(_finding(error))  # else it was collected with the snapshot that had it
+                        damage = _damage_of_media(files, name)  # it was stored since, or is really not there
+                        if damage and (damage.kind != "missing" or name in files.references(found)):
+                            findings.append(damage)  # else it was collected with the snapshot that had it
         return findings
 
     def collect_media(self, *, older_than_seconds: float = 86_400) -> Names:
@@ -330,6 +331,13 @@ def _left(failures: list[Failure], sealed: int) -> Failure:
     if isinstance(first, DecryptionError):
         return DecryptionError(path=first.path, reason=first.reason, consequence=consequence)
     return CorruptSnapshotError(path=first.path, kind=first.kind, reason=first.reason, consequence=consequence)
+
+
+def _damage_of_media(files: SnapshotFiles, name: str) -> Finding | None:
+    found: Findings = []
+    with _noted(found):
+        files.media_text(name)
+    return found[0] if found else None
 
 
 @contextmanager

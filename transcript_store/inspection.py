@@ -14,6 +14,7 @@ from transcript_store._layout import (
     archive_name,
     generation_of,
     names_in,
+    never_finished,
     read_metadata,
 )
 from transcript_store._log import TRANSCRIPT
@@ -110,6 +111,8 @@ def _look(folder: Folder) -> Verification:
     header: Header | None = None
     records, head = 0, None
     if TRANSCRIPT not in names:
+        if document is not None and document.mark is None:
+            raise never_finished(folder.path)
         findings.append(Finding(path=folder.path_of(TRANSCRIPT), kind="missing", reason="there is no transcript"))
     else:
         header, records, end = _transcript(folder, TRANSCRIPT, document.mark if document else None, findings)

@@ -1,7 +1,4 @@
-"""Two processes, and the second does all of its work between any two system calls of the first.
-
-The first is stopped (SIGSTOP, by strace) at one call that touches the conversation after another; then the second runs to its
-end; then the first goes on. No window is too small to be met so. P11, P12, P13.
+"""Conversations that two processes want at the same moment (tests/crash/races.py): P11, P12, P13.
 
 To try another pair add it to ``RACES``.
 """
@@ -9,18 +6,15 @@ To try another pair add it to ``RACES``.
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from tests.crash.kernel import Note, scratch
-from tests.crash.strace import Injection, Say, Traced, trace
+from tests.crash.kernel import Note
+from tests.crash.races import Outcome, Race, interleave
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -28,17 +22,12 @@ from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,
     TranscriptStoreError,
+    repair,
     verify,
 )
 from transcript_store._folder import Folder
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
-
-ID = "0b61b0e5-5b5a-4c1e-9d2f-7f3a1c2d4e5f"
-"""The conversation that two want to have, in a library of its own."""
-
-Work = Callable[[Path, str], str]
-"""What a process does on a conversation, by its name; returns what came of it."""
 
 
 def create(path: Path, who: str) -> str:
@@ -59,7 +48,7 @@ def create(path: Path, who: str) -> str:
 def initialize(path: Path, who: str) -> str:
     try:
         with ConversationStore(path) as store:
-            store.initialize(messages=[{"created by": who}])
+            store.initialize(id=path.name, messages=[{"created by": who}])
             store.append_message({"by": who})
     except (ConversationLockedError, ConversationExistsError) as error:
         return "locked" if isinstance(error, ConversationLockedError) else "exists"
@@ -140,6 +129,45 @@ def read_again(path: Path, who: str) -> str:
         return _seen(store)
 
 
+def read_tail(path: Path, who: str) -> str:
+    """What a reader sees that verifies the end first, and the rest when it is asked for it."""
+    with ConversationStore(path, read_only=True) as store:
+        store.load(verify="tail")
+        return _seen(store)
+
+
+def fork(path: Path, who: str) -> str:
+    """What a copy holds that is made without the lock."""
+    library = ConversationLibrary(path.parent)
+    try:
+        with library.open(library.fork(path.name)) as store:
+            return _seen(store)
+    except ConversationNotFoundError:
+        return "nothing"
+
+
+def check(path: Path, who: str) -> str:
+    try:
+        return ", ".join(map(str, verify(path).findings)) or "whole"
+    except ConversationNotFoundError:
+        return "nothing"
+
+
+def list_all(path: Path, who: str) -> str:
+    """How many conversations a library lists; damage only if there is some."""
+    found = ConversationLibrary(path.parent).list()
+    return ", ".join(one.damage for one in found if one.damage) or f"{len(found)} listed"
+
+
+def mend(path: Path, who: str) -> str:
+    """A repair: what is whole stays as it is."""
+    try:
+        done = repair(path, mode="salvage", dry_run=False)
+    except ConversationLockedError:
+        return "locked"
+    return "repaired" if done.applied else "whole"
+
+
 def _seen(store: ConversationStore) -> str:
     authors = [message.get("by") or message["created by"] for message in store.get_messages()]
     return f"{','.join(authors)} of {store.get_metadata().model}"
@@ -151,7 +179,15 @@ def nothing(path: Path) -> None:
 
 def conversation(path: Path) -> None:
     with ConversationStore(path) as store:
-        store.initialize(model="old", messages=[{"by": "old"}])
+        store.initialize(id=path.name, model="old", messages=[{"by": "old"}])
+
+
+def damaged_conversation(path: Path) -> None:
+    """Bytes that say something else, in front of a record that is whole."""
+    with ConversationStore(path) as store:
+        store.initialize(id=path.name, model="old", messages=[{"by": "somebody"}, {"by": "old"}])
+    transcript = path / "transcript.jsonl"
+    transcript.write_bytes(transcript.read_bytes().replace(b"somebody", b"nobody--"))
 
 
 def interrupted_create(path: Path) -> None:
@@ -165,20 +201,6 @@ def interrupted_create_in_a_library(path: Path) -> None:
     """The same, with the note of the library that says so."""
     interrupted_create(path)
     (path.parent / f".new-{path.name}").touch()
-
-
-@dataclass(frozen=True)
-class Race:
-    """Two pieces of work on the same conversation, and what may come of them."""
-
-    base: Callable[[Path], None]
-    first: Work
-    second: Work
-    outcomes: frozenset[tuple[str, str]]
-
-    @property
-    def name(self) -> str:
-        return f"{self.base.__name__}-{self.first.__name__}-{self.second.__name__}"
 
 
 WRITES = frozenset({("loaded", "loaded"), ("loaded", "locked"), ("locked", "loaded")})
@@ -240,6 +262,30 @@ RACES = [
         frozenset({("deleted", "locked"), ("deleted", "nothing"), ("nothing", "deleted")}),
     ),
     Race(conversation, delete, recreate, frozenset({("deleted", "locked"), ("deleted", "recreated")})),
+    Race(conversation, read_tail, replace, frozenset({(OLD, "replaced"), (SECOND, "replaced")})),
+    Race(conversation, fork, replace, frozenset({(OLD, "replaced"), (SECOND, "replaced")})),
+    Race(conversation, fork, delete, frozenset({(OLD, "deleted"), ("nothing", "deleted")})),
+    Race(conversation, check, append, frozenset({("whole", "loaded")})),
+    Race(conversation, check, replace, frozenset({("whole", "replaced")})),
+    Race(conversation, check, delete, frozenset({("whole", "deleted"), ("nothing", "deleted")})),
+    Race(conversation, append, check, frozenset({("loaded", "whole")})),
+    Race(conversation, replace, check, frozenset({("replaced", "whole")})),
+    Race(conversation, delete, check, frozenset({("deleted", "whole"), ("deleted", "nothing")})),
+    Race(nothing, create, check, frozenset({("created", "nothing"), ("created", "whole")})),
+    Race(conversation, list_all, append, frozenset({("1 listed", "loaded")})),
+    Race(conversation, list_all, replace, frozenset({("1 listed", "replaced")})),
+    Race(conversation, list_all, delete, frozenset({("1 listed", "deleted"), ("0 listed", "deleted")})),
+    Race(conversation, replace, list_all, frozenset({("replaced", "1 listed")})),
+    Race(conversation, delete, list_all, frozenset({("deleted", "1 listed"), ("deleted", "0 listed")})),
+    Race(nothing, initialize, list_all, frozenset({("created", "0 listed"), ("created", "1 listed")})),
+    Race(conversation, mend, append, frozenset({("whole", "loaded"), ("whole", "locked")})),
+    Race(conversation, append, mend, frozenset({("loaded", "whole"), ("loaded", "locked")})),
+    Race(
+        damaged_conversation,
+        mend,
+        mend,
+        frozenset({("repaired", "locked"), ("repaired", "whole"), ("whole", "repaired")}),
+    ),
     Race(
         interrupted_create_in_a_library,
         create_another,
@@ -250,40 +296,7 @@ RACES = [
 ]
 
 
-def interleave(race: Race) -> int:
-    """Try every interleaving; returns how many there were, each with an outcome that is allowed."""
-    with scratch() as folder:
-        path = folder / "library" / ID
-        points = [call for call in _one_after_the_other(race, path).calls if call.touches(folder)]
-        for call in points:
-            _begin(race, path)
-            seconds: list[str] = []
-
-            def second(seconds: list[str] = seconds) -> None:
-                seconds.append(race.second(path, "second"))
-
-            def work(say: Say) -> None:
-                say(race.first(path, "first"))
-
-            traced = trace(work, while_stopped=second, injection=Injection(call, "signal=SIGSTOP"))
-            outcome = traced.lines[1], seconds[0]
-            assert outcome in race.outcomes, f"stopped at {call}: {outcome}"
-            _judge(path, outcome, f"stopped at {call}")
-        return len(points)
-
-
-def _begin(race: Race, path: Path) -> None:
-    shutil.rmtree(path.parent, ignore_errors=True)
-    path.parent.mkdir()
-    race.base(path)
-
-
-def _one_after_the_other(race: Race, path: Path) -> Traced:
-    _begin(race, path)
-    return trace(lambda say: say(race.first(path, "first")))
-
-
-def _judge(path: Path, outcome: tuple[str, str], where: str) -> None:
+def judge(path: Path, outcome: Outcome, where: str) -> None:
     """Who was told that it was done is there once; the conversation is whole, unlocked, and takes one more message.
 
     What was deleted, and not created anew by the other, is gone.
@@ -318,7 +331,7 @@ def _judge(path: Path, outcome: tuple[str, str], where: str) -> None:
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
 def test_all_of_the_second_between_any_two_calls_of_the_first(race: Race, record_property: Note) -> None:
     """P11, P12, P13: one of two writers writes, the other is told why not, and no reader sees a part of either."""
-    count = interleave(race)
+    count = interleave(race, judge)
     record_property("interleavings of two processes", count)
     assert count >= 15
 
@@ -329,4 +342,4 @@ def test_a_lock_that_locks_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(PosixFileSystem, "try_lock", lambda self, handle: True)
     with pytest.raises((AssertionError, TranscriptStoreError)):
-        interleave(RACES[3])
+        interleave(RACES[3], judge)

@@ -1,4 +1,4 @@
-"""Stores of snapshots that two processes want at the same moment (tests/crash/races.py): P12, P22.
+"""Stores of snapshots that two processes want at the same moment (tests/crash/races.py): P11, P12.
 
 To try another pair add it to ``RACES``.
 """
@@ -178,7 +178,7 @@ def judge(path: Path, outcome: Outcome, where: str) -> None:
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
 def test_all_of_the_second_between_any_two_calls_of_the_first(race: Race, record_property: Note) -> None:
-    """P12, P22: who reads sees the old or the new, whole; who writes is alone, or told so; no media goes that is wanted."""
+    """P11, P12: who reads sees the old or the new, whole; who writes is alone, or told so; no media goes that is wanted."""
     count = interleave(race, judge)
     record_property("interleavings of two processes", count)
     assert count >= 15

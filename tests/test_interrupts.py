@@ -34,6 +34,7 @@ from transcript_store import (
     ConversationStore,
     FileStore,
     Snapshot,
+    _storage,
     file_store,
     repair,
     verify,
@@ -196,6 +197,19 @@ def test_append_interrupted_at_every_line(scratch, operation, durability):
         runs += 1
     assert runs > 60, "too few interruptions to mean anything"
     assert 1 < stored < runs, "interruptions before and after the write are both among them"
+
+
+def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch):
+    """P21: so is one that renews the mark as well."""
+    monkeypatch.setattr(_storage, "_MARK_EVERY", 2)
+    operate, allowed = APPENDS["append_messages"]
+    runs, marked = 0, 0
+    for store, directory, where, returned in every_line(scratch, loaded, operate):
+        marked += b'"seq": 6' in (directory / "metadata.json").read_bytes()
+        go_on(store, directory, allowed[-1:] if returned else allowed, where)
+        runs += 1
+    assert runs > 100
+    assert 1 < marked < runs, "interruptions before and after the mark are both among them"
 
 
 @durabilities

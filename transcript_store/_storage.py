@@ -58,6 +58,9 @@ from transcript_store.errors import (
 logger = logging.getLogger("transcript_store.storage")
 
 _READ_ATTEMPTS = 20
+_MARK_EVERY = 1000
+"""Records between two marks of a writer that syncs each append: two syncs more among a thousand."""
+
 _UNKNOWN = (
     "Whether it is on the disk is unknown, and this store writes nothing more: load() anew to see what the disk holds"
 )
@@ -96,6 +99,8 @@ class Storage:
         self._lock = Lock(self._folder, OPENED_OTHERWISE)
         self._log = self._new_log()
         self._mark: Mark | None = None
+        self._mark_due = _MARK_EVERY
+        """With the record of this number the mark is renewed, if appends are synced."""
         self._must_reload = False
         self._poisoned: str | None = None
         self.is_open = True
@@ -290,6 +295,8 @@ class Storage:
         except OSError as error:
             path = self._folder.path_of(TRANSCRIPT)
             raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
+        if prepared.end.seq >= self._mark_due and self._sync_appends:
+            self._renew_mark()
 
     def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
         """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
@@ -361,6 +368,7 @@ class Storage:
 
     def _renew_mark(self) -> None:
         """Remember in metadata.json what is synced, if that is news. Best effort: what matters is stored already."""
+        self._mark_due = self._log.end.seq + _MARK_EVERY
         if self._mark == Mark(self._log.header.generation, self._log.synced):
             return
         try:

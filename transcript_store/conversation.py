@@ -151,10 +151,10 @@ class ConversationStore:
         """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
 
         With ``verify="tail"`` the cost does not grow with what was stored before the last mark (a clean ``close()``, a
-        load, a change of metadata): of that only the end is read, and checked against the mark. The rest is read and
-        verified, once, when it is asked for: by ``get_messages()`` without ``last`` or with one that reaches so far,
-        ``get_records()``, ``replace_transcript()``, a snapshot. Those may then raise ``CorruptTranscriptError`` for damage
-        that ``load()`` would have refused.
+        load, a change of metadata, each thousandth record that is synced): of that only the end is read, and checked
+        against the mark. The rest is read and verified, once, when it is asked for: by ``get_messages()`` without ``last``
+        or with one that reaches so far, ``get_records()``, ``replace_transcript()``, a snapshot. Those may then raise
+        ``CorruptTranscriptError`` for damage that ``load()`` would have refused.
 
         On return ``recovery`` says what recovery did, and everything that ``get_messages()`` shows is on the medium (not
         with ``read_only=True``: a reader takes no lock, changes nothing, and passes over an unfinished tail). A store that
@@ -253,7 +253,8 @@ class ConversationStore:
 
         ``message`` is a JSON object (a ``dict``, a ``TypedDict``) in the provider's own form; ``extra`` is a JSON object of
         the caller's that belongs to it but is not sent (usage, response id). Both are copied. Cost: one write and one sync,
-        at any length of the conversation. Returns the record's seq, time, offset and length in bytes.
+        at any length of the conversation; with each thousandth record that is synced, metadata.json is written too.
+        Returns the record's seq, time, offset and length in bytes.
 
         Raises ``InvalidMessageError`` (nothing was written), ``StorageError`` (the disk refused: its message says what
         holds), ``PoisonedError`` (a sync failed before: ``load()`` anew), ``ReadOnlyError``, and

@@ -306,6 +306,13 @@ def replace_without_mark(store: ConversationStore) -> None:
         store.replace_transcript([message(32)], compaction_count=3)
 
 
+def append_with_mark(store: ConversationStore) -> None:
+    """The append after which a mark is due."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._storage, "_mark_due", 0)
+        store.append_message(message(26))
+
+
 def append_with_failed_sync(store: ConversationStore) -> None:
     """The disk refuses a sync, and loses what was written; the store is loaded anew and goes on without it."""
     disk = _disk_of(store)
@@ -461,6 +468,7 @@ CASES = [
     Case(empty, (append, append, close)),
     Case(grown, (append,)),
     Case(grown, (append_long, append)),
+    Case(grown, (append_with_mark, append)),
     Case(grown, (append_event, batch)),
     Case(unmarked, (batch, append)),
     Case(grown, (interrupted_append, append)),

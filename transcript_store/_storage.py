@@ -295,7 +295,7 @@ class Storage:
         except OSError as error:
             path = self._folder.path_of(TRANSCRIPT)
             raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
-        if prepared.end.seq >= self._mark_due and self._sync_appends:
+        if self._sync_appends and prepared.end.seq >= self._mark_due:
             self._renew_mark()
 
     def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:

@@ -166,11 +166,6 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
     )
 
 
-def strangers(folder: Folder) -> str:
-    """What stands in a conversation's folder and is not of it, for a message; nothing if there is nothing."""
-    return _others(names_in(folder) - {METADATA, TRANSCRIPT, ARCHIVE, QUARANTINE})
-
-
 def _others(names: set[str]) -> str:
     """Names that are not the leftovers of an unfinished create, for a message."""
     others = sorted(name for name in names - _HARMLESS if not is_temporary(name))

@@ -27,7 +27,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from transcript_store import _files
 from transcript_store._files import FileSystem
 from transcript_store._folder import LOCK, Folder, Lock, NotOursError, is_trash, kind_of, new_trash, refusals
-from transcript_store._layout import insist_on_a_conversation, occupant_of, strangers
+from transcript_store._layout import insist_on_a_conversation, occupant_of
 from transcript_store._metadata import checked_id, copied_members, is_id
 from transcript_store._storage import Storage
 from transcript_store._summaries import ConversationSummary, summarize
@@ -208,8 +208,8 @@ class ConversationLibrary:
     def delete(self, id: str) -> None:
         """Delete a conversation, its archive and its quarantine. On return it is gone; before, it is whole or gone.
 
-        A damaged conversation can be deleted too; a folder that holds something else, or something else beside it, is left
-        alone (``CorruptTranscriptError``, ``foreign``). Raises ``InvalidIdError``, ``ConversationNotFoundError``,
+        A damaged conversation can be deleted too; a folder that holds something else is left alone
+        (``CorruptTranscriptError``, ``foreign``). Raises ``InvalidIdError``, ``ConversationNotFoundError``,
         ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk refuses: then it is whole, or
         gone and some of its files take up room until the next call here sweeps them.
         """
@@ -242,10 +242,6 @@ class ConversationLibrary:
                 with refusals(folder.path_of(LOCK), "take the writer's lock"):
                     if not lock.take(0) or not folder.is_at_its_path():
                         return False
-                    others = strangers(folder)
-                if others:
-                    what = f"the folder holds {others} beside the conversation: move that away first"
-                    raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what)
                 self._throw_away(parent, id)
             finally:
                 with suppress(OSError):

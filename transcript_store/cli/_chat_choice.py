@@ -64,8 +64,7 @@ def choose(
     recorded = _recorded(metadata)
     name, why = _named(named, recorded, base_url, environment)
     if recorded is not None and family(_wire_of(name)) != family(_wire_of(recorded)):
-        way_out = "another DIR, or --new without DIR, begins another one"
-        raise Misuse(f"the conversation is with {recorded}, and {name} cannot go on with it; {way_out}")
+        raise Misuse(f"the conversation is with {recorded}, and {name} cannot go on with it; --new begins another one")
     if name == LOCAL:
         if base_url is not None or model not in (None, MODEL):
             raise Misuse(f"provider {LOCAL} has its own server and one model; name another provider with --provider")

@@ -64,9 +64,8 @@ def way_out(found: Verification, finding: Finding) -> str:
             way = f"an archived generation lost its end, the live transcript is not concerned; {_BACKUP}"
             return way.replace("{directory}", shlex.quote(found.directory))
         return (
-            "none is needed if a crash left the beginning of a message that was never acknowledged: whoever next "
-            "opens the conversation to write cuts it and keeps its bytes in quarantine/ (or a writer is at work now). If "
-            "the file was edited, or the disk may be bad, look at these bytes first: they may have been stored"
+            "none is needed: a crash left the beginning of a message that was never acknowledged, and whoever next "
+            "opens the conversation to write cuts it and keeps its bytes in quarantine/ (or a writer is at work now)"
         )
     if finding.kind == "foreign" and finding.path == found.directory:
         return instead_of_a_conversation(found.directory)

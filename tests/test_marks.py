@@ -7,7 +7,6 @@ process ended. Nothing that is stored depends on it: where it cannot be written,
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,7 +152,7 @@ def test_a_sync_of_a_mark_that_fails_is_told() -> None:
     store.close()
 
 
-def test_the_default_is_a_thousand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_a_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two syncs more among a thousand; and a load of the tail after a kill has at most a thousand records to verify."""
     monkeypatch.undo()
     disk = SimulatedFileSystem()

@@ -334,6 +334,7 @@ def _left(failures: list[Failure], sealed: int) -> Failure:
 
 
 def _damage_of_media(files: SnapshotFiles, name: str) -> Finding | None:
+    """What is wrong with media; None if it is whole."""
     found: Findings = []
     with _noted(found):
         files.media_text(name)

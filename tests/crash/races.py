@@ -20,7 +20,6 @@ ID = "0b61b0e5-5b5a-4c1e-9d2f-7f3a1c2d4e5f"
 Work = Callable[[Path, str], str]
 """What a process does on what is at a path, by its name; returns what came of it."""
 
-
 Outcome = tuple[str, str]
 """What came of the first and of the second."""
 

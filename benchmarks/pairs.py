@@ -19,9 +19,9 @@ import orjson
 from benchmarks.drivers.limit import plain_line
 from benchmarks.messages import messages, some_messages, text_messages
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, Snapshot, verify
-from transcript_store._files import REAL
-from transcript_store._metadata import MetadataDocument, decode_document, encode_document
-from transcript_store._records import GENESIS, SUFFIX_BYTES, seal_line
+from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._log.record import GENESIS, SUFFIX_BYTES, seal_line
+from transcript_store._os.filesystem import REAL
 from transcript_store.conversation import Durability
 
 TOP = Path(__file__).resolve().parent.parent

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from transcript_store import _files
+from transcript_store._os import filesystem
 
 
 @contextmanager
@@ -22,8 +22,8 @@ def scratch_directory() -> Iterator[str]:
                 files.close(handle)
 
 
-def _open_within(directory: str) -> list[tuple[_files.PosixFileSystem, int]]:
-    handles = [(files, handle) for files in _files._in_use for handle in files._handles]
+def _open_within(directory: str) -> list[tuple[filesystem.PosixFileSystem, int]]:
+    handles = [(files, handle) for files in filesystem._in_use for handle in files._handles]
     return [one for one in handles if _path_of(one[1]).startswith(directory)]
 
 

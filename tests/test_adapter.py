@@ -31,7 +31,7 @@ from transcript_store import (
     snapshot_of,
     verify,
 )
-from transcript_store._gemini import as_the_api_writes
+from transcript_store._snapshots.gemini import as_the_api_writes
 from transcript_store.testing import SimulatedFileSystem
 
 VECTORS = Path(__file__).parent / "vectors"

@@ -39,7 +39,7 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
-from transcript_store._metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 
 from .nobody import as_nobody
 

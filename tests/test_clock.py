@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transcript_store import ConversationStore, verify
-from transcript_store._files import PosixFileSystem
+from transcript_store._os.filesystem import PosixFileSystem
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 NOON = 1_800_000_000_000_000

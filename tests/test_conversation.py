@@ -68,9 +68,9 @@ from transcript_store import (
     repair,
     verify,
 )
-from transcript_store._files import PosixFileSystem
-from transcript_store._metadata import MetadataDocument, decode_document, encode_document
-from transcript_store._records import GENESIS, seal_line
+from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._log.record import GENESIS, seal_line
+from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem
 
 ONE, TWO, THREE = ({"role": "user", "content": text} for text in ("one", "two", "three"))

@@ -28,8 +28,10 @@ import pytest
 
 from tests.mutations import SEED, Mutations
 from tests.scratch import scratch_directory
-from transcript_store import ConversationStore, CorruptTranscriptError, _recovery, inspection, verify
-from transcript_store._files import PosixFileSystem
+from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from transcript_store._conversation import verify as inspection
+from transcript_store._log import recovery as _recovery
+from transcript_store._os.filesystem import PosixFileSystem
 
 # ---- the conversation that is damaged ----------------------------------------------------------------------------------
 
@@ -544,7 +546,7 @@ def test_a_mark_that_the_transcript_does_not_know(base):
 
 def test_verify_agrees_with_load_about_a_mark_of_another_generation(base):
     """P10: a mark that names a generation other than its own file's is refused by load, so verify must find it too."""
-    from transcript_store._metadata import Mark, MetadataDocument, decode_document, encode_document
+    from transcript_store._conversation.metadata import Mark, MetadataDocument, decode_document, encode_document
 
     document = decode_document(base.metadata)
     assert isinstance(document, MetadataDocument)

@@ -47,13 +47,13 @@ from transcript_store import (
     ToolSnapshot,
     TranscriptStoreError,
     UnsupportedVersionError,
-    _media,
-    _snapshot_files,
-    file_store,
     generate_encryption_key,
 )
-from transcript_store._files import REAL
-from transcript_store._folder import Folder, Lock
+from transcript_store._os.directory import Folder, Lock
+from transcript_store._os.filesystem import REAL
+from transcript_store._snapshots import file_store
+from transcript_store._snapshots import files as _snapshot_files
+from transcript_store._snapshots import media as _media
 from transcript_store.testing import Call, SimulatedFileSystem, check_snapshot_store
 from transcript_store.testing._snapshot_contract import CONTRACT
 

@@ -29,9 +29,9 @@ from transcript_store import (
     StorageError,
     verify,
 )
-from transcript_store._files import PosixFileSystem
-from transcript_store._group_commit import GroupCommit, _Member
-from transcript_store._storage import Storage
+from transcript_store._conversation.group_commit import GroupCommit, _Member
+from transcript_store._conversation.storage import Storage
+from transcript_store._os.filesystem import PosixFileSystem
 
 FIRST = {"n": "first"}
 
@@ -407,7 +407,7 @@ def test_a_thread_on_its_own_needs_no_group(tmp_path, monkeypatch):
         calls.store.append_message({"n": "refused"})
     calls.files.refuse_longer_than = None
     assert calls.store.append_message({"n": "after a refusal"}).seq == 3
-    monkeypatch.setattr("transcript_store._group_commit._Member", None)
+    monkeypatch.setattr("transcript_store._conversation.group_commit._Member", None)
     assert calls.store.append_message({"n": "alone"}).seq == 4
     assert calls.store.append_message({"n": "alone again"}).seq == 5
     calls.store.close()

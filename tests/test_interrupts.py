@@ -29,17 +29,10 @@ from typing import Any
 import pytest
 
 import transcript_store
-from transcript_store import (
-    ConversationNotFoundError,
-    ConversationStore,
-    FileStore,
-    Snapshot,
-    _storage,
-    file_store,
-    repair,
-    verify,
-)
-from transcript_store._storage import Storage
+from transcript_store import ConversationNotFoundError, ConversationStore, FileStore, Snapshot, repair, verify
+from transcript_store._conversation import storage
+from transcript_store._conversation.storage import Storage
+from transcript_store._snapshots import file_store
 from transcript_store.testing import Call, SimulatedFileSystem
 
 PACKAGE = os.path.dirname(transcript_store.__file__) + os.sep
@@ -201,7 +194,7 @@ def test_append_interrupted_at_every_line(scratch, operation, durability):
 
 def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch):
     """P21: so is one that renews the mark as well."""
-    monkeypatch.setattr(_storage, "_MARK_EVERY", 2)
+    monkeypatch.setattr(storage, "_MARK_EVERY", 2)
     operate, allowed = APPENDS["append_messages"]
     runs, marked = 0, 0
     for store, directory, where, returned in every_line(scratch, loaded, operate):
@@ -557,7 +550,7 @@ def test_real_signals_at_random_moments(scratch):
 
 def test_a_store_that_believes_its_memory_would_be_found_out(scratch, monkeypatch):
     """The harness itself: with the look at the file taken out of the store, an interrupted append must fail the test."""
-    from transcript_store._log import Log
+    from transcript_store._log.log import Log
 
     monkeypatch.setattr(Log, "is_as_remembered", lambda self: True)
     with pytest.raises(AssertionError):

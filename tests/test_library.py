@@ -34,13 +34,13 @@ from transcript_store import (
     ReadOnlyError,
     Snapshot,
     StorageError,
-    _log,
     list_conversations,
     repair,
     verify,
 )
-from transcript_store._files import PosixFileSystem
-from transcript_store._records import GENESIS, seal_line
+from transcript_store._log import log
+from transcript_store._log.record import GENESIS, seal_line
+from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem
 
 ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
@@ -157,7 +157,7 @@ def test_options_go_to_the_store(library):
 
 def test_a_long_conversation_can_be_opened_by_its_tail(library, monkeypatch):
     """``verify`` goes to the load."""
-    monkeypatch.setattr(_log, "_TAIL_BYTES", 300)
+    monkeypatch.setattr(log, "_TAIL_BYTES", 300)
     messages = [{"n": n, "text": "x" * 100} for n in range(30)]
     with library.create(messages=messages) as store:
         chat = str(store.get_metadata().id)
@@ -1280,7 +1280,7 @@ def test_a_repair_that_is_refused_half_way_says_where_the_original_is():
 
 def test_a_tail_of_nuls_of_any_size_is_listed_as_damaged(library, root, monkeypatch):
     """A listing looks back so far for the last record, and no farther: a sparse file would take all memory."""
-    monkeypatch.setattr("transcript_store._summaries._LONGEST_TAIL_BYTES", 2**20)
+    monkeypatch.setattr("transcript_store._conversation.summary._LONGEST_TAIL_BYTES", 2**20)
     with library.create(messages=[says("hello")]) as store:
         chat = store.id
     whole = library.create(messages=[says("x" * 3 * 2**18)])

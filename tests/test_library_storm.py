@@ -34,7 +34,7 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
-from transcript_store._files import PosixFileSystem
+from transcript_store._os.filesystem import PosixFileSystem
 
 SEED = 20261122
 NOBODY = "00000000-0000-4000-8000-000000000000"

@@ -25,11 +25,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transcript_store import MissingExtraError
-from transcript_store._local import MODEL, weights
-from transcript_store._local.context import newest_turns, rendered
-from transcript_store._local.server import CONTEXT_TOKENS, LocalServer
-from transcript_store._local.weights import LocalModelError, fetched, weights_path
 from transcript_store.chat import ChatConfig, create_client
+from transcript_store.cli.chat.local import MODEL, weights
+from transcript_store.cli.chat.local.context import newest_turns, rendered
+from transcript_store.cli.chat.local.server import CONTEXT_TOKENS, LocalServer
+from transcript_store.cli.chat.local.weights import LocalModelError, fetched, weights_path
 
 # ---- what fits -----------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ def test_nobody_else_may_ask(server: LocalServer) -> None:
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from transcript_store._local.server import LocalServer
+from transcript_store.cli.chat.local.server import LocalServer
 server = LocalServer(Path(sys.argv[1]))
 print(server._process.pid, flush=True)
 time.sleep(600)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from transcript_store import ConversationStore, CorruptTranscriptError, PoisonedError, _storage
-from transcript_store._metadata import MetadataDocument, decode_document
+from transcript_store import ConversationStore, CorruptTranscriptError, PoisonedError
+from transcript_store._conversation import storage
+from transcript_store._conversation.metadata import MetadataDocument, decode_document
 from transcript_store.testing import Call, SimulatedFileSystem
 
 PATH = "/c"
@@ -22,7 +23,7 @@ TRANSCRIPT, METADATA = f"{PATH}/transcript.jsonl", f"{PATH}/metadata.json"
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark every four records."""
-    monkeypatch.setattr(_storage, "_MARK_EVERY", 4)
+    monkeypatch.setattr(storage, "_MARK_EVERY", 4)
 
 
 def message(number: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transcript_store import ConversationStore, InvalidMessageError
-from transcript_store._messages import MAX_DEPTH, parse
+from transcript_store._json.strict import MAX_DEPTH, parse
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_a_value_shared_exponentially_often_neither_hangs_nor_balloons(bad, limi
         f"""
         import math
         from transcript_store import InvalidMessageError
-        from transcript_store._messages import encode
+        from transcript_store._json.strict import encode
         shared = ["x"]
         for _ in range(50):
             shared = [shared, shared]
@@ -298,7 +298,7 @@ def test_a_value_shared_exponentially_often_neither_hangs_nor_balloons(bad, limi
 
 def test_a_wide_value_is_refused_in_the_memory_that_it_takes_itself():
     """P15: naming the one bad member among many takes memory in proportion to the depth, not to the width."""
-    from transcript_store._messages import encode
+    from transcript_store._json.strict import encode
 
     wide = {"a": [*range(100_000), math.nan]}
     tracemalloc.start()

@@ -39,13 +39,13 @@ from transcript_store import (
     ToolSnapshot,
     TranscriptStoreError,
     UnsupportedVersionError,
-    _metadata,
-    _snapshot_files,
-    snapshots,
     verify,
 )
-from transcript_store._sealing import Key
-from transcript_store._snapshot_files import SnapshotFiles
+from transcript_store._conversation import metadata
+from transcript_store._snapshots import files as _snapshot_files
+from transcript_store._snapshots import snapshot as snapshots
+from transcript_store._snapshots.encryption import Key
+from transcript_store._snapshots.files import SnapshotFiles
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 REFERENCE = "chatmedia+sha256:"
@@ -333,7 +333,7 @@ def test_a_store_that_believes_what_it_finds_is_noticed(
             )
             test_plain_snapshots(scratch, 30, lambda *_: None)
         else:
-            monkeypatch.setattr(_metadata, "_hash", lambda body: b"0" * 32)
+            monkeypatch.setattr(metadata, "_hash", lambda body: b"0" * 32)
             test_metadata(scratch, 5, lambda *_: None)
 
 

@@ -43,7 +43,7 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
-from transcript_store._files import PosixFileSystem
+from transcript_store._os.filesystem import PosixFileSystem
 
 
 @pytest.fixture(autouse=True)
@@ -622,7 +622,7 @@ class Between:
 
 def _void_leftover(directory: Path) -> None:
     """What an initialize() leaves that was killed before its commit."""
-    from transcript_store._metadata import encode_document, new_members
+    from transcript_store._conversation.metadata import encode_document, new_members
 
     directory.mkdir()
     members = new_members(id="01234567-89ab-4def-8123-456789abcdef", at="2026-01-01T00:00:00.000000Z")

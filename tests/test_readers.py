@@ -33,9 +33,9 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
-from transcript_store._files import PosixFileSystem
-from transcript_store._metadata import Mark, MetadataDocument, decode_document, encode_document
-from transcript_store._records import Position
+from transcript_store._conversation.metadata import Mark, MetadataDocument, decode_document, encode_document
+from transcript_store._log.record import Position
+from transcript_store._os.filesystem import PosixFileSystem
 
 from .nobody import as_nobody
 

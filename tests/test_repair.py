@@ -44,8 +44,8 @@ from transcript_store import (
     repair,
     verify,
 )
-from transcript_store._messages import MAX_DEPTH
-from transcript_store._salvage import GAP, MODES, Mode
+from transcript_store._json.strict import MAX_DEPTH
+from transcript_store._log.salvage import GAP, MODES, Mode
 
 Carried = tuple[str, Any, Any]
 """What a record carries: its time, its message, its extra."""
@@ -732,7 +732,7 @@ def test_a_folder_of_other_programs_with_names_like_ours(base: Base) -> None:
 
 def test_metadata_of_ours_beside_a_lost_transcript_that_never_was() -> None:
     """An ``initialize()`` that never finished is no conversation."""
-    from transcript_store._metadata import encode_document, new_members
+    from transcript_store._conversation.metadata import encode_document, new_members
 
     with scratch_directory() as directory:
         os.mkdir(f"{directory}/c")

@@ -35,11 +35,11 @@ from transcript_store import (
     SnapshotSummary,
     ToolSnapshot,
     UnsupportedVersionError,
-    _opaque,
     validate_snapshot_id,
 )
-from transcript_store._opaque import NotJSONError
-from transcript_store.snapshots import newest_first, summarize
+from transcript_store._json import verbatim
+from transcript_store._json.verbatim import NotJSONError
+from transcript_store._snapshots.snapshot import newest_first, summarize
 from transcript_store.testing import SimulatedFileSystem
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -154,8 +154,8 @@ def test_any_json_value_survives(values: list[Any]) -> None:
 def test_white_space_and_escapes_are_another_spelling_only(values: list[Any], indent: Any, ascii_only: bool) -> None:
     """The compact form is one form: laying it out and reading it gives the same bytes."""
     text = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    compact = _opaque.compact(text)
-    assert _opaque.compact(_opaque.indented(compact)) == compact
+    compact = verbatim.compact(text)
+    assert verbatim.compact(verbatim.indented(compact)) == compact
     assert json.loads(compact) == values
     assert not re.search(rb"[<>&]|\xe2\x80[\xa8\xa9]", compact)
 
@@ -167,7 +167,7 @@ def test_lone_surrogates_survive(text: str) -> None:
     text = json.loads(json.dumps(text))  # two halves side by side are one character
     assert json.loads(with_messages(written).to_json())["messages"] == [text, {text: text}]
     assert with_messages(written).messages_json == written.replace(b", ", b",").replace(b": ", b":")
-    assert [json.loads(element) for element in _opaque.elements(written)] == [text, {text: text}]
+    assert [json.loads(element) for element in verbatim.elements(written)] == [text, {text: text}]
 
 
 def test_nothing_is_decoded_and_encoded_again() -> None:
@@ -398,9 +398,9 @@ class _Pair(NamedTuple):
 @example(json.loads("[" * 400 + "]" * 400))
 def test_the_quick_way_to_encode_gives_what_the_slow_one_does(value: Any) -> None:
     """Whatever it is, and whichever of the two takes it."""
-    quick, slow = _opaque.encode(value), _opaque._encode_slowly(value)
+    quick, slow = verbatim.encode(value), verbatim._encode_slowly(value)
     assert repr(json.loads(quick)) == repr(json.loads(slow))
-    assert _opaque.decode(quick) == value
+    assert verbatim.decode(quick) == value
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_the_quick_way_to_encode_gives_what_the_slow_one_does(value: Any) -> Non
 def test_what_would_come_back_changed_is_refused(value: Any) -> None:
     """Though ``orjson`` would write most of it."""
     with pytest.raises(NotJSONError):
-        _opaque.encode(value)
+        verbatim.encode(value)
     with pytest.raises(InvalidMessageError):
         snapshot(messages=[{"content": value}])
 
@@ -431,19 +431,19 @@ def test_one_look_sees_what_several_would(pairs: list[tuple[str, Any]], indent: 
     text = "{{{}}}".format(", ".join(members))
     if respelled:
         text = text.replace('"id"', '"\\u0069d"')
-    seen = {key: bytes(member) for key, member in _opaque.members(text.encode()).items()}
+    seen = {key: bytes(member) for key, member in verbatim.members(text.encode()).items()}
     array = seen.get("messages", b"null")
     if not array.startswith(b"[") and array != b"null":
         with pytest.raises(NotJSONError, match="neither an array nor null"):
-            _opaque.outline(text.encode(), "messages", ("id", "model"))
+            verbatim.outline(text.encode(), "messages", ("id", "model"))
         return
-    found, elements = _opaque.outline(text.encode(), "messages", ("id", "model"))
+    found, elements = verbatim.outline(text.encode(), "messages", ("id", "model"))
     assert {name: bytes(member) for name, member in found.items()} == {
         name: seen.get(name, b"null") for name in ("id", "model")
     }
-    assert list(map(bytes, elements)) == ([] if array == b"null" else _opaque.elements(array))
+    assert list(map(bytes, elements)) == ([] if array == b"null" else verbatim.elements(array))
     compact = json.dumps(json.loads(array) or [], separators=(",", ":"))
-    assert _opaque.compact_length(elements) == len(compact)
+    assert verbatim.compact_length(elements) == len(compact)
 
 
 @pytest.mark.parametrize("bad", [{}, "text", 7, True])

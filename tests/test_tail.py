@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from transcript_store import ConversationStore, CorruptTranscriptError, _log, verify
-from transcript_store._files import PosixFileSystem
-from transcript_store._metadata import MetadataDocument, decode_document, encode_document
+from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._log import log
+from transcript_store._os.filesystem import PosixFileSystem
 
 TRANSCRIPT = "transcript.jsonl"
 
@@ -37,7 +38,7 @@ class Counting(PosixFileSystem):
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tail is a few records; otherwise these small files would be nothing but tail."""
-    monkeypatch.setattr(_log, "_TAIL_BYTES", 400)
+    monkeypatch.setattr(log, "_TAIL_BYTES", 400)
 
 
 def make(directory: Path, records: int, *, after_mark: int = 0, seed: int = 0) -> list[Any]:

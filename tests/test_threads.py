@@ -235,7 +235,7 @@ OPERATIONS: dict[str, Callable[[ConversationStore], object]] = {
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_call_from_a_signal_handler_during_a_call(tmp_path, operation):
     """P22: a signal handler that calls the store while a call is under way gets a RuntimeError, at once and harmlessly."""
-    from transcript_store._files import PosixFileSystem
+    from transcript_store._os.filesystem import PosixFileSystem
 
     class Interrupted(PosixFileSystem):
         """Gets a signal in the middle of each sync of an append."""

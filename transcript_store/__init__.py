@@ -10,15 +10,26 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from transcript_store._archive import Generation
-    from transcript_store._log import Appended, Recovery
-    from transcript_store._metadata import ConversationMetadata
-    from transcript_store._records import Record
-    from transcript_store._salvage import Gap
-    from transcript_store._sealing import generate_encryption_key
-    from transcript_store._storage import Refreshed
-    from transcript_store._summaries import ConversationSummary
-    from transcript_store.adapter import restore_snapshot, snapshot_of
+    from transcript_store._conversation.archive import Generation
+    from transcript_store._conversation.metadata import ConversationMetadata
+    from transcript_store._conversation.repair import Repair, repair
+    from transcript_store._conversation.storage import Refreshed
+    from transcript_store._conversation.summary import ConversationSummary
+    from transcript_store._conversation.verify import Finding, Verification, verify
+    from transcript_store._log.log import Appended, Recovery
+    from transcript_store._log.record import Record
+    from transcript_store._log.salvage import Gap
+    from transcript_store._snapshots.adapter import restore_snapshot, snapshot_of
+    from transcript_store._snapshots.encryption import generate_encryption_key
+    from transcript_store._snapshots.file_store import FileStore
+    from transcript_store._snapshots.memory_store import MemorySnapshotStore
+    from transcript_store._snapshots.snapshot import (
+        Snapshot,
+        SnapshotStore,
+        SnapshotSummary,
+        ToolSnapshot,
+        validate_snapshot_id,
+    )
     from transcript_store.conversation import ConversationStore
     from transcript_store.errors import (
         ConversationExistsError,
@@ -48,18 +59,7 @@ if _typing.TYPE_CHECKING:
         TranscriptStoreError,
         UnsupportedVersionError,
     )
-    from transcript_store.file_store import FileStore
-    from transcript_store.inspection import Finding, Verification, verify
     from transcript_store.library import ConversationLibrary, list_conversations
-    from transcript_store.memory_store import MemorySnapshotStore
-    from transcript_store.repairs import Repair, repair
-    from transcript_store.snapshots import (
-        Snapshot,
-        SnapshotStore,
-        SnapshotSummary,
-        ToolSnapshot,
-        validate_snapshot_id,
-    )
 
 __version__ = "0.1.0"
 
@@ -119,32 +119,32 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Appended": "_log",
+    "Appended": "_log.log",
     "ConversationLibrary": "library",
-    "ConversationMetadata": "_metadata",
+    "ConversationMetadata": "_conversation.metadata",
     "ConversationStore": "conversation",
-    "ConversationSummary": "_summaries",
-    "FileStore": "file_store",
-    "Finding": "inspection",
-    "Gap": "_salvage",
-    "Generation": "_archive",
-    "MemorySnapshotStore": "memory_store",
-    "Record": "_records",
-    "Recovery": "_log",
-    "Refreshed": "_storage",
-    "Repair": "repairs",
-    "Snapshot": "snapshots",
-    "SnapshotStore": "snapshots",
-    "SnapshotSummary": "snapshots",
-    "ToolSnapshot": "snapshots",
-    "Verification": "inspection",
-    "generate_encryption_key": "_sealing",
+    "ConversationSummary": "_conversation.summary",
+    "FileStore": "_snapshots.file_store",
+    "Finding": "_conversation.verify",
+    "Gap": "_log.salvage",
+    "Generation": "_conversation.archive",
+    "MemorySnapshotStore": "_snapshots.memory_store",
+    "Record": "_log.record",
+    "Recovery": "_log.log",
+    "Refreshed": "_conversation.storage",
+    "Repair": "_conversation.repair",
+    "Snapshot": "_snapshots.snapshot",
+    "SnapshotStore": "_snapshots.snapshot",
+    "SnapshotSummary": "_snapshots.snapshot",
+    "ToolSnapshot": "_snapshots.snapshot",
+    "Verification": "_conversation.verify",
+    "generate_encryption_key": "_snapshots.encryption",
     "list_conversations": "library",
-    "repair": "repairs",
-    "restore_snapshot": "adapter",
-    "snapshot_of": "adapter",
-    "validate_snapshot_id": "snapshots",
-    "verify": "inspection",
+    "repair": "_conversation.repair",
+    "restore_snapshot": "_snapshots.adapter",
+    "snapshot_of": "_snapshots.adapter",
+    "validate_snapshot_id": "_snapshots.snapshot",
+    "verify": "_conversation.verify",
 }
 """The modules of what is public, but for the errors, which have one of their own."""
 

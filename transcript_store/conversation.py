@@ -20,16 +20,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Self
 
-from transcript_store import _files, _metadata
-from transcript_store._archive import Generation
-from transcript_store._files import FileSystem
-from transcript_store._group_commit import GroupCommit
-from transcript_store._layout import occupant
-from transcript_store._log import Appended, Entry, Recovery
-from transcript_store._messages import encode
-from transcript_store._metadata import ConversationMetadata
-from transcript_store._records import Record
-from transcript_store._storage import Refreshed, Storage
+from transcript_store._conversation import metadata as _metadata
+from transcript_store._conversation.archive import Generation
+from transcript_store._conversation.group_commit import GroupCommit
+from transcript_store._conversation.layout import occupant
+from transcript_store._conversation.metadata import ConversationMetadata
+from transcript_store._conversation.storage import Refreshed, Storage
+from transcript_store._json.strict import encode
+from transcript_store._log.log import Appended, Entry, Recovery
+from transcript_store._log.record import Record
+from transcript_store._os import filesystem
+from transcript_store._os.filesystem import FileSystem
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
@@ -67,7 +68,7 @@ class ConversationStore:
 
     def __init__(
         self,
-        directory: _files.AnyPath,
+        directory: filesystem.AnyPath,
         *,
         durability: Durability = "power-loss",
         read_only: bool = False,
@@ -86,8 +87,8 @@ class ConversationStore:
             raise ValueError(f"lock_timeout_seconds must be 0 or more, not {lock_timeout_seconds!r}")
         if type(max_line_bytes) is not int or max_line_bytes < 1024:
             raise ValueError(f"max_line_bytes must be an int of at least 1024, not {max_line_bytes!r}")
-        self._path = _files.absolute_path(directory)
-        self._files = _files.REAL if file_system is None else file_system
+        self._path = filesystem.absolute_path(directory)
+        self._files = filesystem.REAL if file_system is None else file_system
         self._durability = durability
         self._read_only = read_only
         self._lock_timeout_seconds = lock_timeout_seconds

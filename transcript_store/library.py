@@ -24,13 +24,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
-from transcript_store import _files
-from transcript_store._files import FileSystem
-from transcript_store._folder import LOCK, Folder, Lock, NotOursError, is_trash, kind_of, new_trash, refusals
-from transcript_store._layout import insist_on_a_conversation, occupant_of
-from transcript_store._metadata import checked_id, copied_members, is_id
-from transcript_store._storage import Storage
-from transcript_store._summaries import ConversationSummary, summarize
+from transcript_store._conversation.layout import insist_on_a_conversation, occupant_of
+from transcript_store._conversation.metadata import checked_id, copied_members, is_id
+from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.summary import ConversationSummary, summarize
+from transcript_store._os import filesystem
+from transcript_store._os.directory import LOCK, Folder, Lock, NotOursError, is_trash, kind_of, new_trash, refusals
+from transcript_store._os.filesystem import FileSystem
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Durability
 from transcript_store.errors import (
     ConversationExistsError,
@@ -62,9 +62,9 @@ class ConversationLibrary:
     looked at before any path is made of it. Several processes may use one library at the same time.
     """
 
-    def __init__(self, directory: _files.AnyPath, *, file_system: FileSystem | None = None) -> None:
-        self._path = _files.absolute_path(directory)
-        self._files = _files.REAL if file_system is None else file_system
+    def __init__(self, directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
+        self._path = filesystem.absolute_path(directory)
+        self._files = filesystem.REAL if file_system is None else file_system
 
     @property
     def directory(self) -> str:
@@ -400,14 +400,14 @@ def _close(folder: Folder) -> None:
 
 
 def list_conversations(
-    directory: _files.AnyPath, *, file_system: FileSystem | None = None
+    directory: filesystem.AnyPath, *, file_system: FileSystem | None = None
 ) -> list[ConversationSummary]:
     """Every conversation directly under a directory, whatever its folder is called, the one that changed last first.
 
     As :meth:`ConversationLibrary.list`, and raises ``ConversationNotFoundError`` if there is no such directory.
     """
-    files = _files.REAL if file_system is None else file_system
-    return _summaries(files, _files.absolute_path(directory))
+    files = filesystem.REAL if file_system is None else file_system
+    return _summaries(files, filesystem.absolute_path(directory))
 
 
 def _summaries(files: FileSystem, path: str) -> list[ConversationSummary]:

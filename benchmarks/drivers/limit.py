@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from benchmarks.drivers.base import Driver, Message, by_threads
-from transcript_store._files import REAL
+from transcript_store._os.filesystem import REAL
 
 _HEAD = b'{"seq":100000,"at":"2026-11-21T12:00:00.000000Z","message":'
 _TAIL = b',"hash":"0123456789abcdef0123456789abcdef"}\n'

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.chat.dialects import DIALECTS
 from transcript_store.chat._create import PROVIDERS
-from transcript_store.chat._pairing import owed, paired
-from transcript_store.chat._wire import Message, Request, ToolCall, Wire
+from transcript_store.chat._provider import Message, Request, ToolCall, Wire
+from transcript_store.chat._tool_results import owed, paired
 
 WIRES: dict[str, Wire] = {name: PROVIDERS[name].wire() for name in ("claude", "openai", "gemini")}
 

@@ -11,12 +11,12 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from tests.chat.dialects import Dialect
-from transcript_store.chat._claude import ClaudeWire
 from transcript_store.chat._create import PROVIDERS
-from transcript_store.chat._gemini import GeminiWire
-from transcript_store.chat._openai import OpenAIWire
-from transcript_store.chat._pairing import owed, paired
-from transcript_store.chat._wire import Message, Reply, Request, ToolDescription, Wire
+from transcript_store.chat._provider import Message, Reply, Request, ToolDescription, Wire
+from transcript_store.chat._providers.claude import ClaudeWire
+from transcript_store.chat._providers.gemini import GeminiWire
+from transcript_store.chat._providers.openai import OpenAIWire
+from transcript_store.chat._tool_results import owed, paired
 
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (("add", {"a": 1, "b": [2]}), ("add", {"a": 3}))
 

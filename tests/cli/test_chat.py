@@ -25,9 +25,11 @@ from tests.chat.server import Answer, Server, serving
 from tests.chat.test_end_to_end import FAULTS, aimock
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
-from transcript_store._local import MODEL
-from transcript_store.cli import _chat_choice, _chat_terminal, _chat_turns, _working
-from transcript_store.cli.chat import PROVIDERS
+from transcript_store.cli._shared import progress as _working
+from transcript_store.cli.chat import provider as _chat_choice
+from transcript_store.cli.chat import session, terminal
+from transcript_store.cli.chat.command import PROVIDERS
+from transcript_store.cli.chat.local import MODEL
 
 __all__ = ["aimock", "no_certificates"]
 
@@ -154,7 +156,7 @@ def test_a_line_that_cannot_be_a_message(
     cli: Cli, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, why: str
 ) -> None:
     """It ends the command with its number; what came before it is answered and on record."""
-    monkeypatch.setattr("transcript_store.cli._chat_terminal.DEFAULT_MAX_LINE_BYTES", 2000)
+    monkeypatch.setattr("transcript_store.cli.chat.terminal.DEFAULT_MAX_LINE_BYTES", 2000)
     server.answers += [OPENAI.stream("Hello.")]
     where = ("--base-url", server.url, "--allow-insecure-base-url")
     result = cli("chat", str(tmp_path / "c"), *where, stdin=b"one\n" + line + b"three\n")
@@ -366,9 +368,9 @@ class StandIn:
 @pytest.fixture
 def local(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a conversation with the local model, whose part the test server plays."""
-    monkeypatch.setattr(_chat_turns, "weights_path", lambda: tmp_path / "weights")
-    monkeypatch.setattr(_chat_turns, "fetched", lambda _: tmp_path / "weights")
-    monkeypatch.setattr(_chat_turns, "LocalServer", lambda _: StandIn(server))
+    monkeypatch.setattr(session, "weights_path", lambda: tmp_path / "weights")
+    monkeypatch.setattr(session, "fetched", lambda _: tmp_path / "weights")
+    monkeypatch.setattr(session, "LocalServer", lambda _: StandIn(server))
     return tmp_path / "c"
 
 
@@ -562,7 +564,7 @@ def test_the_last_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         stored.append_messages([{"role": "user", "content": "one\ntwo\x1b[2J"}, call, result])
         stored.append_messages([{"role": "assistant", "content": "x" * 2000}, {"role": "user", "content": "And?"}])
         stored.append_message({"role": "assistant", "content": "Well"}, extra={"incomplete": {"reason": "cut"}})
-        _chat_terminal.show_last_turns(stored.get_records())
+        terminal.show_last_turns(stored.get_records())
     assert capsys.readouterr().out == (
         "> one\n  two\\x1b[2J\n[call look (c1)]\n[result (c1)]\n"
         f"{'x' * 1200} … (800 more characters)\n> And?\nWell\n(this answer was interrupted)\n"

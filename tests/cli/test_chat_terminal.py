@@ -20,9 +20,9 @@ from tests.chat.server import Answer, serving
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, obeyed
 from tests.cli.terminal import Terminal
 from transcript_store import ConversationStore, Record
-from transcript_store._local.weights import fetched
-from transcript_store.cli import _chat_turns
-from transcript_store.cli._terminal import say_on
+from transcript_store.cli._shared.terminal import say_on
+from transcript_store.cli.chat import session
+from transcript_store.cli.chat.local.weights import fetched
 
 pytestmark = pytest.mark.long
 
@@ -197,8 +197,8 @@ def test_the_first_token_after_10_000_messages(
 
         return call
 
-    monkeypatch.setattr(_chat_turns.Turns, "_entitle", stamped("typed", _chat_turns.Turns._entitle))
-    monkeypatch.setattr(_chat_turns, "say_on", stamped("shown", say_on))
+    monkeypatch.setattr(session.Turns, "_entitle", stamped("typed", session.Turns._entitle))
+    monkeypatch.setattr(session, "say_on", stamped("shown", say_on))
     with serving() as server:
         server.answers += [stamped("received", lambda: DIALECTS[dialect].stream("Hello."))]
         for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):

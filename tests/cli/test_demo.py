@@ -18,9 +18,9 @@ import pytest
 
 from tests.cli.helpers import Cli, conversation
 from transcript_store import ConversationStore, verify
-from transcript_store.cli import _demo_trial
-from transcript_store.cli._demo_agent import Step, steps, work
-from transcript_store.cli._demo_trial import AGENT, Tally, Trial
+from transcript_store.cli.demo import trial as _demo_trial
+from transcript_store.cli.demo.agent import Step, steps, work
+from transcript_store.cli.demo.trial import AGENT, Tally, Trial
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ for number in range(1, 10**9):
 """
 SKIPS_ONE = """
 import sys, os, time
-from transcript_store.cli._demo_agent import ConversationStore, work
+from transcript_store.cli.demo.agent import ConversationStore, work
 store, count = ConversationStore.append_message, 0
 def lossy(self, message, **kw):
     global count
@@ -101,14 +101,14 @@ work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), say)
 """
 HALF_A_BATCH = """
 import sys, os
-from transcript_store.cli._demo_agent import ConversationStore, work
+from transcript_store.cli.demo.agent import ConversationStore, work
 store = ConversationStore.append_messages
 ConversationStore.append_messages = lambda self, messages: store(self, messages[:-1])
 work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), lambda line: os.write(1, (line + "\\n").encode()))
 """
 DAMAGES = """
 import sys, os
-from transcript_store.cli._demo_agent import work
+from transcript_store.cli.demo.agent import work
 def say(line):
     if line != "ready":
         with open(sys.argv[1] + "/metadata.json", "w") as metadata:

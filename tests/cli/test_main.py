@@ -17,7 +17,8 @@ import pytest
 import transcript_store
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, lines, tear
 from transcript_store import ConversationStore, __version__
-from transcript_store.cli import _terminal, head
+from transcript_store.cli import head
+from transcript_store.cli._shared import terminal
 
 COMMANDS = [
     "chat",
@@ -77,7 +78,7 @@ def test_help_is_quick() -> None:
     loaded = set(done.stderr.split())
     assert not {"rich", "subprocess", "filelock", "tempfile", "asyncio", "orjson"} & loaded
     ours = {name for name in loaded if name.startswith("transcript_store.")}
-    assert ours == {"transcript_store.errors", "transcript_store.cli", "transcript_store.cli._terminal"}
+    assert ours == {"transcript_store.errors", "transcript_store.cli", "transcript_store.cli._shared.terminal"}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_errors_name_the_way_out_in_the_shell() -> None:
     """Each Python way out that the command line puts in other words is one that the library's errors name."""
     package = Path(transcript_store.__file__).parent
     said = "".join(path.read_text() for path in package.rglob("*.py") if "cli" not in path.parts)
-    for python in _terminal._IN_THE_SHELL:
+    for python in terminal._IN_THE_SHELL:
         assert python in said
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.cli.helpers import Cli, conversation, tear
 from transcript_store import ConversationStore
-from transcript_store._records import seal_line
-from transcript_store.cli._shapes import parts_of, role_of
+from transcript_store._json.parts import parts_of, role_of
+from transcript_store._log.record import seal_line
 
 CLAUDE: list[dict[str, Any]] = [
     {"role": "user", "content": "What is the weather?"},

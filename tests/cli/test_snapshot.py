@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.helpers import Cli, conversation, obeyed
 from transcript_store import ConversationStore, FileStore, Snapshot, generate_encryption_key
-from transcript_store._folder import Folder, Lock
+from transcript_store._os.directory import Folder, Lock
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 IMAGE = "A" * 600
@@ -211,7 +211,7 @@ def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
         assert said in err
         assert err.count("\n") == 1
         assert obeyed(err) == set()
-    monkeypatch.setattr("transcript_store.file_store._LOCK_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr("transcript_store._snapshots.file_store._LOCK_TIMEOUT_SECONDS", 0.0)
     with Folder.open(FileStore(tmp_path)._files, str(tmp_path / "s")) as folder:
         lock = Lock(folder)
         lock.take(0)

@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, lines, obeyed, tear
 from transcript_store import ConversationStore
-from transcript_store.cli._terminal import as_json, complain, one_line, safe, say, say_json
+from transcript_store.cli._shared.terminal import as_json, complain, one_line, safe, say, say_json
 
 C0 = "".join(map(chr, range(0x20)))
 C1 = "".join(map(chr, range(0x7F, 0xA0)))

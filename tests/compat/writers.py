@@ -8,7 +8,7 @@ from typing import Any
 from tests.crash.model import DIRECTORY, store_on
 from tests.crash.operations import TORN, TRANSCRIPT
 from transcript_store import ConversationStore, Snapshot, repair, restore_snapshot
-from transcript_store._records import GENESIS, seal_line
+from transcript_store._log.record import GENESIS, seal_line
 from transcript_store.testing import SimulatedFileSystem
 
 METADATA = f"{DIRECTORY}/metadata.json"
@@ -168,7 +168,7 @@ def members_from_later() -> SimulatedFileSystem:
 
 
 def _unmarked(data: bytes) -> bytes:
-    from transcript_store._metadata import MetadataDocument, decode_document, encode_document
+    from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 
     document = decode_document(data)
     assert isinstance(document, MetadataDocument)

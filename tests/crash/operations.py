@@ -17,13 +17,13 @@ from transcript_store import (
     ConversationStore,
     Snapshot,
     StorageError,
-    _log,
     repair,
     restore_snapshot,
     verify,
 )
-from transcript_store._folder import Folder
-from transcript_store._storage import Storage
+from transcript_store._conversation.storage import Storage
+from transcript_store._log import log
+from transcript_store._os.directory import Folder
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
@@ -398,7 +398,7 @@ def load(store: ConversationStore) -> None:
 def load_tail(store: ConversationStore) -> None:
     """Only the tail, and little of it: memory begins behind the first record."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_log, "_TAIL_BYTES", 100)
+        patch.setattr(log, "_TAIL_BYTES", 100)
         store.load(verify="tail")
 
 

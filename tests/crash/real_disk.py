@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from tests.crash import sync_sites
-from transcript_store._files import PosixFileSystem
+from transcript_store._os.filesystem import PosixFileSystem
 
 _START_US = 1_790_000_000_000_000
 _TICK_US = 1_000

@@ -42,12 +42,14 @@ from tests.crash.operations import (
 )
 from tests.crash.real_disk import RealDisk
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
-from transcript_store import ConversationStore, _archive, _log, _quarantine, _recovery
-from transcript_store._folder import Folder, is_trash, new_trash, refused
-from transcript_store._log import Log
-from transcript_store._records import Position, record_body
-from transcript_store._snapshot_files import SnapshotFiles
-from transcript_store._storage import Storage
+from transcript_store import ConversationStore
+from transcript_store._conversation import archive as _archive
+from transcript_store._conversation.storage import Storage
+from transcript_store._log import log, quarantine, recovery
+from transcript_store._log.log import Log
+from transcript_store._log.record import Position, record_body
+from transcript_store._os.directory import Folder, is_trash, new_trash, refused
+from transcript_store._snapshots.files import SnapshotFiles
 from transcript_store.library import ConversationLibrary
 from transcript_store.testing import SimulatedFileSystem
 
@@ -123,7 +125,7 @@ def unlink_before_rename(patch: Patch) -> None:
 def torn_tail_left(patch: Patch) -> None:
     """The torn tail is forgotten in memory and stays in the file, so the next line is glued to it."""
 
-    def recover(self: Log, torn: _recovery.Damage) -> None:
+    def recover(self: Log, torn: recovery.Damage) -> None:
         del self._buffer[torn.cut_at_bytes :]
 
     patch.setattr(Log, "_recover", recover)
@@ -134,14 +136,14 @@ def torn_tail_cut_before_it_is_kept(patch: Patch) -> None:
     def keep(folder: Folder, removed: bytes, **_: Any) -> str:
         return folder.path_of("quarantine/nothing")
 
-    patch.setattr(_quarantine, "keep", keep)
+    patch.setattr(quarantine, "keep", keep)
 
 
 def whole_record_without_line_feed_cut(patch: Patch) -> None:
     """A record that verifies is cut because its LF is missing."""
-    whole_lines = _recovery.whole_lines
+    whole_lines = recovery.whole_lines
     patch.setattr(
-        _recovery,
+        recovery,
         "whole_lines",
         lambda buffer, start, head: (w for w in whole_lines(buffer, start, head) if w.end < len(buffer)),
     )
@@ -200,13 +202,13 @@ def batch_not_marked(patch: Patch) -> None:
     def unmarked_body(seq: int, at: bytes, message: bytes, extra: bytes, *_: Any) -> list[bytes]:
         return record_body(seq, at, message, extra)
 
-    patch.setattr(_log, "record_body", unmarked_body)
+    patch.setattr(log, "record_body", unmarked_body)
 
 
 def damaged_line_skipped(patch: Patch) -> None:
     """Lines that do not verify are passed over in silence, wherever they stand."""
 
-    def lenient(buffer: bytearray, begin: Position, mark: Position) -> _recovery.Scan:
+    def lenient(buffer: bytearray, begin: Position, mark: Position) -> recovery.Scan:
         whole = [line for line in bytes(buffer[begin.offset_bytes :]).split(b"\n") if RECORD.fullmatch(line)]
         buffer[begin.offset_bytes :] = b"".join(line + b"\n" for line in whole)
         starts, offset = array("Q"), begin.offset_bytes
@@ -215,14 +217,14 @@ def damaged_line_skipped(patch: Patch) -> None:
             offset += len(line) + 1
         head = whole[-1][-34:-2] if whole else begin.head
         end = Position(begin.seq + len(whole), offset, head)
-        return _recovery.Scan(starts, end, None, end)
+        return recovery.Scan(starts, end, None, end)
 
-    patch.setattr(_log, "_recovery", SimpleNamespace(**{**vars(_recovery), "scan": lenient}))  # verify() looks on
+    patch.setattr(log, "_recovery", SimpleNamespace(**{**vars(recovery), "scan": lenient}))  # verify() looks on
 
 
 def hole_cut(patch: Patch) -> None:
     """Bad bytes are a torn tail, whatever stands behind them."""
-    patch.setattr(_recovery, "whole_lines", lambda *_: iter(()))
+    patch.setattr(recovery, "whole_lines", lambda *_: iter(()))
 
 
 def mark_before_sync(patch: Patch) -> None:

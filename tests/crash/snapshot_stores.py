@@ -165,7 +165,7 @@ def unsynced_media() -> SimulatedFileSystem:
     """Another program stored a medium and synced nothing: it is in the cache, and may go."""
     disk = two()
     folder = disk.open_directory(f"{STORE}/media")
-    from transcript_store._media import hash_of
+    from transcript_store._snapshots.media import hash_of
 
     disk.write(disk.create(folder, hash_of(OTHER_IMAGE.encode())), OTHER_IMAGE.encode())
     return disk.kill_process()

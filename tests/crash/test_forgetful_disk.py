@@ -36,7 +36,7 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
-from transcript_store._files import PosixFileSystem
+from transcript_store._os.filesystem import PosixFileSystem
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("/dev/fuse", "fusermount3")]
 

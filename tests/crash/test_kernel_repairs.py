@@ -26,8 +26,10 @@ from tests.crash.operations import (
     unfinished_replace,
 )
 from tests.crash.strace import Injection, SystemCall, injections
-from transcript_store import TranscriptStoreError, _quarantine, repairs
-from transcript_store._folder import Folder
+from transcript_store import TranscriptStoreError
+from transcript_store._conversation import repair
+from transcript_store._log import quarantine
+from transcript_store._os.directory import Folder
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
 
@@ -101,7 +103,7 @@ def test_power_cuts_around_every_system_call(case: Case, record_property: Note) 
 
 def original_not_kept(patch: pytest.MonkeyPatch) -> None:
     """The damaged file is replaced, and nothing of it is put into quarantine."""
-    patch.setattr(_quarantine, "keep", lambda folder, removed, **_: folder.path_of("quarantine/nothing"))
+    patch.setattr(quarantine, "keep", lambda folder, removed, **_: folder.path_of("quarantine/nothing"))
 
 
 def rewritten_in_place(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +119,7 @@ def rewritten_in_place(patch: pytest.MonkeyPatch) -> None:
 
 def errors_passed_on_raw(patch: pytest.MonkeyPatch) -> None:
     """What the disk refuses is not translated."""
-    patch.setattr(repairs, "refusals", lambda *_: nullcontext())
+    patch.setattr(repair, "refusals", lambda *_: nullcontext())
 
 
 BUGS = {original_not_kept: kernel.kills, rewritten_in_place: kernel.kills, errors_passed_on_raw: errors}

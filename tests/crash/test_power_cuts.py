@@ -26,7 +26,7 @@ from tests.children import Child
 from tests.crash.kernel import Note
 from tests.crash.volumes import Volume, volume
 from transcript_store import ConversationStore, CorruptTranscriptError, TranscriptStoreError, verify
-from transcript_store._files import PosixFileSystem
+from transcript_store._os.filesystem import PosixFileSystem
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("mkfs.ext4", "mkfs.xfs", "losetup")]
 

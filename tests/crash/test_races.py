@@ -25,7 +25,7 @@ from transcript_store import (
     repair,
     verify,
 )
-from transcript_store._folder import Folder
+from transcript_store._os.directory import Folder
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
 
@@ -338,7 +338,7 @@ def test_all_of_the_second_between_any_two_calls_of_the_first(race: Race, record
 
 def test_a_lock_that_locks_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The harness itself: with a lock that everybody gets, two writers meet."""
-    from transcript_store._files import PosixFileSystem
+    from transcript_store._os.filesystem import PosixFileSystem
 
     monkeypatch.setattr(PosixFileSystem, "try_lock", lambda self, handle: True)
     with pytest.raises((AssertionError, TranscriptStoreError)):

@@ -12,7 +12,8 @@ import pytest
 
 from tests.crash.kernel import Note
 from tests.crash.races import ID, Outcome, Race, interleave
-from transcript_store import ConversationLockedError, FileStore, Snapshot, SnapshotNotFoundError, file_store
+from transcript_store import ConversationLockedError, FileStore, Snapshot, SnapshotNotFoundError
+from transcript_store._snapshots import file_store
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
 
@@ -187,7 +188,7 @@ def test_all_of_the_second_between_any_two_calls_of_the_first(race: Race, record
 
 def test_a_lock_that_locks_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The harness itself: with a lock that everybody gets, media is collected that a save has just stored."""
-    from transcript_store._files import PosixFileSystem
+    from transcript_store._os.filesystem import PosixFileSystem
 
     monkeypatch.setattr(PosixFileSystem, "try_lock", lambda self, handle: True)
     with pytest.raises((AssertionError, IndexError)):

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests.crash.model import DIRECTORY, store_on
-from transcript_store import CorruptTranscriptError, PoisonedError, StorageError, _log, verify
+from transcript_store import CorruptTranscriptError, PoisonedError, StorageError, verify
+from transcript_store._log import log
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 Message = dict[str, Any]
@@ -264,7 +265,7 @@ def test_a_long_life_loses_nothing(machine: type[LongLife], lives: int) -> None:
 @pytest.fixture(autouse=True)
 def _tails_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other load verifies only the tail; without this the whole of these small files would be the tail."""
-    monkeypatch.setattr(_log, "_TAIL_BYTES", 300)
+    monkeypatch.setattr(log, "_TAIL_BYTES", 300)
 
 
 def live(machine: type[LongLife], lives: int, phases: tuple[Phase, ...]) -> None:

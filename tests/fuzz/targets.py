@@ -30,13 +30,13 @@ from transcript_store import (
     Snapshot,
     UnsupportedVersionError,
 )
-from transcript_store._files import absolute_path
-from transcript_store._messages import MAX_DEPTH, encode, parse
-from transcript_store._metadata import MetadataDocument, checked_fields, decode_document, encode_document
-from transcript_store._records import SUFFIX_BYTES, as_record, seal_line
-from transcript_store._recovery import NotAHeader, read_header, scan
+from transcript_store._conversation.metadata import MetadataDocument, checked_fields, decode_document, encode_document
+from transcript_store._json.strict import MAX_DEPTH, encode, parse
+from transcript_store._log.record import SUFFIX_BYTES, as_record, seal_line
+from transcript_store._log.recovery import NotAHeader, read_header, scan
+from transcript_store._os.filesystem import absolute_path
+from transcript_store._snapshots.snapshot import validate_snapshot_id
 from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, validate_base_url
-from transcript_store.snapshots import validate_snapshot_id
 from transcript_store.testing import SimulatedFileSystem
 
 LIMIT_BYTES = 1 << 20

@@ -19,18 +19,18 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
-from transcript_store._metadata import family
-from transcript_store.adapter import native_history, restore_snapshot, said_in, snapshot_of
+from transcript_store._conversation.metadata import family
+from transcript_store._snapshots.adapter import native_history, restore_snapshot, said_in, snapshot_of
+from transcript_store._snapshots.snapshot import OURS, Snapshot, ToolSnapshot
 from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
 from transcript_store.chat._history import History, without_prompt
-from transcript_store.chat._pairing import paired
 from transcript_store.chat._protocols import Complete, StreamEvent, TextDelta, ToolCallEnded, ToolCallStarted, Usage
-from transcript_store.chat._record import Facts
-from transcript_store.chat._wire import JSON, Connection, Reply, Request, ToolCall, Wire
+from transcript_store.chat._provider import JSON, Connection, Reply, Request, ToolCall, Wire
+from transcript_store.chat._settings import Facts
+from transcript_store.chat._tool_results import paired
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import IncompleteResponseError, InvalidMessageError, MaxStepsError, ProviderMismatchError
-from transcript_store.snapshots import OURS, Snapshot, ToolSnapshot
 
 
 class ResumableChatClient:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from transcript_store.chat._wire import ToolDescription
+from transcript_store.chat._provider import ToolDescription
 
 Provider = Literal["claude", "openai", "openai-compatible", "gemini", "claude-local"]
 

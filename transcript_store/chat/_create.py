@@ -8,19 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from transcript_store._metadata import family
-from transcript_store.chat import _claude, _openai
+from transcript_store._conversation.metadata import family
 from transcript_store.chat._base_url import host_of, is_loopback, validate_base_url
-from transcript_store.chat._claude import ClaudeWire
-from transcript_store.chat._claude_local import ClaudeLocalClient
+from transcript_store.chat._claude_cli import ClaudeLocalClient
 from transcript_store.chat._client import ResumableChatClient
 from transcript_store.chat._config import ChatConfig
-from transcript_store.chat._gemini import GeminiConnection, GeminiWire
 from transcript_store.chat._history import PROMPT_ROLES, History, plain_copies
-from transcript_store.chat._openai import OpenAIWire
 from transcript_store.chat._protocols import ChatClient
-from transcript_store.chat._record import Facts
-from transcript_store.chat._wire import Connection, Message, Wire
+from transcript_store.chat._provider import Connection, Message, Wire
+from transcript_store.chat._providers import claude, openai
+from transcript_store.chat._providers.claude import ClaudeWire
+from transcript_store.chat._providers.gemini import GeminiConnection, GeminiWire
+from transcript_store.chat._providers.openai import OpenAIWire
+from transcript_store.chat._settings import Facts
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
     ConversationNotLoadedError,
@@ -49,7 +49,7 @@ class Provider:
 _CLAUDE = Provider(
     extra="claude",
     wire=ClaudeWire,
-    connect=_claude.connect,
+    connect=claude.connect,
     default_model="claude-sonnet-5-5",
     token_variables=("ANTHROPIC_API_KEY",),
     base_url="https://api.anthropic.com",
@@ -61,7 +61,7 @@ PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
         extra="openai",
         wire=OpenAIWire,
-        connect=_openai.connect,
+        connect=openai.connect,
         default_model="gpt-6.2-sol",
         token_variables=("OPENAI_API_KEY",),
         base_url="https://api.openai.com/v1",
@@ -70,7 +70,7 @@ PROVIDERS: dict[str, Provider] = {
     "openai-compatible": Provider(
         extra="openai",
         wire=lambda: OpenAIWire(limit_member="max_tokens"),
-        connect=_openai.connect,
+        connect=openai.connect,
         default_model="default",
         token_variables=("OPENAI_API_KEY",),
         base_url=None,

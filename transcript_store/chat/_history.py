@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any
 
-from transcript_store._log import Appended
-from transcript_store._messages import decode, encode
-from transcript_store._records import Record
-from transcript_store.chat._pairing import Owed, owed
-from transcript_store.chat._wire import JSON, Message, ToolCall, Wire
+from transcript_store._json.strict import decode, encode
+from transcript_store._log.log import Appended
+from transcript_store._log.record import Record
+from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
+from transcript_store.chat._tool_results import Owed, owed
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore
 from transcript_store.errors import InvalidMessageError
 

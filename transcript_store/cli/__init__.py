@@ -22,7 +22,7 @@ from transcript_store import (
     TranscriptStoreError,
     __version__,
 )
-from transcript_store.cli import _terminal
+from transcript_store.cli._shared import terminal
 
 INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 and the number of the signal, as a shell shows it
 
@@ -43,7 +43,7 @@ exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the out
 `transcript-store COMMAND --help` says more.
 """
 _COMMANDS = {
-    "chat": ("chat", "talk to a model; the conversation goes on the next time, whatever happens"),
+    "chat": ("chat.command", "talk to a model; the conversation goes on the next time, whatever happens"),
     "record": ("record", "append messages from standard input, and acknowledge each"),
     "show": ("show", "print a conversation: messages, tool calls and results, times and sizes"),
     "list": ("listing", "list the conversations in a directory, the one that changed last first"),
@@ -54,7 +54,7 @@ _COMMANDS = {
     "repair": ("repair", "say what of a damaged conversation can be kept; with --apply, make it whole"),
     "head": ("head", "print the head: a fingerprint of the whole transcript"),
     "snapshot": ("snapshot", "store conversations as snapshots, list, show and restore them; keys"),
-    "demo": ("demo", "kill a writer with SIGKILL again and again, and count what was lost"),
+    "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
 }
 """The commands: the module of each, which is imported when it is asked for, and what it is for."""
 
@@ -63,25 +63,25 @@ class _Parser(argparse.ArgumentParser):
     """argparse, but for an argument that it repeats in an error: that may hold anything."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(_terminal.one_line(message))
+        super().error(terminal.one_line(message))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (argparse raises ``SystemExit`` for ``--help`` and for misuse)."""
     try:
-        with _terminal.warnings_shown():
+        with terminal.warnings_shown():
             try:
                 return _run(argv)
             finally:
-                _terminal.flush()
+                terminal.flush()
     except BrokenPipeError:
-        _terminal.give_up_output()
+        terminal.give_up_output()
         return OUTPUT_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
-        _terminal.give_up_output()
-        _terminal.complain(f"cannot go on: {error}")
+        terminal.give_up_output()
+        terminal.complain(f"cannot go on: {error}")
         return 1
 
 
@@ -93,37 +93,37 @@ def _run(argv: Sequence[str] | None) -> int:
         return status
     except (CorruptTranscriptError, CorruptMetadataError) as error:
         if error.kind == "foreign" and error.path is not None and os.path.isdir(error.path):
-            from transcript_store.cli._folders import instead_of_a_conversation
+            from transcript_store.cli._shared.folders import instead_of_a_conversation
 
-            _terminal.complain(f"{error}; {instead_of_a_conversation(error.path)}")
+            terminal.complain(f"{error}; {instead_of_a_conversation(error.path)}")
         else:
-            _terminal.complain(error)
+            terminal.complain(error)
         return 1
     except InvalidIdError as error:
-        _terminal.complain(error)
+        terminal.complain(error)
         return 2
     except ConversationNotFoundError as error:
-        _terminal.complain(f"{error.path}: there is no conversation (transcript-store record creates one)")
+        terminal.complain(f"{error.path}: there is no conversation (transcript-store record creates one)")
         return 1
     except ConversationLockedError as error:
         by = f"process {error.holder_pid} on {error.holder_host}" if error.holder_pid else "another process"
         can_wait = arguments.command == "record" and not arguments.wait
         way_out = "--wait SECONDS waits for its end" if can_wait else "try again when it is done"
-        _terminal.complain(f"{error.path}: {by} is writing to it; {way_out}")
+        terminal.complain(f"{error.path}: {by} is writing to it; {way_out}")
         return 1
     except TranscriptStoreError as error:
-        _terminal.complain(error)
+        terminal.complain(error)
         return 1
     except RecursionError:
-        _terminal.complain("a message nests too deeply to be shown")
+        terminal.complain("a message nests too deeply to be shown")
         return 1
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser for a command line; of the commands that are not among its words it knows the names alone."""
     plain = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog=_terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=plain)
-    parser.add_argument("--version", action="version", version=f"{_terminal.PROGRAM} {__version__}")
+    parser = _Parser(prog=terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=plain)
+    parser.add_argument("--version", action="version", version=f"{terminal.PROGRAM} {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for name, (home, what) in _COMMANDS.items():
         command = commands.add_parser(name, help=what, formatter_class=plain)

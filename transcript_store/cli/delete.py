@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationLibrary
-from transcript_store.cli._arguments import add_json, add_library
-from transcript_store.cli._terminal import say, say_json
+from transcript_store.cli._shared.arguments import add_json, add_library
+from transcript_store.cli._shared.terminal import say, say_json
 
 DESCRIPTION = """\
 Delete the conversation ID in the directory LIBRARY, with its archive and its quarantine. All of it goes, or, if another

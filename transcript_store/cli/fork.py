@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationLibrary, TranscriptStoreError
-from transcript_store.cli._arguments import add_json, add_library, count
-from transcript_store.cli._terminal import complain, say, say_json
+from transcript_store.cli._shared.arguments import add_json, add_library, count
+from transcript_store.cli._shared.terminal import complain, say, say_json
 
 DESCRIPTION = """\
 Copy the conversation ID in the directory LIBRARY into a new one beside it, and print the new one's id. Records keep

@@ -6,8 +6,8 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from transcript_store import ConversationStore, TranscriptStoreError
-from transcript_store.cli._arguments import add_directory, add_json, count
-from transcript_store.cli._terminal import complain, many, one_line, say, say_json, size, time
+from transcript_store.cli._shared.arguments import add_directory, add_json, count
+from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, size, time
 
 DESCRIPTION = """\
 List the generations of the conversation in DIR: what each compaction, undo or other replace has kept in archive/, and

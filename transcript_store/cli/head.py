@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationStore
-from transcript_store.cli._arguments import add_directory, add_json
-from transcript_store.cli._terminal import say, say_json
+from transcript_store.cli._shared.arguments import add_directory, add_json
+from transcript_store.cli._shared.terminal import say, say_json
 
 DESCRIPTION = """\
 Print the head of the conversation in DIR: the hash of its last record, which is chained to every record before it.

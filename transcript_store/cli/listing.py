@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from transcript_store import ConversationNotFoundError, ConversationSummary, list_conversations
-from transcript_store._log import TRANSCRIPT
-from transcript_store.cli._arguments import add_json, path
-from transcript_store.cli._terminal import complain, many, one_line, say, say_json, size, time
+from transcript_store._log.log import TRANSCRIPT
+from transcript_store.cli._shared.arguments import add_json, path
+from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, size, time
 
 DESCRIPTION = """\
 List every conversation directly under DIR, whatever its folder is called, the one that changed last first: its folder,

@@ -6,10 +6,10 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from transcript_store import ConversationStore, InvalidMessageError
-from transcript_store._messages import parse
-from transcript_store.cli._arguments import add_directory
-from transcript_store.cli._input import lines, standard_input
-from transcript_store.cli._terminal import complain, give_up_output, say
+from transcript_store._json.strict import parse
+from transcript_store.cli._shared.arguments import add_directory
+from transcript_store.cli._shared.input import lines, standard_input
+from transcript_store.cli._shared.terminal import complain, give_up_output, say
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 
 DESCRIPTION = """\

@@ -8,9 +8,9 @@ from typing import get_args
 
 from transcript_store import Finding, Repair
 from transcript_store import repair as mend
-from transcript_store._salvage import Mode
-from transcript_store.cli._arguments import add_directory, add_json
-from transcript_store.cli._terminal import many, one_line, say, say_json
+from transcript_store._log.salvage import Mode
+from transcript_store.cli._shared.arguments import add_directory, add_json
+from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 
 DESCRIPTION = """\
 Say what is wrong with the conversation in DIR and what each way of repairing it would keep and leave out. Nothing is

@@ -18,13 +18,13 @@ from transcript_store import (
     restore_snapshot,
     snapshot_of,
 )
-from transcript_store._files import REAL, absolute_path
-from transcript_store._folder import Folder, refusals
-from transcript_store.cli._arguments import add_directory, add_json, count, path
-from transcript_store.cli._folders import instead_of_a_store
-from transcript_store.cli._keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
-from transcript_store.cli._shapes import role_of
-from transcript_store.cli._terminal import complain, many, one_line, say, say_json, say_json_text, size
+from transcript_store._json.parts import role_of
+from transcript_store._os.directory import Folder, refusals
+from transcript_store._os.filesystem import REAL, absolute_path
+from transcript_store.cli._shared.arguments import add_directory, add_json, count, path
+from transcript_store.cli._shared.folders import instead_of_a_store
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
+from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, size
 from transcript_store.cli.show import lines_of
 
 DESCRIPTION = f"""\

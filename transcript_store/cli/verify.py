@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 from transcript_store import Finding, Verification
 from transcript_store import verify as look_at
-from transcript_store.cli._arguments import add_directory, add_json
-from transcript_store.cli._folders import instead_of_a_conversation
-from transcript_store.cli._terminal import many, one_line, say, say_json
+from transcript_store.cli._shared.arguments import add_directory, add_json
+from transcript_store.cli._shared.folders import instead_of_a_conversation
+from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 
 DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what

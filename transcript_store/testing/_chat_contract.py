@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from transcript_store._snapshots.snapshot import Snapshot
 from transcript_store.chat import (
     ChatClient,
     Complete,
@@ -20,7 +21,6 @@ from transcript_store.chat import (
 )
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import IncompleteResponseError, MaxStepsError, ProviderMismatchError
-from transcript_store.snapshots import Snapshot
 from transcript_store.testing._simulated import SimulatedFileSystem
 
 _Calls = tuple[tuple[str, dict[str, Any]], ...]

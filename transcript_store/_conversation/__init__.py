@@ -1,0 +1,1 @@
+"""One folder with its log: metadata, archive, lock, verification and repair."""

@@ -1,0 +1,153 @@
+"""Group commit: one write and one sync for all threads that wait to append.
+
+A thread that wants to append joins the group that is open. The first of a group to get there leads it: it waits for the
+store's mutex, closes the group, and stores what its members brought as one batch, so that after a crash all of it is
+there or none. While it syncs, the next group fills. A thread that finds nobody at work needs no group.
+
+What can go wrong, and what holds then:
+
+* A member is interrupted (Ctrl-C) while it waits: it holds its lock ``waiting`` no more, and is passed over.
+* The leader is interrupted: it holds the lock ``leading`` no more, and the next member leads. If it had begun to store,
+  the hashes tell whether the batch is there: nothing is stored twice.
+* The batch is refused, and nothing of it is there (a full disk, a line that is too long): the leader tries alone, and the
+  next member leads the rest.
+* The sync fails: all who were in the batch get that error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from transcript_store._conversation.storage import Storage
+from transcript_store._log.log import Appended, Entry, Prepared
+from transcript_store.errors import TranscriptStoreError
+
+
+class _Member:
+    """One call that wants to append."""
+
+    __slots__ = ("entries", "error", "stored", "waiting")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self.waiting = threading.Lock()
+        """Held as long as the call is under way."""
+        self.stored: Sequence[Appended] | None = None
+        self.error: TranscriptStoreError | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.stored is not None or self.error is not None
+
+
+class _Group:
+    """The calls that are stored together."""
+
+    __slots__ = ("batch", "leading", "members", "prepared")
+
+    def __init__(self) -> None:
+        self.leading = threading.RLock()
+        """Held by the member that leads."""
+        self.members: list[_Member] = []
+        self.batch: Sequence[_Member] = ()
+        self.prepared: Prepared | None = None
+        """What was prepared for the ``batch`` and perhaps stored: known to be there or not when this is None again."""
+
+
+class GroupCommit:
+    """The way to append to one store, for all of its threads: ``mutex`` must be held to use its storage."""
+
+    def __init__(self, mutex: AbstractContextManager[object]) -> None:
+        self._mutex = mutex
+        self._open = _Group()
+        self._undecided: _Group | None = None
+        """The group that is being stored, or whose leader was interrupted while it stored it."""
+        self._is_idle = True
+        """Whether nobody is appending. A guess (a call that fails leaves it False): it only says which way may be quicker."""
+
+    def append(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[Appended]:
+        """Append records as one, perhaps with those of other threads, to the storage that ``writable`` gives or refuses.
+
+        Raises what :meth:`Storage.append` does.
+        """
+        if self._is_idle and not self._open.members:
+            with self._mutex:
+                self._is_idle = False
+                stored = writable().append(entries)
+                self._is_idle = True
+                return stored
+        return self._append_in_group(entries, writable)
+
+    def settle(self, storage: Storage) -> None:
+        """Find out, before the transcript is replaced, whether what an interrupted leader was storing is in it.
+
+        Its members are told then, or store it behind what takes the transcript's place: never twice.
+        """
+        group, self._undecided = self._undecided, None
+        if group is not None and group.prepared is not None:
+            self._take_over(group, storage)
+            group.prepared = None
+
+    def _append_in_group(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[Appended]:
+        member = _Member(entries)
+        with member.waiting:
+            group = self._open
+            group.members.append(member)  # a group that was closed since then has had its leader: this call leads again
+            with group.leading:
+                if not member.is_answered:
+                    with self._mutex:
+                        self._is_idle = False
+                        self._open = _Group()
+                        self._lead(group, member, writable())
+                        self._is_idle = True
+        if member.stored is None:
+            assert member.error is not None
+            raise member.error
+        return member.stored
+
+    def _lead(self, group: _Group, own: _Member, storage: Storage) -> None:
+        """Store what the members of a group brought; on return ``own`` at least has its answer."""
+        if group.prepared is not None:
+            self._take_over(group, storage)
+        if own.is_answered:
+            return
+        group.batch = [member for member in group.members if member.waiting.locked() and not member.is_answered]
+        try:
+            self._store(group, storage)
+        except TranscriptStoreError as error:
+            if len(group.batch) == 1:
+                raise
+            if storage.is_poisoned:
+                for member in group.batch:
+                    member.error = error
+                return
+            group.batch = [own]
+            self._store(group, storage)
+
+    def _store(self, group: _Group, storage: Storage) -> None:
+        group.prepared = None
+        prepared = storage.prepare([entry for member in group.batch for entry in member.entries])
+        self._undecided = group
+        group.prepared = prepared
+        storage.store(prepared)
+        self._answer(group, prepared)
+        self._undecided = None
+
+    @staticmethod
+    def _take_over(group: _Group, storage: Storage) -> None:
+        """Find out whether what an interrupted leader was storing is there, and tell its members if it is."""
+        storage.settle()
+        assert group.prepared is not None
+        if storage.log.holds(group.prepared.end):
+            GroupCommit._answer(group, group.prepared)
+
+    @staticmethod
+    def _answer(group: _Group, prepared: Prepared) -> None:
+        """Give each member of the batch what was stored for it."""
+        start = 0
+        for member in group.batch:
+            end = start + len(member.entries)
+            member.stored = prepared.stored[start:end]
+            start = end

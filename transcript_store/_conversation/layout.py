@@ -1,0 +1,179 @@
+"""What stands in a conversation's folder: the names of its files, and whether there is a conversation at all.
+
+::
+
+    metadata.json   transcript.jsonl   archive/transcript-000000.jsonl …   quarantine/…   lock   .tmp-<32 hex>
+
+Only looks; changes nothing.
+"""
+
+from __future__ import annotations
+
+from transcript_store._conversation.metadata import (
+    LAST_GENERATION,
+    MetadataDocument,
+    NotADocument,
+    decode_document,
+    is_id,
+)
+from transcript_store._log.log import TRANSCRIPT
+from transcript_store._log.quarantine import QUARANTINE
+from transcript_store._log.record import FORMAT
+from transcript_store._os.directory import LOCK, Folder, NotOursError, is_temporary, refusals
+from transcript_store._os.filesystem import FileSystem
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+
+METADATA = "metadata.json"
+ARCHIVE = "archive"
+FILE_IN_PLACE = "a file stands where a conversation's folder should be; give the folder, not a file in it"
+_HARMLESS = frozenset({LOCK, "lost+found"})
+
+
+def read_metadata(folder: Folder) -> MetadataDocument:
+    """metadata.json, whole; raises ``CorruptMetadataError`` or ``UnsupportedVersionError``."""
+    path = folder.path_of(METADATA)
+    restore = "repair() rebuilds it from the transcript's first line"
+    with refusals(path, "read the metadata"):
+        try:
+            data = folder.read_file(METADATA)
+        except NotOursError as error:
+            raise CorruptMetadataError(path=path, kind="foreign", reason=error.reason) from None
+    if data is None:
+        raise CorruptMetadataError(path=path, kind="missing", reason=f"the file is missing; {restore}")
+    document = decode_document(data)
+    if isinstance(document, NotADocument):
+        if document.version is not None:
+            raise UnsupportedVersionError(f"{path}: {document.reason}; upgrade it", path=path)
+        raise CorruptMetadataError(path=path, kind="damaged", reason=f"{document.reason}; {restore}")
+    return document
+
+
+def insist_on_a_conversation(folder: Folder) -> None:
+    """Raise unless there is at least a part of a conversation in a folder; then it is ours, and may be locked."""
+    names = names_in(folder)
+    if (error := absence(names, folder.path)) is not None:
+        raise error
+    if METADATA not in names and not _begins_like_ours(folder):
+        what = f"{TRANSCRIPT} is not ours; choose a folder of its own for the conversation"
+        raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what)
+    document = read_metadata(folder)
+    if TRANSCRIPT in names or folder.status(TRANSCRIPT) is not None:  # or it was created while we looked
+        return
+    if document.mark is not None:
+        what = f"{METADATA} remembers a transcript, and there is none"
+        raise CorruptTranscriptError(path=folder.path, kind="missing", reason=what)
+    raise never_finished(folder.path)
+
+
+def never_finished(path: str) -> ConversationNotFoundError:
+    """What is wrong with metadata that has no mark, and no transcript beside it."""
+    what = "only the beginning of a create that never finished; initialize() does it anew"
+    return ConversationNotFoundError(f"{path}: {what}", path=path)
+
+
+def _begins_like_ours(folder: Folder) -> bool:
+    try:
+        handle = folder.open_file(TRANSCRIPT)
+    except (NotOursError, FileNotFoundError):
+        return False
+    try:
+        return folder.files.read(handle, 0, len(FORMAT)) == FORMAT
+    finally:
+        folder.files.close(handle)
+
+
+def archive_name(generation: int) -> str:
+    """The name of a generation in the archive."""
+    return f"transcript-{generation:06d}.jsonl"
+
+
+def generation_of(name: str) -> int | None:
+    """The generation that a name in the archive stands for; None if it is not one of ours."""
+    digits = name.removeprefix("transcript-").removesuffix(".jsonl")
+    number = int(digits) if digits.isascii() and digits.isdigit() else -1
+    return number if 0 <= number <= LAST_GENERATION and name == archive_name(number) else None
+
+
+def occupant(files: FileSystem, path: str) -> str | None:
+    """What stands at a path so that no conversation can be created there, in words; None if one can.
+
+    An empty folder is fine, and so is a fresh volume, and what an unfinished create leaves: a lock, temporaries, and a
+    metadata.json whose mark is void.
+    """
+    with refusals(path, "look at the folder"):
+        try:
+            folder = Folder.open(files, path)
+        except FileNotFoundError:
+            return _dangling_link(files, path)
+        except NotADirectoryError:
+            return "a file stands where a folder should be"
+        with folder:
+            return occupant_of(folder)
+
+
+def _dangling_link(files: FileSystem, path: str) -> str | None:
+    parent, _, name = path.rpartition("/")
+    try:
+        with Folder.open(files, parent or "/") as folder:
+            return "there is a symbolic link that leads nowhere" if folder.status(name) is not None else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def occupant_of(folder: Folder) -> str | None:
+    """The same of a folder that is open."""
+    names = names_in(folder)
+    if TRANSCRIPT in names:
+        return "there is a conversation already"
+    if METADATA in names:
+        try:
+            document = decode_document(folder.read_file(METADATA) or b"")
+        except NotOursError as error:
+            return f"{METADATA}: {error.reason}"
+        if isinstance(document, NotADocument) or document.mark is not None:
+            return f"there is a {METADATA} of a conversation that lost its transcript, or of something else"
+    if LOCK in names:
+        try:
+            folder.files.close(folder.open_file(LOCK))
+        except FileNotFoundError:
+            pass  # it went away with a conversation that is being deleted
+        except NotOursError as error:
+            return f"{LOCK}: {error.reason}"
+    others = _others(names - {METADATA})
+    return f"the folder is not empty ({others})" if others else None
+
+
+def names_in(folder: Folder) -> set[str]:
+    """The names in a folder. A listing may miss a file that is being replaced, so ours are asked for one by one."""
+    ours = {name for name in (METADATA, TRANSCRIPT) if folder.status(name) is not None}
+    return ours.union(folder.names())
+
+
+def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTranscriptError | None:
+    """Why a folder with these names holds no conversation at all; None if it holds at least a part of one."""
+    if {METADATA, TRANSCRIPT} & names:
+        return None
+    if {ARCHIVE, QUARANTINE} & names:
+        what = "the folder holds an archive or a quarantine, but no transcript"
+        return CorruptTranscriptError(path=path, kind="missing", reason=what)
+    if any(map(is_id, names)):
+        what = "the folder is a library of conversations, each in a folder of its own: open one of those"
+        return CorruptTranscriptError(path=path, kind="foreign", reason=what)
+    if others := _others(names):
+        what = f"the folder holds {others}, and no conversation; choose a folder of its own for it"
+        return CorruptTranscriptError(path=path, kind="foreign", reason=what)
+    return ConversationNotFoundError(
+        f"{path}: the folder is empty; initialize() creates a conversation in it", path=path
+    )
+
+
+def _others(names: set[str]) -> str:
+    """Names that are not the leftovers of an unfinished create, for a message."""
+    others = sorted(name for name in names - _HARMLESS if not is_temporary(name))
+    shown = ", ".join(repr(name) for name in others[:3])
+    return f"{shown} and {len(others) - 3} more" if len(others) > 3 else shown

@@ -1,0 +1,286 @@
+"""metadata.json: what a conversation is, for those who list; replaced whole, atomically.
+
+::
+
+    file := body `,"hash":"<32 hex>"}` LF
+    body := an indented JSON object without its closing brace
+
+The hash is the first 128 bits, in lower-case hex, of SHA-256 over the body. ``mark`` remembers a moment when the
+transcript was synced: a lower bound of what must still be there. A null (void) mark in a folder without a transcript
+means an ``initialize()`` that never finished.
+
+Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import orjson
+
+from transcript_store._json.strict import encode
+from transcript_store._log.record import HASH_MEMBER, SUFFIX_BYTES, VERSION, Position, is_time
+from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
+
+_FAMILIES = {"openai-compatible": "openai"}
+"""Providers whose messages are those of another one."""
+
+CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
+"""What ``update_metadata`` can change; ``provider`` only while it is None, or within its family."""
+
+LAST_GENERATION = 2**62 - 1
+
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+_CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
+ENVELOPE = ("format", "version", "mark", "hash")
+
+
+class Mark(NamedTuple):
+    """A moment when the transcript was synced."""
+
+    generation: int
+    position: Position
+
+    def as_json(self) -> dict[str, Any]:
+        seq, offset, head = self.position
+        return {"generation": self.generation, "seq": seq, "offset": offset, "head": head.decode()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationMetadata:
+    """What a conversation is, as :meth:`ConversationStore.get_metadata` gives it: frozen, and a fresh copy.
+
+    Times are RFC 3339 text in UTC with microseconds. ``updated_at`` is never older than the last record. ``generation``
+    counts the replaces, from 0; ``compaction_count`` is the caller's to keep.
+    """
+
+    id: str
+    created_at: str
+    updated_at: str
+    provider: str | None
+    model: str | None
+    system_prompt: str | None
+    tools: list[dict[str, Any]] | None
+    compaction_count: int
+    labels: dict[str, str]
+    generation: int
+    forked_from: dict[str, Any] | None = None
+    """Of a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` at which it parted from the original."""
+    restored_from: dict[str, Any] | None = None
+    """Of what was restored: the ``snapshot``'s id, and what that said of the conversation it was made of."""
+
+    @property
+    def created_at_datetime(self) -> datetime:
+        """``created_at`` as an aware ``datetime`` in UTC."""
+        return datetime.fromisoformat(self.created_at)
+
+    @property
+    def updated_at_datetime(self) -> datetime:
+        """``updated_at`` as an aware ``datetime`` in UTC."""
+        return datetime.fromisoformat(self.updated_at)
+
+
+class MetadataDocument(NamedTuple):
+    """metadata.json decoded: its members (the envelope left out, unknown members kept) and its mark."""
+
+    members: dict[str, Any]
+    mark: Mark | None
+
+
+class NotADocument(NamedTuple):
+    """Why a metadata.json cannot be read; ``version`` is set when the only reason is that it is a later one."""
+
+    reason: str
+    version: int | None = None
+
+
+def checked_id(text: object) -> str:
+    """An identifier as it was given, if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
+    if type(text) is not str or not _ID.fullmatch(text):
+        shown = repr(text[:32]) + "…" * (len(text) > 32) if type(text) is str else type(text).__name__
+        raise InvalidIdError(f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
+    return text
+
+
+def is_id(text: str) -> bool:
+    """Whether a text is a canonical lower-case UUID."""
+    return _ID.fullmatch(text) is not None
+
+
+def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
+    """The members of a conversation that begins now."""
+    members: dict[str, Any] = {
+        "id": id,
+        "created_at": at,
+        "updated_at": at,
+        "provider": None,
+        "model": None,
+        "system_prompt": None,
+        "tools": None,
+        "compaction_count": 0,
+        "labels": {},
+        "generation": 0,
+    }
+    members.update(fields)
+    return members
+
+
+def family(provider: str) -> str:
+    """The providers that share native messages: ``openai`` and ``openai-compatible`` are one family."""
+    return _FAMILIES.get(provider, provider)
+
+
+def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:
+    """The members of a conversation that begins now as a copy of another; ``origin`` says of which."""
+    kept = {key: value for key, value in members.items() if key != "forked_from"}
+    return {**kept, "id": id, "created_at": at, "updated_at": at, "generation": 0, **origin}
+
+
+def checked_fields(fields: dict[str, Any], max_bytes: int) -> dict[str, Any]:
+    """Check what a caller wants to set and return a deep copy; raises ``InvalidMetadataError`` naming the field."""
+    checked: dict[str, Any] = {}
+    for field, value in fields.items():
+        if field == "labels" and value is None:
+            checked[field] = {}
+            continue
+        if field == "tools" and type(value) is tuple:
+            checked[field] = checked_fields({field: list(value)}, max_bytes)[field]
+            continue
+        _check_field(field, value)
+        try:
+            encoded = encode({field: value}, "metadata", max_bytes)
+        except InvalidMessageError as error:
+            raise InvalidMetadataError(field=field, reason=str(error)) from None
+        checked[field] = orjson.loads(encoded)[field]
+    return checked
+
+
+def _check_field(field: str, value: Any) -> None:
+    if field in ("provider", "model", "system_prompt"):
+        if value is not None and type(value) is not str:
+            raise InvalidMetadataError(field=field, reason=f"must be a str or None, not {type(value).__name__}")
+        if field == "provider" and value == "":
+            raise InvalidMetadataError(field=field, reason="must not be empty; None means not known yet")
+    elif field == "compaction_count":
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise InvalidMetadataError(field=field, reason=f"must be an int from 0, not {value!r:.40}")
+    elif field == "labels":
+        if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
+            raise InvalidMetadataError(field=field, reason="must be a dict of str to str")
+    elif field == "tools" and value is not None:
+        if type(value) is not list:
+            raise InvalidMetadataError(
+                field=field, reason=f"must be a list of JSON objects, not {type(value).__name__}"
+            )
+        for number, tool in enumerate(value):
+            _check_tool(tool, f"tools[{number}]")
+
+
+def _check_tool(tool: Any, where: str) -> None:
+    if type(tool) is not dict:
+        raise InvalidMetadataError(field=where, reason=f"must be a JSON object, not {type(tool).__name__}")
+    if type(tool.get("name")) is not str or not tool["name"]:
+        raise InvalidMetadataError(field=where, reason="must have a name, a str that is not empty")
+    if type(tool.get("description", "")) is not str:
+        raise InvalidMetadataError(field=where, reason="must have a description that is a str")
+    if type(tool.get("parameters", {})) is not dict:
+        raise InvalidMetadataError(field=where, reason="must have parameters that are a JSON object (a JSON Schema)")
+
+
+def encode_document(members: dict[str, Any], mark: Mark | None) -> bytes:
+    """metadata.json as bytes."""
+    document = {
+        "format": "transcript-store",
+        "version": VERSION,
+        **members,
+        "mark": mark.as_json() if mark else None,
+    }
+    body = orjson.dumps(document, option=orjson.OPT_INDENT_2)[:-1]
+    return b'%b,"hash":"%b"}\n' % (body, _hash(body))
+
+
+def decode_document(data: bytes, *, check_members: bool = True) -> MetadataDocument | NotADocument:
+    """Decode metadata.json, or say why it is not one.
+
+    Without ``check_members`` its hash alone vouches for what the members are.
+    """
+    if not data:
+        return NotADocument("it is empty")
+    body, suffix = data[: -SUFFIX_BYTES - 1], data[-SUFFIX_BYTES - 1 :]
+    if suffix != HASH_MEMBER + _hash(body) + b'"}\n':
+        return NotADocument("its hash does not match its bytes: it was cut, edited or damaged")
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        return NotADocument(f"it is not JSON: {error.msg}")
+    if type(document) is not dict or document.get("format") != "transcript-store":
+        return NotADocument("it is not one of ours")
+    version = document.get("version")
+    if type(version) is int and version > VERSION:
+        return NotADocument(f"it is of format version {version}, this program reads version {VERSION}", version)
+    members = {key: value for key, value in document.items() if key not in ENVELOPE}
+    if check_members and (problem := problem_with_members(members)):
+        return NotADocument(problem)
+    mark = document.get("mark")
+    if mark is None:
+        return MetadataDocument(members, None)
+    try:
+        position = Position(mark["seq"], mark["offset"], mark["head"].encode())
+        numbers = (mark["generation"], position.seq, position.offset_bytes)
+        if any(type(number) is not int or number < 0 for number in numbers) or len(position.head) != 32:
+            return NotADocument("its mark is not one")
+        return MetadataDocument(members, Mark(mark["generation"], position))
+    except (KeyError, TypeError, AttributeError):
+        return NotADocument("its mark is not one")
+
+
+def problem_with_members(members: dict[str, Any]) -> str | None:
+    """What is wrong with the members of a conversation's metadata, read from a file that is whole."""
+    if type(members.get("id")) is not str or not _ID.fullmatch(members["id"]):
+        return "its id is not a canonical lower-case UUID"
+    for field in ("created_at", "updated_at"):
+        if not is_time(members.get(field)):
+            return f"its {field} is not a time"
+    if type(members.get("generation")) is not int or not 0 <= members["generation"] <= LAST_GENERATION:
+        return "its generation is not a number"
+    try:
+        orjson.dumps(members)
+    except orjson.JSONEncodeError:
+        return "it nests too deeply"
+    try:
+        for field, absent in _CHECKED:
+            if (value := members.get(field, absent)) is not None or absent is not None:
+                _check_field(field, value)
+        if members.get("tools") is not None:
+            encode({"tools": members["tools"]}, "tools", 2**63)  # all else is flat
+    except (InvalidMetadataError, InvalidMessageError) as error:
+        return f"its {error}"
+    return None
+
+
+def public(members: dict[str, Any], updated_at: str) -> ConversationMetadata:
+    """The frozen value users see; a fresh copy."""
+    copy = orjson.loads(orjson.dumps(members))
+    return ConversationMetadata(
+        id=copy["id"],
+        created_at=copy["created_at"],
+        updated_at=max(copy["updated_at"], updated_at),
+        provider=copy.get("provider"),
+        model=copy.get("model"),
+        system_prompt=copy.get("system_prompt"),
+        tools=copy.get("tools"),
+        compaction_count=copy.get("compaction_count", 0),
+        labels=copy.get("labels") or {},
+        generation=copy["generation"],
+        forked_from=copy.get("forked_from"),
+        restored_from=copy.get("restored_from"),
+    )
+
+
+def _hash(body: bytes) -> bytes:
+    return sha256(body).hexdigest()[:32].encode()

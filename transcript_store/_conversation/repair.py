@@ -1,0 +1,410 @@
+"""The way back from damage: :func:`repair` says what of a conversation can be kept, and on request makes it whole.
+
+.. code-block:: python
+
+    from transcript_store import ConversationStore, repair
+
+    with ConversationStore("agent/main") as conversation:
+        conversation.load_or_initialize(messages=[{"role": "user", "content": "Hello"}])
+    proposal = repair("agent/main")                      # looks, and changes nothing
+    print(proposal.records_kept, proposal.records_left_out, proposal.gaps)
+    repair("agent/main", mode="salvage", dry_run=False)  # every whole record; the original is kept in quarantine/
+
+Order of writes: the damaged files into ``quarantine/``, synced; the new generation under a temporary name, sync, **rename**,
+sync the folder; metadata. A crash before the rename leaves the damaged conversation as it was, one after it a whole
+transcript whose metadata the next repair writes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from transcript_store._conversation.layout import (
+    ARCHIVE,
+    METADATA,
+    archive_name,
+    generation_of,
+    insist_on_a_conversation,
+)
+from transcript_store._conversation.metadata import (
+    ENVELOPE,
+    LAST_GENERATION,
+    Mark,
+    MetadataDocument,
+    decode_document,
+    encode_document,
+    new_members,
+    problem_with_members,
+)
+from transcript_store._conversation.verify import Finding, look
+from transcript_store._log import quarantine, recovery, salvage
+from transcript_store._log.log import TRANSCRIPT, Image, Log
+from transcript_store._log.quarantine import QUARANTINE
+from transcript_store._log.record import VERSION, Position, format_time
+from transcript_store._log.salvage import MODES, Gap, Mode
+from transcript_store._os import filesystem
+from transcript_store._os.directory import LOCK, Folder, Lock, NotOursError, refusals
+from transcript_store._os.filesystem import FileSystem
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+
+_FROM_THERE = "What was damaged is in place or in quarantine/; repair() again goes on from there"
+
+MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What a repair would do, or has done."""
+
+    directory: str
+    mode: Mode
+    applied: bool
+    """False for a dry run, and where there was nothing to do."""
+    findings: tuple[Finding, ...]
+    """What is wrong, as :func:`verify` says it; empty if there is nothing to do."""
+    records_kept: int
+    """How many records of the damaged transcript the repaired one has."""
+    records_left_out: int
+    """How many records that verify are not kept: those behind the damage, with ``mode="prefix"``."""
+    gaps: tuple[Gap, ...]
+    """The bytes of the damaged transcript that are not kept."""
+    metadata_from: MetadataSource
+    """Where the metadata comes from. Anything but ``metadata.json`` may be older than the last change of it."""
+    generation: int | None
+    """The generation that holds the repaired transcript; None where the transcript is whole and stays as it is."""
+    originals: tuple[str, ...]
+    """Where the damaged files are kept, byte for byte."""
+
+
+def repair(
+    directory: filesystem.AnyPath, *, mode: Mode = "prefix", dry_run: bool = True, file_system: FileSystem | None = None
+) -> Repair:
+    """Say what of a damaged conversation can be kept, and with ``dry_run=False`` make it whole. Never runs by itself.
+
+    ``mode`` says what is kept of a damaged transcript:
+
+    * ``"prefix"``: the records before the first damage, or before the batch that it is in. Nothing is doubtful, and what
+      stands behind it is left out.
+    * ``"salvage"``: every whole record, and of a batch that is damaged the rest. Where something is missing between
+      two, a record without a message says so, with the offset and the length of the gap in its ``extra`` as ``transcript_store.gap``.
+    * ``"accept-edits"``: every line that has the form of a record, whole or not: for files that were edited by hand.
+
+    When it returns from a repair that was applied, ``verify()`` finds nothing, the repaired transcript is a new generation
+    whose records keep their times, messages and extras, and the damaged files are in ``quarantine/`` byte for byte. Damaged
+    or lost metadata is rebuilt from the transcript's header (which does not know of later changes), a damaged generation
+    in ``archive/`` is taken out. It is committed like a replace: a crash leaves the damage as it was, or the repaired
+    conversation. A dry run takes no lock.
+
+    Raises ``ConversationNotFoundError``, ``ConversationLockedError`` (a live writer; not for a dry run),
+    ``CorruptTranscriptError`` and ``CorruptMetadataError`` of kind ``foreign`` if something that is no file stands where
+    one of ours should be (move it away) or nothing that is there is ours, ``UnsupportedVersionError``, ``ValueError`` for
+    an unknown mode, and ``StorageError`` if the disk refuses: the conversation is then as it was, or what was damaged is in
+    place or in ``quarantine/``, and the next ``repair()`` goes on from there; the error says which.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    path = filesystem.absolute_path(directory)
+    files = filesystem.REAL if file_system is None else file_system
+    doing = "repair the conversation"
+    with refusals(path, doing, "Nothing of it was changed"):
+        try:
+            folder = Folder.open(files, path)
+        except FileNotFoundError:
+            raise ConversationNotFoundError(f"{path}: there is nothing", path=path) from None
+        except NotADirectoryError:
+            reason = "a file stands where a conversation's folder should be"
+            raise CorruptTranscriptError(path=path, kind="foreign", reason=reason) from None
+        with folder:
+            _insist_on_something_to_repair(folder)
+            if dry_run:
+                return _Work(folder, mode).proposal
+            lock = Lock(folder)
+            with lock.released_at_the_end():
+                try:
+                    is_taken = lock.take(0)
+                except NotOursError as error:
+                    raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
+                if not is_taken or not folder.is_at_its_path():
+                    raise ConversationNotFoundError(f"{path}: the conversation was moved away just now", path=path)
+                _settle(folder)
+                work = _Work(folder, mode)
+                if not work.proposal.findings:
+                    return work.proposal
+                with refusals(path, doing, _FROM_THERE):
+                    return work.apply()
+
+
+def _settle(folder: Folder) -> None:
+    """Sync what a killed process left: nothing is called whole that a power cut could take back."""
+    folder.sync()
+    if folder.status(ARCHIVE) is not None:
+        with folder.subfolder(ARCHIVE) as archive:
+            archive.sync()
+
+
+def _insist_on_something_to_repair(folder: Folder) -> None:
+    """Raise unless the folder holds a conversation, or what is left of one, in files and folders of ours."""
+    for name in (METADATA, TRANSCRIPT):
+        _insist_on_a_file(folder, name)
+    for name in (ARCHIVE, QUARANTINE):
+        try:
+            with folder.subfolder(name) as subfolder:
+                for entry in subfolder.names() if name == ARCHIVE else ():
+                    if generation_of(entry) is not None:
+                        _insist_on_a_file(subfolder, entry)
+        except FileNotFoundError:
+            pass
+        except NotOursError as error:
+            raise _foreign(folder, name, error) from None
+    try:
+        insist_on_a_conversation(folder)
+    except (CorruptTranscriptError, CorruptMetadataError) as error:
+        if error.kind != "missing" and not _is_ours(folder):
+            reason = "none of its files is ours, or they are so damaged that it cannot be told"
+            raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason) from None
+
+
+def _is_ours(folder: Folder) -> bool:
+    """Whether the folder is a conversation's, whatever happened to its files: others have such names too."""
+    files = (folder.read_file(name) or b"" for name in (METADATA, TRANSCRIPT))
+    return folder.status(ARCHIVE) is not None or any(map(salvage.is_ours, files))
+
+
+def _insist_on_a_file(folder: Folder, name: str) -> None:
+    try:
+        folder.files.close(folder.open_file(name))
+    except FileNotFoundError:
+        pass
+    except NotOursError as error:
+        raise _foreign(folder, name, error) from None
+
+
+def _foreign(folder: Folder, name: str, error: NotOursError) -> CorruptTranscriptError | CorruptMetadataError:
+    kind = CorruptMetadataError if name == METADATA else CorruptTranscriptError
+    return kind(path=folder.path_of(name), kind="foreign", reason=f"{error.reason}: move it away, then repair")
+
+
+class _Original(NamedTuple):
+    """A file that goes to quarantine, and why; ``name`` is its path within the conversation."""
+
+    name: str
+    generation: int
+    kind: str
+    reason: str
+
+
+class _Work:
+    """One look at a damaged conversation, and what follows from it."""
+
+    def __init__(self, folder: Folder, mode: Mode) -> None:
+        self._folder = folder
+        self._mode = mode
+        self._now = format_time(folder.files.now_us())
+        self._verification = look(folder)
+        for finding in self._verification.findings:
+            if finding.kind == "version":
+                raise UnsupportedVersionError(
+                    f"{finding.path}: {finding.reason}; upgrade to repair it", path=finding.path
+                )
+        self._findings = {finding.path: finding for finding in reversed(self._verification.findings)}
+        self._data = folder.read_file(METADATA)
+        self._buffer = folder.read_file(TRANSCRIPT)
+        header = recovery.read_header(self._buffer or b"")
+        self._header = None if isinstance(header, recovery.NotAHeader) else header[0]
+        self._archived = self._numbers_in_archive()
+        self._rewrites_transcript = not {folder.path, folder.path_of(TRANSCRIPT)}.isdisjoint(self._findings)
+        self._rewrites_metadata = self._rewrites_transcript or folder.path_of(METADATA) in self._findings
+        self._members, self._metadata_from = self._choose_metadata()
+        self._damaged_generation = self._header.generation if self._header else self._members["generation"]
+        self._generation = self._next_generation() if self._rewrites_transcript else self._damaged_generation
+        self._originals = list(self._choose_originals())
+        self._names = [self._name_of(original) for original in self._originals]
+        self._plan = self._plan_transcript()
+
+    # ---- what there is -------------------------------------------------------------------------------------------
+
+    def _numbers_in_archive(self) -> list[int]:
+        if self._folder.status(ARCHIVE) is None:
+            return []
+        with self._folder.subfolder(ARCHIVE) as archive:
+            return sorted(number for name in archive.names() if (number := generation_of(name)) is not None)
+
+    def _read(self, name: str) -> bytes:
+        """A file of the conversation; those in the archive one at a time, for there may be many."""
+        if name == TRANSCRIPT:
+            return self._buffer or b""
+        if name == METADATA:
+            return self._data or b""
+        with self._folder.subfolder(ARCHIVE) as archive:
+            return archive.read_file(name.removeprefix(f"{ARCHIVE}/")) or b""
+
+    def _is_damaged(self, name: str) -> bool:
+        return self._folder.path_of(name) in self._findings
+
+    def _next_generation(self) -> int:
+        """A number that no generation of the conversation had, as far as can be known."""
+        archived = (number for number in self._archived if not self._is_damaged(_path_in_archive(number)))
+        last: int = max(self._damaged_generation, self._members["generation"], *archived)
+        if last >= LAST_GENERATION:
+            reason = f"it is of generation {last}, and there can be none after that"
+            raise CorruptTranscriptError(path=self._folder.path, kind="wrong-generation", reason=reason)
+        return last + 1
+
+    def _choose_metadata(self) -> tuple[dict[str, Any], MetadataSource]:
+        """The metadata of the repaired conversation, and where it is from: the most that is known for certain."""
+        document = decode_document(self._data or b"")
+        header = self._header
+        if isinstance(document, MetadataDocument):
+            members = document.members
+            if header is None or (header.conversation == members["id"] and header.generation <= members["generation"]):
+                return members, "metadata.json"
+        elif self._mode == "accept-edits" and (edited := _edited_members(self._data or b"")):
+            identity = {"id": header.conversation, "generation": header.generation} if header else {}
+            return {**edited, **identity}, "metadata.json"
+        if header is not None:
+            return header.metadata, "header"
+        first_line = (self._buffer or b"").split(b"\n", 1)[0]
+        if self._mode == "accept-edits" and (edited := _edited_members(first_line)):
+            return edited, "header"
+        for number in sorted(self._archived, reverse=True):
+            archived = recovery.read_header(self._read(_path_in_archive(number)))
+            if not isinstance(archived, recovery.NotAHeader):
+                return archived[0].metadata, "archive"
+        new_id = str(uuid.UUID(bytes=self._folder.files.random_bytes(16), version=4))
+        return new_members(id=new_id, at=self._now), "nothing"
+
+    def _choose_originals(self) -> Iterator[_Original]:
+        """The files that will be replaced or removed: what is damaged, and metadata that is of something else."""
+        live = self._damaged_generation
+        candidates = [(METADATA, live)] if self._data is not None else []
+        candidates += [(TRANSCRIPT, live)] if self._buffer is not None else []
+        candidates += [(_path_in_archive(number), number) for number in self._archived]
+        for name, generation in candidates:
+            finding = self._findings.get(self._folder.path_of(name))
+            if finding is not None:
+                yield _Original(name, generation, finding.kind, finding.reason)
+            elif name == METADATA and self._rewrites_metadata and self._is_of_another_conversation():
+                yield _Original(name, generation, "wrong-conversation", "it is not of the transcript beside it")
+
+    def _is_of_another_conversation(self) -> bool:
+        """Whether a whole metadata.json is of another conversation than the transcript."""
+        document = decode_document(self._data or b"")
+        return isinstance(document, MetadataDocument) and document.members["id"] != self._members["id"]
+
+    def _choose_leftovers(self) -> Iterator[int]:
+        """What is in the archive of a replace that never committed: the beginning of the damaged transcript itself."""
+        if self._rewrites_transcript and self._header is not None:
+            for number in self._archived:
+                if number >= self._header.generation and not self._is_damaged(_path_in_archive(number)):
+                    yield number
+
+    def _name_of(self, original: _Original) -> str:
+        content = self._read(original.name)
+        return quarantine.name_of(content, generation=original.generation, offset_bytes=0)
+
+    def _plan_transcript(self) -> salvage.Plan:
+        if not self._rewrites_transcript or self._buffer is None:
+            return salvage.Plan([], 0, 0, ())
+        name = quarantine.name_of(self._buffer, generation=self._damaged_generation, offset_bytes=0)
+        return salvage.plan(self._buffer, self._mode, at=self._members["created_at"], original=name)
+
+    # ---- what follows --------------------------------------------------------------------------------------------
+
+    @property
+    def proposal(self) -> Repair:
+        """What the repair would do."""
+        folder = f"{self._folder.path_of(QUARANTINE)}/"
+        return Repair(
+            directory=self._folder.path,
+            mode=self._mode,
+            applied=False,
+            findings=self._verification.findings,
+            records_kept=self._plan.kept if self._rewrites_transcript else self._verification.records,
+            records_left_out=self._plan.left_out,
+            gaps=self._plan.gaps,
+            metadata_from=self._metadata_from,
+            generation=self._generation if self._rewrites_transcript else None,
+            originals=tuple(folder + name for name in self._names),
+        )
+
+    def apply(self) -> Repair:
+        """Do it. Nothing damaged is replaced or removed before it is safe in quarantine."""
+        folder = self._folder
+        folder.sweep()
+        for original in self._originals:
+            quarantine.keep(
+                folder,
+                self._read(original.name),
+                generation=original.generation,
+                offset_bytes=0,
+                kind=original.kind,
+                reason=f"{original.name}: {original.reason}",
+            )
+        if self._rewrites_transcript:
+            self._take_out_of_archive(list(self._choose_leftovers()))  # they would count as generations afterwards
+            image = self._image()
+            folder.replace_file(TRANSCRIPT, [image.buffer])
+            self._write_metadata(image.header.metadata, image.end)
+        elif self._rewrites_metadata:
+            self._write_metadata({**self._members, "generation": self._generation}, self._end_on_the_medium())
+        # Last, for the metadata may be from there.
+        self._take_out_of_archive([o.generation for o in self._originals if o.name.startswith(f"{ARCHIVE}/")])
+        return replace(self.proposal, applied=True)
+
+    def _end_on_the_medium(self) -> Position:
+        """The end of a transcript that is whole, synced: nothing else may be remembered as a mark."""
+        log = Log(self._folder, writable=True, max_line_bytes=0)
+        try:
+            log.open(None)
+            log.verify(None)
+            return log.end
+        finally:
+            log.close()
+
+    def _take_out_of_archive(self, numbers: list[int]) -> None:
+        """Remove what is safe in quarantine."""
+        if numbers:
+            with self._folder.subfolder(ARCHIVE) as archive:
+                for number in numbers:
+                    archive.remove_tree(archive_name(number))
+                archive.sync()
+
+    def _image(self) -> Image:
+        log = Log(self._folder, writable=True, max_line_bytes=0)
+        updated_at = max(self._now, self._members["updated_at"])
+        members = {**self._members, "generation": self._generation, "updated_at": updated_at}
+        origin = {"generation": self._damaged_generation, "mode": self._mode, "records": self._plan.kept}
+        return log.image(members, self._plan.records, repaired_from=origin)
+
+    def _write_metadata(self, members: dict[str, Any], end: Position) -> None:
+        document = encode_document(members, Mark(members["generation"], end))
+        self._folder.replace_file(METADATA, [document])
+
+
+def _path_in_archive(generation: int) -> str:
+    return f"{ARCHIVE}/{archive_name(generation)}"
+
+
+def _edited_members(data: bytes) -> dict[str, Any] | None:
+    """The members of a metadata.json, or of a header's metadata, that somebody edited; None if they are not what they must be."""
+    try:
+        document = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError:
+        return None
+    if type(document) is not dict or (document.get("format"), document.get("version")) != ("transcript-store", VERSION):
+        return None
+    found = document.get("metadata", document)
+    if type(found) is not dict:
+        return None
+    members = {key: value for key, value in found.items() if key not in ENVELOPE}
+    return None if problem_with_members(members) else members

@@ -1,0 +1,501 @@
+"""A conversation's folder: the log of the live generation, the metadata beside it, the archive, the writer's lock.
+
+This is all that ``ConversationStore`` needs of what is below it: read the lines of the current generation, append lines
+durably, replace the generation atomically, read and write one metadata document, hold the writer's lock. Another engine
+would have the same door.
+
+Order of writes (docs/durability.md says why each sync is there):
+
+* create: lock; metadata with a void mark; transcript under a temporary name, sync, **rename**, sync the folder; metadata.
+* replace: sync the old transcript; link it into ``archive/``, sync that; new transcript as above, **rename**; metadata.
+* metadata: sync the transcript, so that the mark is true; temporary file, sync, **rename**, sync the folder.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from transcript_store._conversation import archive
+from transcript_store._conversation.archive import Generation
+from transcript_store._conversation.layout import (
+    ARCHIVE,
+    FILE_IN_PLACE,
+    METADATA,
+    insist_on_a_conversation,
+    occupant,
+    occupant_of,
+    read_metadata,
+)
+from transcript_store._conversation.metadata import Mark, encode_document
+from transcript_store._log import quarantine
+from transcript_store._log.log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log, Prepared
+from transcript_store._log.quarantine import QUARANTINE
+from transcript_store._log.record import Copied
+from transcript_store._os.directory import (
+    LOCK,
+    OPENED_OTHERWISE,
+    Folder,
+    Lock,
+    NotOursError,
+    SyncFailedError,
+    refusals,
+    refused,
+)
+from transcript_store._os.filesystem import FileSystem
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    PoisonedError,
+    StorageError,
+)
+
+logger = logging.getLogger("transcript_store.storage")
+
+_READ_ATTEMPTS = 20
+_MARK_EVERY = 1000
+"""Records between two marks of a writer that syncs each append: two syncs more among a thousand."""
+
+_UNKNOWN = (
+    "Whether it is on the disk is unknown, and this store writes nothing more: load() anew to see what the disk holds"
+)
+
+
+class Refreshed(NamedTuple):
+    """What ``refresh()`` saw: how many records are new, and whether the transcript was read from its start again."""
+
+    records_added: int
+    started_over: bool
+
+
+class Storage:
+    """One conversation in one folder, as one writer or one reader sees it."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        *,
+        sync_appends: bool,
+        read_only: bool,
+        lock_timeout_seconds: float,
+        max_line_bytes: int,
+        tail_only: bool = False,
+    ) -> None:
+        self.path = path
+        self.members: dict[str, Any] = {}
+        self._files = files
+        self._sync_appends = sync_appends
+        self._read_only = read_only
+        self._lock_timeout_seconds = lock_timeout_seconds
+        self._max_line_bytes = max_line_bytes
+        self._tail_only = tail_only
+        self._folder = Folder(files, path, -1)
+        self._lock = Lock(self._folder, OPENED_OTHERWISE)
+        self._log = self._new_log()
+        self._mark: Mark | None = None
+        self._mark_due = _MARK_EVERY
+        """With the record of this number the mark is renewed, if appends are synced."""
+        self._must_reload = False
+        self._poisoned: str | None = None
+        self.is_open = True
+        """Whether it was not let go of."""
+
+    @property
+    def log(self) -> Log:
+        """The log of the live generation, to read."""
+        return self._log
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a sync failed, so that nothing more is written."""
+        return self._poisoned is not None
+
+    @property
+    def updated_at(self) -> str:
+        """The later of the metadata's ``updated_at`` and the last record's time."""
+        return max(str(self.members["updated_at"]), self._log.updated_at)
+
+    # ---- begin ---------------------------------------------------------------------------------------------------
+
+    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Iterable[Entry | Copied]) -> None:
+        """Create the conversation with its first records; ``members_at`` gives its metadata for a time.
+
+        The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
+        leftovers of an unfinished create is there; then nothing was touched.
+        """
+        self._refuse_occupied(occupant(self._files, self.path))
+        members = members_at(self._log.stamp()[1])
+        image = self._log.image(members, entries)
+        doing = "create the conversation"
+        with refusals(self.path, doing, "There is none yet"):
+            while True:
+                self._make_folder()
+                self._refuse_occupied(occupant_of(self._folder))  # not even a lock is put into what is not ours
+                if self._take_lock():
+                    break
+            self._refuse_occupied(occupant_of(self._folder))  # another process may have been faster
+            self._folder.sweep()
+            self._folder.replace_file(METADATA, [encode_document(members, None)])
+        with refusals(self.path, doing, "Whether there is one now is unknown: exists() and load() tell"):
+            self._put_in_place(image, members)
+        self._renew_mark()
+
+    def _make_folder(self) -> None:
+        """Make the folder; what is moved away (deleted, say) between two calls is made anew."""
+        for attempts_left in (2, 1, 0):
+            try:
+                self._folder.take_over(Folder.make(self._files, self.path))
+                return
+            except (FileExistsError, NotADirectoryError):
+                self._refuse_occupied("a file stands where a folder should be")
+            except FileNotFoundError:
+                if not attempts_left:
+                    raise  # a file system in which nothing can be made
+
+    def _refuse_occupied(self, what: str | None) -> None:
+        if what is not None:
+            raise ConversationExistsError(f"{self.path}: {what}; nothing was changed", path=self.path)
+
+    def load(self) -> None:
+        """Open the conversation that is there, verify it, recover it if we may write, and hold the writer's lock."""
+        with refusals(self.path, "open the conversation", can_read_only=not self._read_only):
+            while not self._load():
+                pass
+
+    def _load(self) -> bool:
+        """Load what is at the path; False if it was moved away (deleted, say) meanwhile, so that it must be looked at anew."""
+        try:
+            self._folder.take_over(Folder.open(self._files, self.path))
+        except FileNotFoundError:
+            raise ConversationNotFoundError(
+                f"{self.path}: there is nothing; initialize() creates a conversation", path=self.path
+            ) from None
+        except NotADirectoryError:
+            raise self._corrupt("foreign", FILE_IN_PLACE) from None
+        try:
+            insist_on_a_conversation(self._folder)
+            if self._read_only:
+                self._load_to_read()
+            elif self._take_lock(can_read_only=True):
+                self._load_to_write()
+            else:
+                return False
+        except (CorruptTranscriptError, CorruptMetadataError, ConversationNotFoundError):
+            if self._folder.is_at_its_path():
+                raise
+            self._lock.release()
+            return False
+        return True
+
+    def _take_lock(self, *, can_read_only: bool = False) -> bool:
+        """Take the writer's lock; False if the folder was moved away, or removed, before it was taken."""
+        self._lock = Lock(self._folder, OPENED_OTHERWISE)
+        with refusals(self._folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only):
+            try:
+                if self._lock.take(self._lock_timeout_seconds) and self._folder.is_at_its_path():
+                    return True
+                self._lock.release()
+                return False
+            except NotOursError as error:
+                raise self._corrupt("foreign", f"{LOCK}: {error.reason}") from None
+
+    def _load_to_read(self) -> None:
+        """Load without a lock. A writer at work can make one moment look damaged: only what is seen twice is damage."""
+        seen: bytes | None = None
+        for attempt in range(_READ_ATTEMPTS):
+            log = self._new_log()
+            try:
+                self._open_log(log)
+                return
+            except (CorruptTranscriptError, CorruptMetadataError):
+                now = sha256(log.buffer).digest()
+                if now == seen or attempt + 1 == _READ_ATTEMPTS:
+                    raise
+                seen = now
+                self._files.wait(0.005)
+
+    def _load_to_write(self) -> None:
+        """Load with the lock held; renew the mark if the transcript grew past it.
+
+        The folder is synced first: a process that was killed between a rename and its sync left a name that a power cut
+        would take back, and with it whatever is appended under it.
+        """
+        self._must_reload = True
+        self._folder.sync()
+        self._sweep()
+        self._open_log(self._new_log())
+        archive.tidy(self._folder, self._log)
+        if self._log.hard_links() > 1:
+            what = "the transcript has a second name (a hard link): what is written there is written here"
+            logger.warning("%s: %s", self.path, what)
+        self._must_reload = False
+        self._renew_mark()
+
+    def _sweep(self) -> None:
+        """Remove the temporaries that earlier writers left."""
+        self._folder.sweep()
+        for name in (ARCHIVE, QUARANTINE):
+            with suppress(OSError), self._folder.subfolder(name) as subfolder:
+                subfolder.sweep()
+
+    def _open_log(self, log: Log) -> None:
+        """Read metadata.json, then the transcript: in this order, so that a reader never meets an older generation.
+
+        What was known before stays until all of it is verified.
+        """
+        try:
+            members, mark = read_metadata(self._folder)
+            log.open(mark)
+            header = log.header
+            if header.conversation != members["id"]:
+                what = f"the transcript is of {header.conversation}, {METADATA} of {members['id']}"
+                raise self._corrupt("wrong-conversation", what)
+            if header.generation > members["generation"]:
+                # A replace was cut off after its commit, before it wrote the metadata: the header has it.
+                members, mark = header.metadata, None
+            elif header.generation < members["generation"] or (mark and mark.generation != header.generation):
+                what = f"the transcript is of generation {header.generation}, {METADATA} of another"
+                raise self._corrupt("wrong-generation", what)
+            log.verify(mark)
+        except BaseException:
+            with suppress(OSError):
+                log.close()
+            raise
+        log, self._log, self.members, self._mark = self._log, log, members, mark
+        with suppress(OSError):
+            log.close()
+
+    # ---- write ---------------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry]) -> list[Appended]:
+        """Append records as one, as durable on return as this storage was opened for."""
+        prepared = self.prepare(entries)
+        self.store(prepared)
+        return prepared.stored
+
+    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+        """The first half of an append: everything but the write."""
+        self._make_sure()
+        return self._log.prepare(entries)
+
+    def store(self, prepared: Prepared) -> None:
+        """The second half: to be called right after the first, without anything in between."""
+        try:
+            self._log.append(prepared, sync=self._sync_appends)
+        except CannotCutBackError as error:
+            raise self._poison(error, "append") from error
+        except SyncFailedError as error:
+            raise self._poison(error, "sync what was appended") from error
+        except OSError as error:
+            path = self._folder.path_of(TRANSCRIPT)
+            raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
+        if self._sync_appends and prepared.end.seq >= self._mark_due:
+            self._renew_mark()
+
+    def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
+        """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
+        self._make_sure()
+        self._log.complete()  # what goes into the archive was verified
+        live = self._log.header.generation
+        end = self._log.end
+        members = {**members, "generation": live + 1, "updated_at": max(self.updated_at, self._log.stamp()[1])}
+        replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
+        image = self._log.image(members, entries, replaces=replaces)
+        with self._changing("replace the transcript"):
+            self._log.sync()
+            self._must_reload = True
+            archive.keep(self._folder, self._log)
+            self._put_in_place(image, members)
+        self._must_reload = False
+        self._renew_mark()
+
+    def write_metadata(self, members: dict[str, Any]) -> None:
+        """Replace the metadata document, with a mark of everything that is stored."""
+        self._make_sure()
+        at = self._log.stamp()[1]
+        with self._changing("write the metadata"):
+            self._log.sync()
+            self._must_reload = True
+            self._write_document({**members, "updated_at": max(self.updated_at, at)})
+            self._must_reload = False
+
+    @contextmanager
+    def _changing(self, doing: str) -> Iterator[None]:
+        """A change that ends in a commit. What is refused before that left everything as it was; a failed sync poisons;
+        after anything else (an interruption) the folder is read anew.
+        """
+        try:
+            self._insist_on_the_lock()
+            yield
+        except SyncFailedError as error:
+            raise self._poison(error, doing) from error
+        except OSError as error:
+            self._must_reload = False
+            raise refused(error, self.path, doing, "What was there before is in place and intact") from error
+
+    def _poison(self, error: OSError, doing: str) -> Exception:
+        self._poisoned = str(error.strerror)
+        return refused(error, self._folder.path_of(TRANSCRIPT), doing, _UNKNOWN)
+
+    def _put_in_place(self, image: Image, members: dict[str, Any]) -> None:
+        """Write a new transcript and give it its name: the commit of a create and of a replace.
+
+        Raises ``SyncFailedError`` if it may or may not have its name, any other ``OSError`` if it has not.
+        """
+        temporary, handle = self._folder.write_temporary([image.buffer])
+        try:
+            status = self._files.handle_status(handle)
+            self._files.rename(self._folder.handle, temporary, TRANSCRIPT)
+        except BaseException:
+            with suppress(OSError):
+                self._files.close(handle)
+            self._folder.discard(temporary)
+            raise
+        self._log.adopt(image, handle, (status.st_dev, status.st_ino))
+        self.members, self._mark = members, None
+        self._folder.sync()
+
+    def _write_document(self, members: dict[str, Any]) -> None:
+        mark = Mark(self._log.header.generation, self._log.synced)
+        self._folder.replace_file(METADATA, [encode_document(members, mark)])
+        self.members, self._mark = members, mark
+
+    def _renew_mark(self) -> None:
+        """Remember in metadata.json what is synced, if that is news. Best effort: what matters is stored already."""
+        self._mark_due = self._log.end.seq + _MARK_EVERY
+        if self._mark == Mark(self._log.header.generation, self._log.synced):
+            return
+        try:
+            self._insist_on_the_lock()
+            if not self._log.is_as_remembered():
+                return  # the next call looks at it again
+            self._write_document({**self.members, "updated_at": self.updated_at})
+        except (OSError, ConversationLockedError, CorruptTranscriptError) as error:
+            if isinstance(error, SyncFailedError):
+                self._poisoned = str(error.strerror)
+            logger.warning(
+                "%s: every message is stored, but metadata.json could not note how far (%s); the next load tries again",
+                self.path,
+                error,
+            )
+
+    def _make_sure(self) -> None:
+        """Before a write: the file is what memory says, the lock is ours, no sync failed and no call was interrupted."""
+        if self._poisoned:
+            raise PoisonedError(
+                f"{self.path}: a sync failed before ({self._poisoned}), so nothing more is written; load() anew to see what the disk holds"
+            )
+        try:
+            if not self._must_reload and self._log.is_as_remembered():
+                return
+            self._insist_on_the_lock()
+            if self._must_reload:
+                self._load_to_write()
+            else:
+                self._log.look_again()
+        except SyncFailedError as error:
+            raise self._poison(error, "sync what was written") from error
+        except StorageError:
+            raise
+        except OSError as error:
+            raise refused(error, self.path, "look at the transcript") from error
+
+    def _insist_on_the_lock(self) -> None:
+        """Before anything but a plain append: that compares the transcript's size, and notices another writer's by it."""
+        if not self._lock.is_held():
+            what = "the lock file was removed while we held it, so others may write"
+            raise ConversationLockedError(f"{self.path}: {what}; load() anew", path=self.path)
+
+    def settle(self) -> None:
+        """Before a read: look at what an interrupted call left."""
+        if (self._must_reload or not self._log.settled) and not self._read_only and not self._poisoned:
+            self._make_sure()
+
+    # ---- earlier generations -------------------------------------------------------------------------------------
+
+    def generations(self) -> list[Generation]:
+        """Every generation that there is, the oldest first, the live one last."""
+        with refusals(self.path, "look into the archive"):
+            return archive.generations(self._folder, self._log)
+
+    def archived(self, number: int) -> Log:
+        """An earlier generation, verified, to read; the live one for its own number."""
+        with refusals(self.path, "read an earlier generation"):
+            return self._log if number == self._log.header.generation else archive.read(self._folder, self._log, number)
+
+    def delete_generation(self, number: int) -> None:
+        """Remove an earlier generation from the archive, durably."""
+        self._make_sure()
+        with self._changing("delete an earlier generation"):
+            archive.remove(self._folder, self._log, number)
+
+    def purge_quarantine(self) -> int:
+        """Remove everything in quarantine/, durably; returns how many pieces of damaged files were in it."""
+        self._make_sure()
+        with self._changing("purge the quarantine"):
+            return quarantine.purge(self._folder)
+
+    # ---- read along, and end -------------------------------------------------------------------------------------
+
+    def refresh(self) -> Refreshed:
+        """For a reader: read what was added since; start over if the transcript is not the one it was."""
+        with refusals(self.path, "read the conversation again"):
+            try:
+                self._folder.take_over(Folder.open(self._files, self.path))
+            except FileNotFoundError:
+                raise ConversationNotFoundError(f"{self.path}: the conversation is gone", path=self.path) from None
+            before = self._log.end.seq
+            status = self._folder.status(TRANSCRIPT)
+            if status is not None and self._log.is_at((status.st_dev, status.st_ino)) and self._log.read_on():
+                members = read_metadata(self._folder).members
+                if members["generation"] == self._log.header.generation:
+                    self.members = members
+                return Refreshed(self._log.end.seq - before, False)
+            self._load_to_read()
+            return Refreshed(self._log.end.seq, True)
+
+    def close(self) -> None:
+        """Sync, renew the mark, let go. A poisoned storage is only let go of: neither synced nor marked."""
+        try:
+            if self.members and not self._read_only and not self._poisoned:
+                self._settle_to_close()
+        finally:
+            self.let_go()
+
+    def _settle_to_close(self) -> None:
+        consequence = "Every message was written; whether the last ones are on the disk is unknown"
+        with refusals(self.path, "sync the transcript while closing", consequence):
+            try:
+                self._make_sure()
+                self._log.sync()
+            except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError) as error:
+                logger.warning("%s: closed as it is: %s", self.path, error)
+                return
+            self._renew_mark()
+
+    def let_go(self) -> None:
+        """Close every handle, release the lock, and forget what was read, whatever happens. May be interrupted and called again."""
+        self.is_open = False
+        self._log.settled = False
+        for release in (self._lock.release, self._log.close, self._folder.close):
+            with suppress(OSError):
+                release()
+        self._log = self._new_log()
+
+    def _new_log(self) -> Log:
+        return Log(
+            self._folder,
+            writable=not self._read_only,
+            max_line_bytes=self._max_line_bytes,
+            tail_only=self._tail_only,
+        )
+
+    def _corrupt(self, kind: str, reason: str) -> CorruptTranscriptError:
+        return CorruptTranscriptError(path=self.path, kind=kind, reason=reason)

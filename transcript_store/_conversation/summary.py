@@ -1,0 +1,191 @@
+"""One line about a conversation, from as little as tells it: its metadata, its header and its last whole record.
+
+A summary is not a verification. What stands in the middle of a transcript is not looked at; what is seen to be damaged is
+said to be, and stops nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from transcript_store._conversation.layout import METADATA, insist_on_a_conversation
+from transcript_store._conversation.metadata import Mark, NotADocument, decode_document
+from transcript_store._log import recovery
+from transcript_store._log.log import TRANSCRIPT
+from transcript_store._log.record import Header
+from transcript_store._os.directory import Folder, NotOursError, refused
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+
+_FIRST_READ_BYTES = 16 * 1024
+_LONGEST_TAIL_BYTES = 256 * 2**20
+"""How far back the last whole record is looked for: a tail of NULs can have any size."""
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationSummary:
+    """What a list says of a conversation. Where damage hides a fact, it is None."""
+
+    id: str | None
+    directory: str
+    title: str | None
+    """The label ``title``."""
+    provider: str | None
+    model: str | None
+    created_at: str | None
+    updated_at: str | None
+    """The time of the last record, or of the last change of the metadata: RFC 3339 in UTC."""
+    record_count: int | None
+    """How many records the live generation has, events included: the number of its last whole one."""
+    generation: int | None
+    size_bytes: int | None
+    """The length of transcript.jsonl."""
+    damage: str | None
+    """What is wrong as far as this look can tell, in a sentence; None if nothing is. ``verify()`` looks at everything."""
+
+
+def summarize(parent: Folder, name: str) -> ConversationSummary | None:
+    """Look at the conversation in a folder of ``parent``; None if there is none (nor a part of one) at that name."""
+    files, path = parent.files, f"{parent.path.rstrip('/')}/{name}"
+    seen: ConversationSummary | None = None
+    for _ in range(_ATTEMPTS):  # a writer at work can make one moment look damaged
+        try:
+            with Folder(files, path, files.open_directory(name, parent.handle)) as folder:
+                summary = _look(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            return _summary(path, damage=str(refused(error, path, "look at it")))
+        if summary is None or summary.damage is None or summary == seen:
+            return summary
+        seen = summary
+        files.wait(0.005)
+    return seen
+
+
+def _look(folder: Folder) -> ConversationSummary | None:
+    try:
+        data = folder.read_file(METADATA)
+        handle, status = folder.open_with_status(TRANSCRIPT)
+    except (FileNotFoundError, NotOursError):
+        return _explain(folder)
+    try:
+        return _read(folder, data, handle, status.st_size)
+    finally:
+        folder.files.close(handle)
+
+
+def _explain(folder: Folder) -> ConversationSummary | None:
+    """What a folder is that lacks a transcript, or has something else in its place: nothing of ours, or damaged."""
+    try:
+        insist_on_a_conversation(folder)
+        folder.files.close(folder.open_file(TRANSCRIPT))
+    except ConversationNotFoundError:
+        return None
+    except CorruptTranscriptError as error:
+        if error.kind == "foreign":
+            return None
+        reason = error.reason
+    except CorruptMetadataError as error:
+        reason = f"{METADATA}: {error.reason}"
+    except UnsupportedVersionError as error:
+        reason = str(error)
+    except NotOursError as error:
+        reason = f"{TRANSCRIPT}: {error.reason}"
+    else:
+        return _look(folder)  # it appeared just now
+    return _summary(folder.path, damage=reason)
+
+
+def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> ConversationSummary | None:
+    problems: list[str] = []
+    members: dict[str, Any] | None = None
+    mark: Mark | None = None
+    document = NotADocument("it is missing") if data is None else decode_document(data, check_members=False)
+    if not isinstance(document, NotADocument):
+        members, mark = document
+    read = partial(folder.files.read, handle)
+    tail = read(max(0, size - _FIRST_READ_BYTES), min(size, _FIRST_READ_BYTES))
+    start = tail if size == len(tail) else folder.first_line(handle)
+    begin = start.find(b"\n") + 1
+    if members is None or not recovery.is_header_of(start[:begin], members.get("id"), members.get("generation")):
+        # Not the plain case, in which the two hashes vouch for all that a summary says.
+        if not isinstance(document, NotADocument):
+            document = decode_document(data or b"")
+        members, mark = (None, None) if isinstance(document, NotADocument) else document
+        if isinstance(document, NotADocument):
+            problems.append(f"{METADATA}: {document.reason}")
+        header = recovery.read_header(start)
+        if isinstance(header, recovery.NotAHeader):
+            if data is None and header.kind == "foreign" and header.version is None:
+                return None  # another program's transcript.jsonl
+            problems.append(f"{TRANSCRIPT}: {header.reason}")
+            begin = 0
+        else:
+            members, mark = _reconcile(header[0], members, mark, problems)
+    elif mark is not None and mark.generation != members["generation"]:
+        problems.append(f"{METADATA} has a mark of generation {mark.generation}")
+    last = recovery.last_record(tail)
+    while last is None and len(tail) < min(size, _LONGEST_TAIL_BYTES):
+        tail = read(max(0, size - 4 * len(tail)), 4 * len(tail))
+        last = recovery.last_record(tail)
+    if last is None and len(tail) < size:
+        problems.append(f"{TRANSCRIPT}: no record ends in its last {len(tail):,} bytes")
+    whole_to = size - len(tail) + last.end if last is not None else begin
+    if mark is not None and whole_to < mark.position.offset_bytes:
+        problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")
+    return _summary(folder.path, members, last, size, "; ".join(problems) or None)
+
+
+def _reconcile(
+    header: Header, members: dict[str, Any] | None, mark: Mark | None, problems: list[str]
+) -> tuple[dict[str, Any], Mark | None]:
+    """The metadata that holds: the header's, where metadata.json is not of this generation."""
+    if members is None:
+        return header.metadata, None
+    if members["id"] != header.conversation:
+        problems.append(f"{TRANSCRIPT} is of conversation {header.conversation}, {METADATA} of {members['id']}")
+        return members, None
+    if header.generation > members["generation"]:
+        return header.metadata, None
+    if header.generation < members["generation"] or (mark and mark.generation != header.generation):
+        problems.append(f"{TRANSCRIPT} is of generation {header.generation}, {METADATA} of another")
+        return members, None
+    return members, mark
+
+
+def _summary(
+    path: str,
+    members: dict[str, Any] | None = None,
+    last: recovery.LastRecord | None = None,
+    size_bytes: int | None = None,
+    damage: str | None = None,
+) -> ConversationSummary:
+    known = members or {}
+    labels = known.get("labels")
+    updated_at, last_at = _text(known.get("updated_at")), last.at if last else None
+    return ConversationSummary(
+        id=_text(known.get("id")),
+        directory=path,
+        title=_text(labels.get("title")) if type(labels) is dict else None,
+        provider=_text(known.get("provider")),
+        model=_text(known.get("model")),
+        created_at=_text(known.get("created_at")),
+        updated_at=max(updated_at, last_at) if updated_at and last_at else updated_at or last_at,
+        record_count=None if size_bytes is None else last.seq if last else 0,
+        generation=generation if type(generation := known.get("generation")) is int else None,
+        size_bytes=size_bytes,
+        damage=damage,
+    )
+
+
+def _text(member: Any) -> str | None:
+    """A member of metadata for which only a hash vouches."""
+    return member if type(member) is str else None

@@ -1,0 +1,1 @@
+"""Snapshots: immutable copies of a conversation, and the stores that keep them."""

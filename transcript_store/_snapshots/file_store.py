@@ -1,0 +1,359 @@
+"""Snapshots in a directory, sealed or plain.
+
+::
+
+    <store>/                      0700; files 0600
+      <snapshot id>.json          the JSON form of a snapshot, or that sealed; replaced whole
+      media/<SHA-256>             a long base64 string out of its messages, under the hash of its text
+      sealing                     only while a plain store is being sealed
+      lock                        held while something is written
+
+Order of writes: media first, each a temporary file, a sync and a rename; the directory of media is synced; then the
+snapshot in the same way. So a snapshot that is there finds its media. Readers take no lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import NoReturn
+
+from transcript_store._conversation.verify import Finding
+from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder, Lock, refusals
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._snapshots import media as _media
+from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
+from transcript_store._snapshots.files import MAX_FILE_BYTES, Failure, SnapshotFiles, file_name
+from transcript_store._snapshots.snapshot import Snapshot, Summaries, newest_first, with_messages
+from transcript_store.errors import (
+    CorruptSnapshotError,
+    DecryptionError,
+    InvalidMessageError,
+    SnapshotNotFoundError,
+    TranscriptStoreError,
+    UnsupportedVersionError,
+)
+
+Findings = list[Finding]
+Names = list[str]
+_LOCK_TIMEOUT_SECONDS = 10.0
+_SAMPLE = 8
+_EITHER_KEY = "Every file is as it was or sealed with the new key: keep both keys, and rotate_key() again goes on"
+_NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+class FileStore:
+    """A ``SnapshotStore`` in a directory, which the first ``save`` creates.
+
+    With an ``encryption_key`` (32 bytes, see ``generate_encryption_key``) everything is sealed with AES-256-GCM, and what
+    is not sealed is refused. ``retired_keys`` open what is not sealed with that key yet; they seal nothing. What is
+    sealed, and what is not, stands in docs/encryption.md. ``logger`` gets what was skipped, at DEBUG, never contents;
+    it is ``transcript_store.file_store`` if none is given. ``file_system`` is for tests.
+
+    Several threads and processes may use one store: what writes takes a lock, and waits ten seconds for it
+    (``ConversationLockedError``). Files of the store that are links, or not files, are refused, never followed. It
+    keeps nothing open between calls. It cannot be pickled, as it has keys.
+
+    Raises ``InvalidKeyError`` for a key of another length, and ``ValueError`` for retired keys alone.
+    """
+
+    def __init__(
+        self,
+        directory: filesystem.AnyPath,
+        *,
+        encryption_key: bytes | None = None,
+        retired_keys: Sequence[bytes] = (),
+        logger: logging.Logger | None = None,
+        file_system: FileSystem | None = None,
+    ) -> None:
+        self._path = filesystem.absolute_path(directory)
+        self._files = filesystem.REAL if file_system is None else file_system
+        self._logger = logging.getLogger("transcript_store.file_store") if logger is None else logger
+        self._keys = keys_of(encryption_key, retired_keys)
+        self._is_prepared = False
+        self._is_known_as_plain = False
+
+    @property
+    def directory(self) -> str:
+        """The absolute path of the store."""
+        return self._path
+
+    def __repr__(self) -> str:
+        return f"FileStore({self._path!r}{', sealed' if self._keys.can_seal else ''})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a FileStore cannot be pickled or copied, as it has keys: make another one")
+
+    # ---- the four calls of a SnapshotStore -----------------------------------------------------------------------
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Store a snapshot; one with the same id is replaced, atomically.
+
+        On return it survives a power cut, its media too; when it raises, the old one is in place or the new one. Raises
+        ``InvalidMessageError`` for a snapshot of more than 1 GiB, ``CorruptSnapshotError`` if ``media`` is no directory,
+        ``ConversationLockedError`` if another process writes for longer than ten seconds, and ``StorageError`` if the disk
+        refuses.
+
+        Raises ``DecryptionError``, and changes nothing, if a snapshot with this id is there that none of the keys opens
+        (give its key, or ``delete`` it), or media that this one has in common with others; and without a key if the store
+        is sealed: the first ``save`` of this object looks at how the first snapshots begin. Otherwise a new id is saved with
+        any key, as several in one store are legitimate: ``opens`` tells.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
+        name = file_name(snapshot.id)
+        if len(snapshot.messages_json) > MAX_FILE_BYTES:
+            raise _too_large()
+        media: dict[str, bytes] = {}
+        messages = _media.move_out(snapshot.messages_json, media.__setitem__)
+        data = (with_messages(snapshot, messages) if media else snapshot).to_json()
+        if len(data) + OVERHEAD_BYTES > MAX_FILE_BYTES:
+            raise _too_large()
+        consequence = "What was stored under its id before is in place, or the new snapshot: load() tells"
+        with refusals(self._path, "save the snapshot", consequence), self._create() as files, self._locked(files):
+            if not self._keys.can_seal and not self._is_known_as_plain:
+                files.refuse_to_save_in_the_clear()
+                self._is_known_as_plain = True
+            files.refuse_to_replace(name, media)
+            if not self._is_prepared:
+                files.sweep()
+                self._is_prepared = True
+            files.save(name, data, media)
+
+    def load(self, id: str) -> Snapshot:
+        """The snapshot with this id, its media back in place.
+
+        Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``, ``DecryptionError`` (another key, or changed bytes),
+        ``CorruptSnapshotError`` (damage, another id, media that is missing or is not what its hash says),
+        ``UnsupportedVersionError``, and ``StorageError`` if it cannot be read.
+        """
+        file_name(id)
+        with refusals(self._path, "load the snapshot"), self._not_found(id), self._open() as files:
+            return files.load(id)
+
+    def list(self) -> Summaries:
+        """All snapshots, newest first. What is damaged, foreign or sealed with another key is skipped (``verify`` tells).
+
+        Reads and opens every snapshot, but not its media, and decodes no message. Raises ``StorageError`` if the directory
+        cannot be read.
+        """
+        summaries: Summaries = []
+        with self._if_there("list the snapshots") as files:
+            if files is None:
+                return []
+            for found in files.ids():
+                try:
+                    summaries.append(files.summarize(found))
+                except (TranscriptStoreError, OSError) as error:
+                    if isinstance(error, OSError) and error.errno in _NOT_ONE_FILES_FAULT:
+                        raise
+                    files.skipped(found, error)
+        return newest_first(summaries)
+
+    def delete(self, id: str) -> None:
+        """Remove the snapshot with this id, for good. Its media stays: another snapshot may have it (``collect_media``).
+
+        Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``, ``ConversationLockedError`` and ``StorageError``.
+        """
+        name = file_name(id)
+        consequence = "Whether it is gone is unknown: load() tells"
+        with (
+            refusals(self._path, "delete the snapshot", consequence),
+            self._not_found(id),
+            self._open() as files,
+            self._locked(files),
+        ):
+            files.delete(name)
+
+    # ---- what a directory needs beyond them ----------------------------------------------------------------------
+
+    def rotate_key(self, new_key: bytes) -> None:
+        """Seal everything with a new key; a store without a key is sealed by it.
+
+        On return every snapshot and its media is sealed with ``new_key``, and this object opens nothing else. If it was cut
+        off, every file has its old form or its new one: this object opens both, another one does with the old key among
+        its ``retired_keys``, and a second call, on either, finishes. What cannot be opened is left as it is, all the rest
+        is sealed, and then the error of the first is raised, which says how many are sealed with the new key by then.
+
+        Give the new key to other processes before, with the old one among ``retired_keys``; and whatever is raised
+        but ``InvalidKeyError``, keep both. Raises ``InvalidKeyError``, ``DecryptionError``, ``CorruptSnapshotError``,
+        ``ConversationLockedError`` and ``StorageError``.
+        """
+        key = Key(new_key)
+        with self._if_there("seal the store with another key", _EITHER_KEY) as files:
+            if files is not None:
+                with self._locked(files):
+                    files.sweep()
+                    if not self._keys.can_seal:
+                        self._is_known_as_plain = True  # if not even the note can be written, it stays as it is
+                        files.note_sealing(key)
+                    self._keys = self._keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
+                    sealed, failures = files.reseal()
+                    if failures:
+                        raise _left(failures, sealed)
+            self._keys = Keys(key)
+
+    def opens(self) -> bool:
+        """Whether these keys open what is there: False if they open none of the first snapshots, and there are some.
+
+        ``save`` of a new id does not ask it of a key, as several in one store are legitimate; who may have the wrong one
+        should. Raises ``StorageError`` if the directory cannot be read.
+        """
+        with self._if_there("look into the store") as files:
+            if files is None:
+                return True
+            found = list(islice(files.ids(), _SAMPLE))
+            for one in found:
+                try:
+                    files.summarize(one)
+                    return True
+                except DecryptionError:
+                    continue
+                except (TranscriptStoreError, OSError):
+                    return True  # damaged, or gone: not a question of the key
+            return not found
+
+    def verify(self) -> Findings:
+        """Everything that is damaged: snapshots and media that cannot be opened, read, or found. Changes nothing.
+
+        The kinds are those of ``CorruptSnapshotError``, and ``unopened`` (no key opens it) and ``version``. Files under
+        other names are not looked at. Raises ``StorageError`` if the directory cannot be read.
+        """
+        findings: Findings = []
+        with self._if_there("verify the store") as files:
+            if files is None:
+                return findings
+            there: set[str] = set()
+            with _noted(findings):
+                for name in sorted(files.media_names()):
+                    damage = _damage_of_media(files, name)
+                    if damage is not None and damage.kind == "missing":
+                        continue  # it was collected since; whoever still refers to it is asked below
+                    there.add(name)
+                    if damage is not None:
+                        findings.append(damage)
+            for found in files.ids():
+                with _noted(findings), suppress(FileNotFoundError):
+                    for name in sorted(files.references(found) - there):
+                        damage = _damage_of_media(files, name)  # it was stored since, or is really not there
+                        if damage and (damage.kind != "missing" or name in files.references(found)):
+                            findings.append(damage)  # else it was collected with the snapshot that had it
+        return findings
+
+    def collect_media(self, *, older_than_seconds: float = 86_400) -> Names:
+        """Remove media that no snapshot refers to and that was written so long ago; returns the names that are gone.
+
+        If a snapshot cannot be opened, its references are unknown: then nothing is removed, a warning is logged, and
+        ``verify`` tells more. The age protects what go-tool-base, which takes no lock, is just storing.
+
+        Raises ``ValueError``, ``ConversationLockedError``, ``CorruptSnapshotError`` if ``media`` is not a directory, and
+        ``StorageError``.
+        """
+        if not 0 <= older_than_seconds < float("inf"):
+            raise ValueError(f"older_than_seconds must be 0 or more, and finite, not {older_than_seconds!r}")
+        with self._if_there("collect media", "No media that a snapshot refers to was removed") as files:
+            if files is None:
+                return []
+            with self._locked(files):
+                in_use: set[str] = set()
+                for found in files.ids():
+                    try:
+                        in_use |= files.references(found)
+                    except FileNotFoundError:
+                        continue
+                    except (CorruptSnapshotError, DecryptionError, UnsupportedVersionError) as error:
+                        what = "cannot be opened, so its media is unknown and none was removed; verify() says more"
+                        self._logger.warning("%s: snapshot %s %s (%s)", self._path, found, what, type(error).__name__)
+                        return []
+                files.sweep()
+                written_before_us = self._files.now_us() - int(older_than_seconds * 1_000_000)
+                return files.collect(in_use, written_before_us)
+
+    # ---- open ----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> SnapshotFiles:
+        """The directory; raises ``FileNotFoundError`` if there is none."""
+        return SnapshotFiles(Folder.open(self._files, self._path), lambda: self._keys, self._logger)
+
+    def _create(self) -> SnapshotFiles:
+        """The directory, which is made if it is not there; the first time its parents are synced too."""
+        if self._is_prepared:
+            with suppress(FileNotFoundError):
+                return self._open()
+        return SnapshotFiles(Folder.make(self._files, self._path), lambda: self._keys, self._logger)
+
+    @contextmanager
+    def _if_there(self, doing: str, consequence: str = "") -> Iterator[SnapshotFiles | None]:
+        """The directory, None if there is none."""
+        with refusals(self._path, doing, consequence):
+            try:
+                files = self._open()
+            except FileNotFoundError:
+                yield None
+            else:
+                with files:
+                    yield files
+
+    @contextmanager
+    def _locked(self, files: SnapshotFiles) -> Iterator[None]:
+        """Hold the lock of the store."""
+        lock = Lock(files.folder, way_out="try again when it is done")
+        with lock.released_at_the_end():
+            if not lock.take(_LOCK_TIMEOUT_SECONDS):
+                raise FileNotFoundError(errno.ENOENT, "the directory was removed")
+            yield
+
+    @contextmanager
+    def _not_found(self, id: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise SnapshotNotFoundError(f"{self._path}: there is no snapshot {id}", id=id) from None
+
+
+def _too_large() -> InvalidMessageError:
+    return InvalidMessageError(member="messages", reason=f"take more than {MAX_FILE_BYTES:,} bytes")
+
+
+def _left(failures: list[Failure], sealed: int) -> Failure:
+    """The error of a rotation that could not open everything: of the first such file, and what holds of the others."""
+    first, more = failures[0], len(failures) - 1
+    what = "it was left as it is"
+    if more:
+        what += f", and so {'was' if more == 1 else 'were'} {more} more"
+    consequence = f"{what}; nothing is sealed with the new key"
+    if sealed:
+        others = "1 other is" if sealed == 1 else f"{sealed} others are"
+        consequence = f"{what}; {others} sealed with the new key now: keep both keys"
+    if isinstance(first, DecryptionError):
+        return DecryptionError(path=first.path, reason=first.reason, consequence=consequence)
+    return CorruptSnapshotError(path=first.path, kind=first.kind, reason=first.reason, consequence=consequence)
+
+
+def _damage_of_media(files: SnapshotFiles, name: str) -> Finding | None:
+    """What is wrong with media; None if it is whole."""
+    found: Findings = []
+    with _noted(found):
+        files.media_text(name)
+    return found[0] if found else None
+
+
+@contextmanager
+def _noted(findings: Findings) -> Iterator[None]:
+    """Note as a finding what is raised over one file."""
+    try:
+        yield
+    except (CorruptSnapshotError, DecryptionError, UnsupportedVersionError) as error:
+        findings.append(_finding(error))
+
+
+def _finding(error: CorruptSnapshotError | DecryptionError | UnsupportedVersionError) -> Finding:
+    if isinstance(error, CorruptSnapshotError):
+        return Finding(path=error.path or "", kind=error.kind, reason=error.reason)
+    if isinstance(error, DecryptionError):
+        return Finding(path=error.path or "", kind="unopened", reason=error.reason)
+    return Finding(path=error.path, kind="version", reason="it was written by a later version")

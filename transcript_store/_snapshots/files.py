@@ -1,0 +1,349 @@
+"""The files of a store of snapshots: each opened, checked and sealed.
+
+What stands where is said in ``file_store``; here a file is one value, and what is wrong with it is an error of ours that
+names it. Errors of the operating system pass through, for the caller to translate.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+from transcript_store._os.directory import Folder, NotOursError
+from transcript_store._snapshots import media as _media
+from transcript_store._snapshots.encryption import BEGINNING_BYTES, NONCE_BYTES, Key, Keys, NotOpenedError
+from transcript_store._snapshots.media import BadReferenceError
+from transcript_store._snapshots.snapshot import (
+    Snapshot,
+    SnapshotSummary,
+    read,
+    summarize,
+    validate_snapshot_id,
+    with_messages,
+)
+from transcript_store.errors import CorruptSnapshotError, DecryptionError, InvalidSnapshotIdError
+
+MAX_FILE_BYTES = 2**30
+"""What a snapshot may take, with its media in place: no file of any size can fill the memory of who loads it."""
+
+MEDIA = "media"
+SEALING = "sealing"
+_SUFFIX = ".json"
+_SAMPLE = 8
+
+Failure = CorruptSnapshotError | DecryptionError
+
+
+def file_name(id: str) -> str:
+    """The name of a snapshot's file: checked as an id, and as a name that cannot leave its directory."""
+    validate_snapshot_id(id)
+    name = f"{id}{_SUFFIX}"
+    if "/" in name or "\0" in name or name.startswith("."):
+        raise InvalidSnapshotIdError("a snapshot's id must not lead out of its store", id=id[:32])
+    return name
+
+
+class SnapshotFiles:
+    """The directory of a store, open; use ``with``. ``keys`` gives the store's keys of the moment."""
+
+    def __init__(self, folder: Folder, keys: Callable[[], Keys], logger: logging.Logger) -> None:
+        self.folder = folder
+        self._keys = keys
+        self._files = folder.files
+        self._logger = logger
+        self._media_folder: Folder | None = None
+
+    def __enter__(self) -> SnapshotFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._media_folder is not None:
+                self._media_folder.close()
+        finally:
+            self.folder.close()
+
+    # ---- what is there -------------------------------------------------------------------------------------------
+
+    def ids(self) -> Iterator[str]:
+        """The ids of the snapshots, by the names of their files."""
+        for name in self.folder.names():
+            if name.endswith(_SUFFIX):
+                found = name.removesuffix(_SUFFIX)
+                try:
+                    validate_snapshot_id(found)
+                except InvalidSnapshotIdError as error:
+                    self.skipped(error.id, error)
+                else:
+                    yield found
+
+    def media(self) -> Folder | None:
+        """The directory of media, None if there is none yet. Raises ``CorruptSnapshotError`` if it is not a directory."""
+        if self._media_folder is None and self.folder.status(MEDIA) is not None:
+            try:
+                self._media_folder = self.folder.subfolder(MEDIA)
+            except NotOursError as error:
+                path = self.folder.path_of(MEDIA)
+                raise CorruptSnapshotError(path=path, kind="foreign", reason=error.reason) from None
+        return self._media_folder
+
+    def media_names(self) -> list[str]:
+        """The names of the media, referred to or not."""
+        folder = self.media()
+        return [] if folder is None else [name for name in folder.names() if _media.is_hash(name)]
+
+    def skipped(self, name: str, error: Exception) -> None:
+        """Note at DEBUG what a listing leaves out; of the error only its class, as its text may hold contents."""
+        self._logger.debug("%s: skipped %r: %s", self.folder.path, name, type(error).__name__)
+
+    # ---- read ----------------------------------------------------------------------------------------------------
+
+    def load(self, id: str) -> Snapshot:
+        """A snapshot with its media in place. Raises ``FileNotFoundError``, and what damage raises."""
+        snapshot = self._without_media(id)
+        texts: dict[str, bytes] = {}
+        size = 0
+
+        def get(name: str) -> bytes:
+            nonlocal size
+            if name not in texts:
+                texts[name] = self.media_text(name)
+            size += len(texts[name])
+            if size > MAX_FILE_BYTES:
+                reason = "with its media it is larger than a snapshot can be"
+                raise CorruptSnapshotError(path=self._path(id), kind="too-large", reason=reason)
+            return texts[name]
+
+        try:
+            with self._bad_references(id):
+                messages = _media.move_in(snapshot.messages_json, get)
+        except CorruptSnapshotError as error:
+            if error.kind == "missing" and self._without_media(id) != snapshot:
+                return self.load(id)  # it was replaced, and its media collected, while it was read
+            raise
+        return with_messages(snapshot, messages) if texts else snapshot
+
+    def summarize(self, id: str) -> SnapshotSummary:
+        """What a listing shows of a snapshot. Raises what :meth:`load` does, but for media."""
+        data, size = self._open(self.folder, file_name(id))
+        return summarize(data, path=self._path(id), id=id, size_bytes=size)
+
+    def references(self, id: str) -> set[str]:
+        """The names of the media that a snapshot refers to. Raises what :meth:`summarize` does."""
+        with self._bad_references(id):
+            return _media.references(self._without_media(id).messages_json)
+
+    def media_text(self, name: str) -> bytes:
+        """The text of media; it has the hash that is its name. Raises what damage raises."""
+        folder = self.media()
+        if folder is None:
+            raise self.missing(name)
+        try:
+            text, _ = self._open(folder, name)
+        except FileNotFoundError:
+            raise self.missing(name) from None
+        if _media.hash_of(text) != name:
+            reason = "its content does not have the hash that is its name: it was changed, or put there by somebody"
+            raise CorruptSnapshotError(path=folder.path_of(name), kind="wrong-media", reason=reason)
+        return text
+
+    def missing(self, name: str) -> CorruptSnapshotError:
+        """What is wrong when media is not there."""
+        reason = "a snapshot refers to this media, and it is not there: restore it from a backup"
+        return CorruptSnapshotError(path=self.folder.path_of(f"{MEDIA}/{name}"), kind="missing", reason=reason)
+
+    def _without_media(self, id: str) -> Snapshot:
+        data, _ = self._open(self.folder, file_name(id))
+        return read(data, path=self._path(id), id=id)
+
+    def _path(self, id: str) -> str:
+        return self.folder.path_of(file_name(id))
+
+    @contextmanager
+    def _bad_references(self, id: str) -> Iterator[None]:
+        try:
+            yield
+        except BadReferenceError as error:
+            raise CorruptSnapshotError(path=self._path(id), kind="damaged", reason=str(error)) from None
+
+    def _raw(self, folder: Folder, name: str, at_most_bytes: int | None = None) -> bytes:
+        """What a file holds, or begins with, as it stands there."""
+        path = folder.path_of(name)
+        try:
+            handle = folder.open_file(name)
+        except NotOursError as error:
+            raise CorruptSnapshotError(path=path, kind="foreign", reason=error.reason) from None
+        try:
+            size = self._files.handle_status(handle).st_size
+            if size > MAX_FILE_BYTES:
+                reason = f"it has {size:,} bytes, more than a snapshot can have ({MAX_FILE_BYTES:,})"
+                raise CorruptSnapshotError(path=path, kind="too-large", reason=reason)
+            return bytes(self._files.read(handle, 0, size if at_most_bytes is None else min(size, at_most_bytes)))
+        finally:
+            self._files.close(handle)
+
+    def _is_of_others(self, folder: Folder, name: str) -> bool:
+        """Whether a file is there and is sealed with a key that we do not have."""
+        keys = self._keys()
+        try:
+            return keys.is_of_others(self._raw(folder, name, None if keys.can_seal else BEGINNING_BYTES))
+        except (FileNotFoundError, CorruptSnapshotError):
+            return False
+
+    def _open(self, folder: Folder, name: str) -> tuple[bytes, int]:
+        """What a file holds, opened, and its size."""
+        while True:
+            keys = self._keys()
+            raw = self._raw(folder, name)
+            try:
+                return keys.open(raw), len(raw)
+            except NotOpenedError as error:
+                if keys is self._keys():  # else a thread has just begun to seal the store with another one
+                    raise DecryptionError(path=folder.path_of(name), reason=str(error)) from None
+
+    # ---- write, with the lock held -------------------------------------------------------------------------------
+
+    def refuse_to_save_in_the_clear(self) -> None:
+        """Raise ``DecryptionError`` if the store is sealed: looks for ``sealing``, and at how the first snapshots begin.
+
+        What cannot be read says nothing.
+        """
+        for name in (SEALING, *map(file_name, islice(self.ids(), _SAMPLE))):
+            is_sealed = False
+            with suppress(OSError):
+                is_sealed = self._is_of_others(self.folder, name)
+            if is_sealed:
+                reason = (
+                    "it is sealed, and this store has no encryption_key (is a variable not set?), so it would save in the "
+                    "clear beside what is sealed: give the key, or save to a directory of its own; if it is damaged and "
+                    "was never sealed, move it away"
+                )
+                raise DecryptionError(path=self.folder.path_of(name), reason=reason)
+
+    def refuse_to_replace(self, name: str, media: Iterable[str]) -> None:
+        """Raise ``DecryptionError`` if what stands there is sealed with a key that we do not have: it is not ours to replace.
+
+        That goes for a snapshot of this name and for the media of these names, which other snapshots may refer to. What is not
+        sealed is replaced, by what is sealed if there is a key.
+        """
+        does_not_open = f"does not open {'with these keys' if self._keys().can_seal else 'without a key'}"
+        if self._is_of_others(self.folder, name):
+            way_out = "give the key that it was sealed with, or delete() it first"
+            reason = f"a snapshot with this id is there, and {does_not_open}: {way_out}"
+            raise DecryptionError(path=self.folder.path_of(name), reason=reason)
+        if not media or (folder := self.media()) is None:
+            return
+        for media_name in media:
+            if self._is_of_others(folder, media_name):
+                what = f"media that this snapshot has in common with others is there, and {does_not_open}"
+                way_out = "give its key, or save to a directory of its own; if it is damaged, move it away"
+                reason = f"{what}: {way_out}"
+                raise DecryptionError(path=folder.path_of(media_name), reason=reason)
+
+    def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
+        """Store media and then what refers to it; on return all of it survives a power cut."""
+        if media:
+            folder = self.media()
+            if folder is None:
+                folder = self._media_folder = self.folder.subfolder(MEDIA, create=True)
+            else:
+                self.folder.sync()  # who made it may have died before it did
+            for media_name, text in media.items():
+                self._keep_media(folder, media_name, text)
+            folder.sync()
+        self._put(self.folder, name, data)
+
+    def _keep_media(self, folder: Folder, name: str, text: bytes) -> None:
+        """Store media, unless exactly that is there and sealed with the key of today: then only see to it that it stays.
+
+        It may be there in the cache alone: go-tool-base does not sync, and a sync that failed is not told twice. So it is
+        synced, and then read from the disk.
+        """
+        try:
+            self._settle_media(folder, name)
+            there = self._keys().open_current(self._raw(folder, name))
+        except (FileNotFoundError, CorruptSnapshotError):
+            there = None
+        if there != text:
+            self._put(folder, name, text)
+
+    def _settle_media(self, folder: Folder, name: str) -> None:
+        try:
+            handle = folder.open_file(name)
+        except NotOursError:
+            return
+        try:
+            folder.sync(handle)
+            self._files.drop_cache(handle)
+        finally:
+            self._files.close(handle)
+
+    def _put(self, folder: Folder, name: str, plain: bytes) -> None:
+        folder.replace_file(name, [self._keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
+
+    def delete(self, name: str) -> None:
+        """Remove a snapshot, for good when it returns. Raises ``FileNotFoundError``."""
+        self._files.unlink(self.folder.handle, name)
+        self.folder.sync()
+
+    def collect(self, in_use: set[str], written_before_us: int) -> list[str]:
+        """Remove media that is not in use and was written before a time; returns the names."""
+        removed = []
+        for name in self.media_names():
+            folder = self._media_folder
+            assert folder is not None
+            status = folder.status(name)
+            if name not in in_use and status is not None and status.st_mtime_ns // 1000 <= written_before_us:
+                self._files.unlink(folder.handle, name)
+                removed.append(name)
+        return removed
+
+    def note_sealing(self, key: Key) -> None:
+        """Remember that a plain store is being sealed: in a file that is sealed itself, so that nobody else can say so."""
+        self.folder.replace_file(SEALING, [key.seal(self._files.random_bytes(NONCE_BYTES), SEALING.encode())])
+
+    def is_being_sealed_with(self, key: Key) -> bool:
+        """Whether a plain store was being sealed with this key: then what is not sealed yet is taken for what it was."""
+        try:
+            return key.open(self._raw(self.folder, SEALING)) == SEALING.encode()  # anybody can copy a sealed file there
+        except (FileNotFoundError, CorruptSnapshotError):
+            return False
+
+    def reseal(self) -> tuple[int, list[Failure]]:
+        """Seal everything with the key of the moment; returns how many files are sealed with it, and what could not be."""
+        sealed = 0
+        failures: list[Failure] = []
+        try:
+            names = self.media_names()
+        except CorruptSnapshotError as error:
+            failures.append(error)
+        else:
+            for name in names:
+                assert self._media_folder is not None
+                sealed += self._reseal(self._media_folder, name, failures)
+        for snapshot_id in self.ids():
+            sealed += self._reseal(self.folder, file_name(snapshot_id), failures)
+        if not failures:
+            self.folder.discard(SEALING)
+        return sealed, failures
+
+    def _reseal(self, folder: Folder, name: str, failures: list[Failure]) -> bool:
+        """Seal a file, unless it is sealed with the key of the moment; returns whether it is now."""
+        try:
+            if self._keys().open_current(self._raw(folder, name)) is None:
+                self._put(folder, name, self._open(folder, name)[0])
+            return True
+        except FileNotFoundError:
+            return False  # go-tool-base deletes without a lock
+        except (CorruptSnapshotError, DecryptionError) as error:
+            failures.append(error)
+            return False
+
+    def sweep(self) -> None:
+        """Remove the temporaries that killed processes left."""
+        self.folder.sweep()
+        with suppress(CorruptSnapshotError):
+            if (media := self.media()) is not None:
+                media.sweep()

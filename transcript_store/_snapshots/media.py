@@ -1,0 +1,153 @@
+"""Media out of a snapshot's messages, and back in.
+
+A long string that is base64, or a base64 data URI, is kept beside the snapshot under the SHA-256 of its text, and
+``chatmedia+sha256:<64 hex>`` stands in its place. So does, whatever its length, a string that itself begins like such a
+reference: it would be taken for one. The rule for what is moved is Go's (``base64.StdEncoding``, which passes over line
+breaks), so that both libraries write the same bytes; reading does not depend on it.
+
+Works on JSON text in compact form (``_opaque``) and changes nothing but those strings. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+
+from transcript_store._json import verbatim
+
+LEAST_BYTES = 512
+"""Shorter strings stay where they are."""
+
+_REFERENCE = b"chatmedia+sha256:"
+_HASH = re.compile(rb"[0-9a-f]{64}")
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
+_BEGINNING = re.compile(rb'"(?:c(?:hatmedia\+sha256:|[a-z0-9+:]{0,15}\\u00)|d(?:ata:|[at]{0,3}\\u00)|\\u00)')
+"""How a reference or a data URI begins, some of it perhaps escaped."""
+
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_IN_BASE64 = _BASE64 + b"=\\"
+"""What stands in base64 as JSON has it: an escape is a backslash, letters, digits and slashes."""
+
+_IS_IN_BASE64 = bytes(b"01"[byte in _IN_BASE64] for byte in range(256))
+_STRIDE = 8
+_RUN = b"1" * (LEAST_BYTES // _STRIDE)
+
+
+class BadReferenceError(ValueError):
+    """A reference to media without a SHA-256 in it, or media that is not text."""
+
+
+def is_hash(name: str) -> bool:
+    """Whether a name is one that media is kept under."""
+    return _HASH.fullmatch(name.encode("utf-8", "surrogatepass")) is not None
+
+
+def hash_of(media: bytes) -> str:
+    """The name that media is kept under."""
+    return sha256(media).hexdigest()
+
+
+def move_out(messages: bytes, keep: Callable[[str, bytes], object]) -> bytes:
+    """Put references in the place of media; ``keep`` gets the hash and the text of each."""
+
+    def change(value: bytes) -> bytes | None:
+        if not value.startswith(_REFERENCE) and not _is_media(value):
+            return None
+        name = hash_of(value)
+        keep(name, value)
+        return b'"%b%b"' % (_REFERENCE, name.encode())
+
+    return _change_strings(messages, {*_beginnings(messages), *_long_strings(messages)}, change)
+
+
+def move_in(messages: bytes, get: Callable[[str], bytes]) -> bytes:
+    """Put media back in the place of references; ``get`` gives the text for a hash. Raises ``BadReferenceError``."""
+
+    def change(value: bytes) -> bytes | None:
+        if not value.startswith(_REFERENCE):
+            return None
+        name = value.removeprefix(_REFERENCE)
+        if not _HASH.fullmatch(name):
+            raise BadReferenceError("a reference to media has no SHA-256 in it")
+        try:
+            return verbatim.encode_string(get(name.decode()).decode("utf-8", "surrogatepass"))
+        except UnicodeDecodeError:
+            raise BadReferenceError("a reference leads to something that is not text") from None
+
+    return _change_strings(messages, set(_beginnings(messages)), change)
+
+
+def references(messages: bytes) -> set[str]:
+    """The hashes of the media that are referred to. Raises ``BadReferenceError``."""
+    found: set[str] = set()
+
+    def note(name: str) -> bytes:
+        found.add(name)
+        return b""
+
+    move_in(messages, note)
+    return found
+
+
+def _change_strings(text: bytes, starts: set[int], change: Callable[[bytes], bytes | None]) -> bytes:
+    """Let ``change`` give another token for a string that begins at one of these quotation marks, or None to keep it.
+
+    A mark inside a string is none, and keys are passed over, as in Go.
+    """
+    parts: list[bytes] = []
+    done = 0
+    for start in sorted(starts):
+        if text[start - 1 : start] == b"\\":
+            continue  # a mark inside a string
+        raw = _string_at(text, start)
+        end = start + len(raw) + 2
+        if text[end : end + 1] == b":":
+            continue
+        changed = change(json.loads(text[start:end]).encode("utf-8", "surrogatepass") if b"\\" in raw else raw)
+        if changed is not None:
+            parts += (text[done:start], changed)
+            done = end
+    return b"".join((*parts, text[done:])) if parts else text
+
+
+def _beginnings(text: bytes) -> Iterator[int]:
+    """Where the strings begin that may be a reference or a data URI; keys among them."""
+    return (match.start() for match in _BEGINNING.finditer(text))
+
+
+def _long_strings(text: bytes) -> Iterator[int]:
+    """Where the strings begin that may be nothing but base64, and long; keys among them.
+
+    Looks at every eighth byte: so many in a row that stand in base64 are rare outside of it. Each lies between two quotation
+    marks, and what is base64 has no other inside.
+    """
+    samples = text[::_STRIDE].translate(_IS_IN_BASE64)
+    found = samples.find(_RUN)
+    while found >= 0:
+        middle = found * _STRIDE
+        start, end = text.rfind(b'"', 0, middle + 1), text.find(b'"', middle + 1)
+        if start >= 0 and text[start + 1] in _IN_BASE64:  # what comes after the end of a string is not
+            yield start
+        found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if end >= 0 else -1
+
+
+def _string_at(text: bytes, start: int) -> bytes:
+    """What stands between the quotation marks of the string that begins here, as it is written."""
+    raw = text[start + 1 : text.index(b'"', start + 1)]
+    if b"\\" in raw:
+        match = _STRING.match(text, start)
+        assert match is not None
+        raw = match[1]
+    return raw
+
+
+def _is_media(value: bytes) -> bool:
+    if len(value) < LEAST_BYTES:
+        return False
+    if value.startswith(b"data:") and b";base64," in value:
+        return True
+    padded = value.translate(None, b"\r\n")
+    digits = padded.rstrip(b"=")
+    return len(padded) % 4 == 0 and len(padded) - len(digits) <= 2 and not digits.translate(None, _BASE64)

@@ -1,0 +1,57 @@
+"""Snapshots in memory: for tests, and for what need not outlive the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transcript_store._snapshots import media
+from transcript_store._snapshots.snapshot import (
+    Snapshot,
+    SnapshotSummary,
+    Summaries,
+    newest_first,
+    summarize,
+    validate_snapshot_id,
+    with_messages,
+)
+from transcript_store.errors import SnapshotNotFoundError
+
+
+class MemorySnapshotStore:
+    """A ``SnapshotStore`` in memory. Several threads may use it."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, tuple[Snapshot, SnapshotSummary]] = {}
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot; one with the same id is replaced."""
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
+        messages = media.move_out(snapshot.messages_json, lambda *_: None)
+        summary = summarize(with_messages(snapshot, messages).to_json())
+        self._stored[snapshot.id] = (snapshot, summary)
+
+    def load(self, id: str) -> Snapshot:
+        """The snapshot with this id. Raises ``SnapshotNotFoundError`` and ``InvalidSnapshotIdError``."""
+        validate_snapshot_id(id)
+        with _not_found(id):
+            return self._stored[id][0]
+
+    def list(self) -> Summaries:
+        """All snapshots, newest first."""
+        return newest_first([summary for _, summary in tuple(self._stored.values())])
+
+    def delete(self, id: str) -> None:
+        """Forget the snapshot with this id. Raises ``SnapshotNotFoundError`` and ``InvalidSnapshotIdError``."""
+        validate_snapshot_id(id)
+        with _not_found(id):
+            del self._stored[id]
+
+
+@contextmanager
+def _not_found(id: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyError:
+        raise SnapshotNotFoundError(f"there is no snapshot {id}", id=id) from None

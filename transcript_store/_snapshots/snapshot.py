@@ -1,0 +1,430 @@
+"""A conversation as one portable value: what it is, its JSON form, and what a store of such values can do.
+
+The JSON form is that of the Go library go-tool-base (``pkg/chat``), byte for byte and in both directions: two spaces
+a level, these members in this order, the optional ones left out when they are empty, no line feed at the end::
+
+    {id, provider, model, system_prompt?, messages, tools?, metadata?, created_at, version}
+
+There is no member for a handler or a token, so none can get in. Nothing here touches a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from transcript_store._json import times, verbatim
+from transcript_store._json.verbatim import NotJSONError
+from transcript_store.errors import (
+    CorruptSnapshotError,
+    InvalidMessageError,
+    InvalidMetadataError,
+    InvalidSnapshotIdError,
+    UnsupportedVersionError,
+)
+
+SNAPSHOT_VERSION = 1
+OURS = "transcript_store."
+"""What the keys in ``metadata`` begin with that are ours."""
+
+APPROXIMATE_TOKENS = OURS + "approximate_tokens"
+"""The key in ``metadata`` under which a snapshot carries how many tokens it holds, in decimal digits."""
+
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TOKENS = re.compile(r"\d{1,18}", re.ASCII)
+_SUMMARIZED = ("id", "provider", "model", "metadata", "created_at", "version")
+_NO_MESSAGES = b"null"
+_NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
+_SHOWN_CHARACTERS = 32
+BYTES_PER_TOKEN = 4
+"""What an estimate of tokens goes by."""
+
+
+_T = TypeVar("_T")
+
+
+def validate_snapshot_id(id: str) -> None:
+    """Raise ``InvalidSnapshotIdError`` unless this is a canonical lower-case UUID, the only form of a snapshot's id.
+
+    Call it where an id comes in from outside (a request, a command line): no path, no NUL, no other spelling passes. The
+    error shows at most 32 characters of what it was given.
+    """
+    if not isinstance(id, str):
+        raise InvalidSnapshotIdError(f"a snapshot's id is a str, not {type(id).__name__}", id="")
+    if not _ID.fullmatch(id):
+        shown = id[:_SHOWN_CHARACTERS]
+        more = "…" if len(id) > _SHOWN_CHARACTERS else ""
+        what = f"{shown!r}{more} is not a canonical lower-case UUID" if id else "a snapshot's id must not be empty"
+        raise InvalidSnapshotIdError(what, id=shown)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSnapshot:
+    """A tool as a snapshot remembers it: what the model was told of it, without the function behind it.
+
+    ``parameters`` is its JSON Schema, None if it takes none. It is copied, and kept in the order in which it was given.
+    Raises ``InvalidMetadataError``.
+    """
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        _check_text("tools", "a tool's name", self.name)
+        _check_text("tools", "a tool's description", self.description)
+        if self.parameters is not None:
+            if not isinstance(self.parameters, dict):
+                kind = type(self.parameters).__name__
+                raise InvalidMetadataError(field="tools", reason=f"a tool's parameters must be a dict, not {kind}")
+            encoded = _encoded(self.parameters, "tools")
+            object.__setattr__(self, "parameters", verbatim.decode(encoded))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """An immutable copy of a conversation: one value that can be stored, listed, sealed, moved and continued.
+
+    ``messages_json`` holds the provider's own history as JSON bytes, an array or ``null``, in a compact form: key order,
+    big integers, the spelling of numbers and repeated keys survive a load and a save. ``created_at`` is RFC 3339 with
+    its offset and up to nine digits of a second, without trailing zeros, as Go writes it. ``metadata`` maps str to str;
+    keys that begin with ``transcript_store.`` are ours.
+
+    :meth:`create` makes one from Python values; this constructor takes the members as they are. Raises
+    ``InvalidSnapshotIdError``, ``InvalidMessageError``, ``InvalidMetadataError``, and ``UnsupportedVersionError`` for a
+    version above 1.
+    """
+
+    id: str
+    provider: str
+    model: str
+    messages_json: bytes = field(repr=False)
+    created_at: str
+    system_prompt: str = field(default="", repr=False)
+    tools: tuple[ToolSnapshot, ...] = field(default=(), repr=False)
+    metadata: dict[str, str] = field(default_factory=dict, repr=False, hash=False)
+    version: int = SNAPSHOT_VERSION
+
+    def __post_init__(self) -> None:
+        validate_snapshot_id(self.id)
+        if type(self.version) is not int or self.version < 0:
+            raise InvalidMetadataError(field="version", reason=f"must be an int from 0, not {self.version!r:.40}")
+        if self.version > SNAPSHOT_VERSION:
+            what = f"snapshot {self.id} is of version {self.version}, this program reads version {SNAPSHOT_VERSION}"
+            raise UnsupportedVersionError(f"{what}; upgrade it", path="")
+        for name in ("provider", "model", "system_prompt"):
+            _check_text(name, "it", getattr(self, name))
+        tools = tuple(self.tools)
+        if not all(isinstance(tool, ToolSnapshot) for tool in tools):
+            raise InvalidMetadataError(field="tools", reason="must be ToolSnapshots")
+        metadata = dict(self.metadata)
+        for key, value in metadata.items():
+            _check_text("metadata", "a key", key)
+            _check_text("metadata", "a value", value)
+        if not isinstance(self.messages_json, bytes | bytearray | memoryview):
+            reason = f"messages_json must be bytes, not {type(self.messages_json).__name__}"
+            raise InvalidMessageError(member="messages", reason=reason)
+        normal: dict[str, Any] = {
+            "tools": tools,
+            "metadata": metadata,
+            "created_at": _time(self.created_at),
+            "messages_json": _compact_messages(bytes(self.messages_json)),
+        }
+        for name, value in normal.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        provider: str,
+        model: str = "",
+        messages: Iterable[Any] | None = (),
+        system_prompt: str | None = None,
+        tools: Iterable[ToolSnapshot] = (),
+        metadata: Mapping[str, str] | None = None,
+        created_at: str | datetime | None = None,
+        id: str | None = None,
+    ) -> Snapshot:
+        """Make a snapshot of Python values: with a fresh id, and the time now, unless they are given.
+
+        ``messages`` are JSON values in the provider's own form; they are copied. Raises ``InvalidMessageError`` for a
+        message that would not come back equal (NaN, a tuple, a lone surrogate), and what the constructor raises.
+        """
+        if isinstance(messages, str | bytes | Mapping):
+            reason = f"must be a list of JSON values, not {type(messages).__name__}"
+            raise InvalidMessageError(member="messages", reason=reason)
+        try:
+            encoded = verbatim.encode(None if messages is None else list(messages))
+        except NotJSONError as error:
+            raise InvalidMessageError(member="messages", reason=str(error)) from None
+        if created_at is None:
+            created_at = datetime.now(UTC)
+        if isinstance(created_at, datetime):
+            if created_at.tzinfo is None:
+                raise InvalidMetadataError(field="created_at", reason="must have a time zone")
+            created_at = created_at.isoformat()
+        snapshot = cls(
+            id=str(uuid.uuid4()) if id is None else id,
+            provider=provider,
+            model=model,
+            messages_json=_NO_MESSAGES,
+            created_at=created_at,
+            system_prompt="" if system_prompt is None else system_prompt,
+            tools=tuple(tools),
+            metadata={} if metadata is None else dict(metadata),
+        )
+        return _put(snapshot, encoded)
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages as Python values: a fresh list each time, the caller's to change; ``null`` gives ``[]``.
+
+        Of a repeated key only the last is seen here. Raises ``InvalidMessageError`` for an integer of more than 4,300
+        digits.
+        """
+        try:
+            return verbatim.decode(self.messages_json) or []
+        except NotJSONError as error:
+            raise InvalidMessageError(member="messages", reason=str(error)) from None
+
+    @property
+    def message_count(self) -> int:
+        """How many messages there are; decodes none of them."""
+        return verbatim.count(self.messages_json) or 0
+
+    @property
+    def created_at_datetime(self) -> datetime:
+        """``created_at`` as an aware ``datetime``, cut to microseconds."""
+        return times.as_datetime(self.created_at)
+
+    def to_json(self) -> bytes:
+        """The JSON form, indented, without a line feed at the end: the bytes that the Go library writes."""
+        return verbatim.indented(_compact_json(self))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Snapshot:
+        """Read the JSON form. Members that are not known are left out, as the Go library does.
+
+        Raises ``CorruptSnapshotError`` for anything but a snapshot, with what is wrong, and ``UnsupportedVersionError``.
+        """
+        if not isinstance(data, bytes):
+            raise TypeError(f"from_json() takes bytes, not {type(data).__name__}")
+        return read(data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSummary:
+    """What a listing shows of a snapshot.
+
+    ``approximate_tokens`` is what the snapshot says of itself (``metadata["transcript_store.approximate_tokens"]``, which
+    ``snapshot_of`` writes: from recorded usage where there is some); otherwise a quarter of the bytes that its messages
+    take as compact JSON, without the media in them. ``size_bytes`` is what it takes where it is stored, media apart.
+    """
+
+    id: str
+    provider: str
+    model: str
+    created_at: str
+    message_count: int
+    approximate_tokens: int
+    size_bytes: int
+
+    @property
+    def created_at_datetime(self) -> datetime:
+        """``created_at`` as an aware ``datetime``, cut to microseconds."""
+        return times.as_datetime(self.created_at)
+
+
+Summaries = list[SnapshotSummary]
+
+
+class SnapshotStore(Protocol):
+    """Where snapshots are kept: four calls. ``testing.check_snapshot_store`` is the contract that an implementation keeps."""
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Store a snapshot, atomically; one with the same id is replaced."""
+        ...
+
+    def load(self, id: str) -> Snapshot:
+        """The snapshot with this id, equal to the one saved; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
+        ...
+
+    def list(self) -> Summaries:
+        """All snapshots, newest first; what is damaged or foreign is skipped."""
+        ...
+
+    def delete(self, id: str) -> None:
+        """Remove the snapshot with this id; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
+        ...
+
+
+# ---- the JSON form -----------------------------------------------------------------------------------------------------
+
+
+def _compact_json(snapshot: Snapshot) -> bytes:
+    string = verbatim.encode_string
+    parts: list[tuple[str, bytes]] = [
+        ("id", string(snapshot.id)),
+        ("provider", string(snapshot.provider)),
+        ("model", string(snapshot.model)),
+    ]
+    if snapshot.system_prompt:
+        parts.append(("system_prompt", string(snapshot.system_prompt)))
+    parts.append(("messages", snapshot.messages_json))
+    if snapshot.tools:
+        parts.append(("tools", b"[" + b",".join(map(_tool_json, snapshot.tools)) + b"]"))
+    if snapshot.metadata:
+        pairs = (string(key) + b":" + string(value) for key, value in sorted(snapshot.metadata.items()))
+        parts.append(("metadata", b"{" + b",".join(pairs) + b"}"))
+    parts += [("created_at", string(snapshot.created_at)), ("version", b"%d" % snapshot.version)]
+    members = (piece for name, value in parts for piece in (b",", string(name), b":", value))
+    return b"".join((b"{", *islice(members, 1, None), b"}"))
+
+
+def _tool_json(tool: ToolSnapshot) -> bytes:
+    string = verbatim.encode_string
+    parameters = b"" if tool.parameters is None else b',"parameters":' + verbatim.encode(tool.parameters)
+    return b'{"name":' + string(tool.name) + b',"description":' + string(tool.description) + parameters + b"}"
+
+
+def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snapshot:
+    """Read the JSON form; ``path`` is for errors, and ``id`` is the one that it has to have.
+
+    Raises ``CorruptSnapshotError`` and ``UnsupportedVersionError``.
+    """
+    with _damaged(path):
+        members = verbatim.members(data)
+        _check_version(members, path)
+        if id is not None and (found := _member(members, "id", str, "")) != id:
+            reason = f"it says that it is snapshot {found!r:.40}, not {id}: another file was put in its place"
+            raise CorruptSnapshotError(path=path, kind="wrong-id", reason=reason)
+        snapshot = Snapshot(
+            id=_member(members, "id", str, ""),
+            provider=_member(members, "provider", str, ""),
+            model=_member(members, "model", str, ""),
+            system_prompt=_member(members, "system_prompt", str, ""),
+            messages_json=_NO_MESSAGES,
+            tools=tuple(_tool(tool) for tool in _member(members, "tools", list, [])),
+            metadata=_member(members, "metadata", dict, {}),
+            created_at=_member(members, "created_at", str, _NO_TIME),
+            version=_member(members, "version", int, 0),
+        )
+        return _put(snapshot, _compact_messages(members.get("messages", _NO_MESSAGES), is_unicode=True))
+
+
+def with_messages(snapshot: Snapshot, compact: bytes) -> Snapshot:
+    """The same snapshot with other messages, which are in compact form."""
+    return _put(dataclasses.replace(snapshot, messages_json=_NO_MESSAGES), compact)
+
+
+def _put(snapshot: Snapshot, compact: bytes) -> Snapshot:
+    """Give messages to a snapshot that nobody else has yet: in compact form, and not looked at again."""
+    object.__setattr__(snapshot, "messages_json", compact)
+    return snapshot
+
+
+def summarize(data: bytes, *, path: str | None = None, id: str | None = None, size_bytes: int = -1) -> SnapshotSummary:
+    """What a listing shows of a snapshot in its JSON form; no message is decoded. Raises what :func:`read` does."""
+    with _damaged(path):
+        members, messages = verbatim.outline(data, "messages", _SUMMARIZED)
+        _check_version(members, path)
+        found = _member(members, "id", str, "")
+        validate_snapshot_id(found)
+        if id is not None and found != id:
+            raise CorruptSnapshotError(path=path, kind="wrong-id", reason=f"it is snapshot {found}")
+        metadata = _member(members, "metadata", dict, {})
+        tokens = metadata.get(APPROXIMATE_TOKENS)
+        if type(tokens) is not str or not _TOKENS.fullmatch(tokens):
+            tokens = verbatim.compact_length(messages) // BYTES_PER_TOKEN if messages else 0
+        return SnapshotSummary(
+            id=found,
+            provider=_member(members, "provider", str, ""),
+            model=_member(members, "model", str, ""),
+            created_at=_time(_member(members, "created_at", str, _NO_TIME)),
+            message_count=len(messages),
+            approximate_tokens=int(tokens),
+            size_bytes=len(data) if size_bytes < 0 else size_bytes,
+        )
+
+
+def newest_first(summaries: list[SnapshotSummary]) -> list[SnapshotSummary]:
+    """Summaries by the moment they were made, the newest first; of one moment, by id."""
+    summaries.sort(key=lambda summary: summary.id)
+    summaries.sort(key=lambda summary: times.instant(summary.created_at), reverse=True)
+    return summaries
+
+
+@contextmanager
+def _damaged(path: str | None) -> Iterator[None]:
+    """What a caller would be told of an argument is damage in a file."""
+    try:
+        yield
+    except (NotJSONError, InvalidMessageError, InvalidMetadataError, InvalidSnapshotIdError) as error:
+        raise CorruptSnapshotError(path=path, kind="damaged", reason=str(error)) from error
+
+
+def _check_version(members: dict[str, bytes], path: str | None) -> None:
+    version = _member(members, "version", int, 0)
+    if version > SNAPSHOT_VERSION:
+        what = f"{path or 'the snapshot'}: is of version {version}, this program reads version {SNAPSHOT_VERSION}"
+        raise UnsupportedVersionError(f"{what}; upgrade it", path=path or "")
+
+
+def _member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:
+    """A member's value; null counts as absent, as it does in Go."""
+    value = verbatim.decode(members.get(name, b"null"))
+    if value is None:
+        return absent
+    if type(value) is not kind:
+        raise NotJSONError(f"has a {name} that is of another type")
+    return value
+
+
+def _tool(value: Any) -> ToolSnapshot:
+    if type(value) is not dict:
+        raise NotJSONError("has a tool that is not an object")
+    absent: dict[str, Any] = {"name": "", "description": "", "parameters": None}
+    known = {name: absent[name] if value.get(name) is None else value[name] for name in absent}
+    return ToolSnapshot(**known)
+
+
+def _check_text(field: str, what: str, text: Any) -> None:
+    if type(text) is not str:
+        raise InvalidMetadataError(field=field, reason=f"{what} must be a str, not {type(text).__name__}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidMetadataError(field=field, reason=f"{what} holds a lone surrogate") from None
+
+
+def _encoded(value: Any, field: str) -> bytes:
+    try:
+        return verbatim.compact(verbatim.encode(value))
+    except NotJSONError as error:
+        raise InvalidMetadataError(field=field, reason=str(error)) from None
+
+
+def _compact_messages(text: bytes, *, is_unicode: bool = False) -> bytes:
+    try:
+        compact = verbatim.compact(text, is_unicode=is_unicode)
+    except NotJSONError as error:
+        raise InvalidMessageError(member="messages", reason=str(error)) from None
+    if compact != b"null" and not compact.startswith(b"["):
+        raise InvalidMessageError(member="messages", reason="must be a JSON array, or null")
+    return compact
+
+
+def _time(text: Any) -> str:
+    try:
+        return times.normal(text)
+    except ValueError:
+        reason = f"must be a time like 2026-03-31T12:00:00Z (RFC 3339), not {text!r:.60}"
+        raise InvalidMetadataError(field="created_at", reason=reason) from None

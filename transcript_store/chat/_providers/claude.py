@@ -1,0 +1,266 @@
+"""Claude: the Messages API, through the ``anthropic`` SDK.
+
+A message is ``{"role", "content"}``, its content text or a list of blocks. Tool calls are ``tool_use`` blocks of a reply; all their
+results are ``tool_result`` blocks of the one user message behind it. The system prompt is the body's ``system``.
+
+https://docs.anthropic.com/en/api/messages, and the types of anthropic 2.12.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from transcript_store.chat._provider import (
+    JSON,
+    Assembly,
+    Message,
+    Reply,
+    Request,
+    ToolCall,
+    ToolResult,
+    about_reply,
+    count,
+    joined,
+)
+from transcript_store.chat._providers.sdk import PostConnection, options
+
+DEFAULT_MAX_TOKENS = 8192
+"""The Messages API demands a limit."""
+
+CUT_SHORT = ("max_tokens", "model_context_window_exceeded")
+"""The stop reasons after which the last block may be half of one."""
+
+REFUSED = "refusal"
+"""The stop reason of a reply that was broken off by a safety classifier: none of its tools may run."""
+
+_FILE_CITATIONS = ("char_location", "page_location", "content_block_location")
+
+
+class ClaudeWire:
+    """The Messages format; it satisfies ``Wire``."""
+
+    results_are_messages = False
+
+    def user_message(self, text: str) -> Message:
+        return {"role": "user", "content": text}
+
+    def is_reply(self, message: Message) -> bool:
+        return message.get("role") == "assistant"
+
+    def calls(self, message: Message) -> list[ToolCall]:
+        return [
+            ToolCall(id=block.get("id"), name=block.get("name", ""), arguments=_object(block.get("input")))
+            for block in _blocks(message)
+            if block.get("type") == "tool_use"
+        ]
+
+    def results(self, message: Message) -> list[ToolResult]:
+        return [
+            ToolResult(id=block.get("tool_use_id"), name=None, native=block)
+            for block in _blocks(message)
+            if block.get("type") == "tool_result"
+        ]
+
+    def without_results(self, message: Message) -> Message | None:
+        if not self.results(message):
+            return message
+        rest = [block for block in _blocks(message) if block.get("type") != "tool_result"]
+        return {**message, "content": rest} if rest else None
+
+    def result(self, call: ToolCall, text: str, *, is_error: bool) -> JSON:
+        block: JSON = {"type": "tool_result", "tool_use_id": call.id, "content": text}
+        return {**block, "is_error": True} if is_error else block
+
+    def results_message(self, results: Sequence[JSON]) -> Message:
+        return {"role": "user", "content": list(results)}
+
+    def request(self, request: Request, *, stream: bool) -> JSON:
+        body: JSON = {"model": request.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS}
+        if request.system_prompt:
+            body["system"] = request.system_prompt
+        body["messages"] = [sendable for message in request.messages if (sendable := _sendable(message))]
+        if request.tools:
+            body["tools"] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+                for tool in request.tools
+            ]
+        if request.schema is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": request.schema}}
+        if stream:
+            body["stream"] = True
+        return body
+
+    def reply(self, body: JSON) -> Reply:
+        return _reply(body, set())
+
+    def assembly(self) -> Assembly:
+        return ClaudeAssembly()
+
+    def tokens(self, usage: JSON) -> tuple[int, int]:
+        return count(usage, "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), count(
+            usage, "output_tokens"
+        )
+
+
+class ClaudeAssembly:
+    """A streamed message: blocks are started, added to by deltas, and stopped."""
+
+    def __init__(self) -> None:
+        self._message: JSON = {}
+        self._blocks: dict[int, JSON] = {}
+        self._inputs: dict[int, str] = {}  # the JSON text of a tool_use block's input, until the block stops
+        self._open: set[int] = set()
+
+    def add(self, event: JSON) -> str:
+        kind, index = event.get("type"), event.get("index", 0)
+        if kind == "message_start":
+            self._message = dict(event["message"])
+        elif kind == "content_block_start":
+            self._blocks[index] = dict(event["content_block"])
+            self._open.add(index)
+            return _text(self._blocks[index])
+        elif kind == "content_block_delta":
+            return self._delta(index, event["delta"])
+        elif kind == "content_block_stop":
+            if self._finish_input(index):
+                self._open.discard(index)
+        elif kind == "message_delta":
+            self._message.update(event.get("delta") or {})
+            self._message["usage"] = {**(self._message.get("usage") or {}), **(event.get("usage") or {})}
+        return ""
+
+    def reply(self) -> Reply:
+        order = sorted(self._blocks)
+        half = {place for place, index in enumerate(order) if index in self._open}
+        blocks = [
+            {**self._blocks[i], "partial_json": self._inputs[i]} if i in self._inputs else self._blocks[i]
+            for i in order
+        ]
+        return _reply({**self._message, "content": blocks}, half)
+
+    def _delta(self, index: int, delta: JSON) -> str:
+        block = self._blocks[index]
+        kind = delta.get("type")
+        if kind == "input_json_delta":
+            self._inputs[index] = self._inputs.get(index, "") + delta["partial_json"]
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+        else:  # text_delta, thinking_delta, signature_delta, and what comes after them: members whose text goes on
+            for name, value in delta.items():
+                if name != "type":
+                    before = block.get(name)
+                    block[name] = joined(before, value) if isinstance(before, str) and isinstance(value, str) else value
+        return str(delta.get("text", "")) if kind == "text_delta" else ""
+
+    def _finish_input(self, index: int) -> bool:
+        """Whether the block is whole: the text of a tool's input must have become JSON."""
+        text = self._inputs.get(index)
+        if text:
+            try:
+                self._blocks[index]["input"] = json.loads(text)
+            except (ValueError, RecursionError):  # no JSON, an integer of thousands of digits, or nested too deeply
+                return False
+        self._inputs.pop(index, None)
+        return True
+
+
+def _reply(body: JSON, half: set[int]) -> Reply:
+    """The reply in a whole body, or in one whose blocks at the places ``half`` never ended."""
+    blocks = body.get("content") or []
+    stop_reason = body.get("stop_reason")
+    if stop_reason in CUT_SHORT and blocks and blocks[-1].get("type") == "tool_use":
+        half = half | {len(blocks) - 1}
+    incomplete = None
+    if stop_reason is None:
+        incomplete = "the reply ended without a stop reason"
+    elif stop_reason == REFUSED:
+        incomplete = f"the reply was refused ({stop_reason})"
+    elif half:
+        incomplete = f"the reply was cut short ({stop_reason})"
+    elif blocks and not _without_last_thoughts(blocks):
+        incomplete = f"the reply is nothing but thinking ({stop_reason})"
+    kept = blocks
+    if incomplete:
+        kept = _without_last_thoughts([block for place, block in enumerate(blocks) if _whole(block, place in half)])
+    message = {"role": body.get("role", "assistant"), "content": kept}
+    return Reply(
+        message=message if kept or not incomplete else None,
+        text="".join(map(_text, kept)),
+        stop_reason=stop_reason,
+        extra=about_reply(body.get("id"), body.get("model"), stop_reason, body.get("usage")),
+        incomplete=incomplete,
+        raw=body if incomplete else None,
+    )
+
+
+def _whole(block: JSON, half: bool) -> bool:
+    """Whether a block of a reply that was cut can be sent again. The text of half a text block can."""
+    kind = block.get("type")
+    if kind == "text":
+        return bool(block.get("text", "").strip())
+    if kind == "thinking":
+        return bool(block.get("signature"))
+    return not half
+
+
+def _without_last_thoughts(blocks: list[JSON]) -> list[JSON]:
+    """The blocks up to the last that is no thinking: the API refuses a message that ends in thinking."""
+    end = len(blocks)
+    while end and blocks[end - 1].get("type") in ("thinking", "redacted_thinking"):
+        end -= 1
+    return blocks[:end]
+
+
+def _sendable(message: Message) -> Message | None:
+    """The message as a request may carry it; None if nothing of it may.
+
+    Left out: text that is only white space and thinking at the end of a reply (the API refuses them), and the ``file_id``
+    of a citation in a document, which only a response may have.
+    """
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message if not isinstance(content, str) or content.strip() else None
+    blocks = [
+        _sendable_block(block) for block in content if block.get("type") != "text" or block.get("text", "").strip()
+    ]
+    if message.get("role") == "assistant":
+        blocks = _without_last_thoughts(blocks)
+    return {**message, "content": blocks} if blocks else None
+
+
+def _sendable_block(block: JSON) -> JSON:
+    citations = block.get("citations")
+    if not isinstance(citations, list):
+        return block
+    return {
+        **block,
+        "citations": [
+            {name: value for name, value in citation.items() if name != "file_id"}
+            if citation.get("type") in _FILE_CITATIONS
+            else citation
+            for citation in citations
+        ],
+    }
+
+
+def _blocks(message: Message) -> list[JSON]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _text(block: JSON) -> str:
+    return str(block.get("text", "")) if block.get("type") == "text" else ""
+
+
+def _object(value: Any) -> JSON | None:
+    return value if isinstance(value, dict) else None
+
+
+def connect(**given: Any) -> PostConnection:
+    """A connection to the Messages API; ``given`` are the token, the base URL and the timeout."""
+    import anthropic
+
+    client = anthropic.Anthropic(**options(anthropic, **given))
+    return PostConnection(client, anthropic.Stream[object], "/v1/messages")

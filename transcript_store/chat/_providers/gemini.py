@@ -1,0 +1,296 @@
+"""Gemini: ``generateContent``, through the ``google-genai`` SDK.
+
+A message is a *content*: ``{"role", "parts"}``. Tool calls are ``functionCall`` parts of a reply, often without an id; all their
+results are ``functionResponse`` parts of the one user content behind it. The system prompt is the body's
+``systemInstruction``. A ``thoughtSignature`` must be sent back with the part that it came with.
+
+Names are camelCase, as the service writes them; histories of other tools may have them in snake_case, and are read and sent as
+they are (the service reads both).
+
+https://ai.google.dev/api/generate-content, and google-genai 3.4.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from typing import Any
+
+from transcript_store.chat._base_url import host_of, is_loopback
+from transcript_store.chat._provider import (
+    JSON,
+    Assembly,
+    Message,
+    Reply,
+    Request,
+    ToolCall,
+    ToolResult,
+    about_reply,
+    count,
+    joined,
+    without_nulls,
+)
+
+_BLOCKED = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "LANGUAGE",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "MALFORMED_FUNCTION_CALL",
+        "UNEXPECTED_TOOL_CALL",
+        "TOO_MANY_TOOL_CALLS",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+    }
+)
+"""The finish reasons of a reply that was broken off, or is nothing that can be used; servers have reasons of their own besides."""
+
+
+class GeminiWire:
+    """The generateContent format; it satisfies ``Wire``."""
+
+    results_are_messages = False
+
+    def user_message(self, text: str) -> Message:
+        return {"role": "user", "parts": [{"text": text}]}
+
+    def is_reply(self, message: Message) -> bool:
+        return message.get("role") == "model"
+
+    def calls(self, message: Message) -> list[ToolCall]:
+        calls = [call for part in _parts(message) if (call := _call(part)) is not None]
+        return [ToolCall(id=call.get("id"), name=call.get("name", ""), arguments=_arguments(call)) for call in calls]
+
+    def results(self, message: Message) -> list[ToolResult]:
+        return [
+            ToolResult(id=response.get("id"), name=response.get("name"), native=part)
+            for part in _parts(message)
+            if (response := _response(part)) is not None
+        ]
+
+    def without_results(self, message: Message) -> Message | None:
+        if not self.results(message):
+            return message
+        rest = [part for part in _parts(message) if _response(part) is None]
+        return {**message, "parts": rest} if rest else None
+
+    def result(self, call: ToolCall, text: str, *, is_error: bool) -> JSON:
+        response = {"id": call.id, "name": call.name, "response": {"error" if is_error else "output": text}}
+        return {"functionResponse": without_nulls(response)}
+
+    def results_message(self, results: Sequence[JSON]) -> Message:
+        return {"role": "user", "parts": list(results)}
+
+    def request(self, request: Request, *, stream: bool) -> JSON:  # noqa: ARG002 (it is in the URL)
+        body: JSON = {"contents": [message for message in request.messages if _parts(message)]}
+        if request.system_prompt:
+            body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
+        if request.tools:
+            declarations = [
+                {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.parameters}
+                for tool in request.tools
+            ]
+            body["tools"] = [{"functionDeclarations": declarations}]
+        config: JSON = {}
+        if request.max_tokens is not None:
+            config["maxOutputTokens"] = request.max_tokens
+        if request.schema is not None:
+            config |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}
+        if config:
+            body["generationConfig"] = config
+        return body
+
+    def reply(self, body: JSON) -> Reply:
+        return _reply(body, _candidate(body).get("content") or {}, ended=True)
+
+    def assembly(self) -> Assembly:
+        return GeminiAssembly()
+
+    def tokens(self, usage: JSON) -> tuple[int, int]:
+        return count(usage, "promptTokenCount", "toolUsePromptTokenCount"), count(
+            usage, "candidatesTokenCount", "thoughtsTokenCount"
+        )
+
+
+class GeminiAssembly:
+    """A streamed content: every chunk is a response of its own, and their parts stand one behind the other."""
+
+    def __init__(self) -> None:
+        self._body: JSON = {}
+        self._candidate: JSON = {}
+        self._content: JSON = {}
+
+    def add(self, event: JSON) -> str:
+        self._body.update({name: value for name, value in event.items() if name != "candidates"})
+        candidate = _candidate(event)
+        self._candidate.update({name: value for name, value in candidate.items() if name != "content"})
+        content = candidate.get("content") or {}
+        parts = [*_parts(self._content)]
+        for part in _parts(content):
+            if parts and _goes_on(parts[-1], part):
+                parts[-1] = {**parts[-1], "text": joined(parts[-1]["text"], part["text"])}
+            else:
+                parts.append(part)
+        self._content = {**self._content, **content}
+        if parts:
+            self._content["parts"] = parts
+        return _text(content)
+
+    def reply(self) -> Reply:
+        candidates = [{"content": self._content, **self._candidate}] if self._content or self._candidate else []
+        return _reply({**self._body, "candidates": candidates}, self._content, ended=False)
+
+
+def _goes_on(before: JSON, part: JSON) -> bool:
+    """Whether a part only goes on with the text of the one before. What has more members, a signature, stays as it came."""
+    return (
+        before.keys() == part.keys()
+        and part.keys() <= {"text", "thought"}
+        and "text" in part
+        and before.get("thought") == part.get("thought")
+    )
+
+
+def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
+    """The reply in a body. ``ended`` says that the body is known to be whole, finish reason or not."""
+    stop_reason = _candidate(body).get("finishReason")
+    blocked = (body.get("promptFeedback") or {}).get("blockReason")
+    incomplete = None
+    if not content and blocked:
+        incomplete = f"the prompt was blocked ({blocked})"
+    elif stop_reason in _BLOCKED:
+        incomplete = f"the reply was blocked ({stop_reason})"
+    elif not _parts(content):
+        incomplete = f"the reply holds no content ({stop_reason or 'no finish reason'})"
+    elif stop_reason is None and not ended:
+        incomplete = "the reply ended without a finish reason"
+    kept = content
+    if incomplete:
+        kept = {"role": "model", **content, "parts": [part for part in _parts(content) if _whole(part)]}
+    return Reply(
+        message=kept if not incomplete or kept["parts"] else None,
+        text=_text(kept),
+        stop_reason=stop_reason,
+        extra=about_reply(body.get("responseId"), body.get("modelVersion"), stop_reason, body.get("usageMetadata")),
+        incomplete=incomplete,
+        raw=body if incomplete else None,
+    )
+
+
+def _whole(part: JSON) -> bool:
+    """Whether a part of a reply that was cut can be sent again."""
+    if part.get("thought"):
+        return bool(part.get("thoughtSignature") or part.get("thought_signature"))
+    return bool(part.get("text")) or bool(part.keys() - {"text"})
+
+
+def _candidate(body: JSON) -> JSON:
+    candidate: JSON = (body.get("candidates") or [{}])[0]
+    return candidate
+
+
+def _parts(message: Message) -> list[JSON]:
+    return message.get("parts") or []
+
+
+def _call(part: JSON) -> JSON | None:
+    return part.get("functionCall") or part.get("function_call")
+
+
+def _response(part: JSON) -> JSON | None:
+    return part.get("functionResponse") or part.get("function_response")
+
+
+def _arguments(call: JSON) -> JSON | None:
+    arguments = call.get("args")
+    return {} if arguments is None else arguments if isinstance(arguments, dict) else None
+
+
+def _text(message: Message) -> str:
+    return "".join(part.get("text") or "" for part in _parts(message) if not part.get("thought"))
+
+
+class GeminiConnection:
+    """The SDK's API client: it gives each response's JSON as it came, where the typed calls drop members they do not know."""
+
+    def __init__(self, *, token: str, base_url: str, timeout_seconds: float) -> None:
+        import httpx2
+        from google import genai
+        from google.genai import types
+
+        self._http = httpx2.Client(follow_redirects=False, trust_env=not is_loopback(host_of(base_url)))
+        self._client = genai.Client(
+            vertexai=False,
+            api_key=token,
+            http_options=types.HttpOptions(
+                base_url=base_url,
+                api_version="v1beta",
+                timeout=int(timeout_seconds * 1000),
+                httpx_client=self._http,
+            ),
+        )
+
+    def send(self, model: str, body: JSON) -> JSON:
+        path = f"{_path(model)}:generateContent"
+        response = _retrying(lambda: self._client._api_client.request("post", path, body))
+        parsed: JSON = json.loads(response.body)
+        return parsed
+
+    def stream(self, model: str, body: JSON) -> Generator[JSON, None, None]:
+        path = f"{_path(model)}:streamGenerateContent?alt=sse"
+
+        def begin() -> tuple[Any, Any]:
+            responses = self._client._api_client.request_streamed("post", path, body)
+            return responses, next(responses, None)
+
+        responses, first = _retrying(begin)
+        with closing(responses):
+            if first is not None:
+                yield json.loads(first.body)
+            for response in responses:
+                yield json.loads(response.body)
+
+    def close(self) -> None:
+        self._client.close()
+        self._http.close()
+
+
+def _path(model: str) -> str:
+    return model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
+
+
+_ATTEMPTS = 3  # with their delays, what the other two SDKs do
+_PASSING_STATUS = (408, 409, 429, 500, 502, 503, 504)
+_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS, _LONGEST_RETRY_AFTER_SECONDS = 0.5, 8.0, 60.0
+
+
+def _retrying(call: Callable[[], Any]) -> Any:
+    """Do this again if the error is of the passing kind. The SDK's own retries take no notice of ``Retry-After`` (3.4)."""
+    import httpx2
+    import tenacity
+    from google.genai.errors import APIError
+
+    def is_passing(error: BaseException) -> bool:
+        return isinstance(error, httpx2.TransportError) or (
+            isinstance(error, APIError) and error.code in _PASSING_STATUS
+        )
+
+    def delay(state: Any) -> float:
+        error = state.outcome.exception()
+        asked = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
+        if asked.isdecimal() and int(asked) <= _LONGEST_RETRY_AFTER_SECONDS:
+            return float(asked)
+        doubled: float = _FIRST_DELAY_SECONDS * 2 ** (state.attempt_number - 1)
+        return min(doubled, _LONGEST_DELAY_SECONDS)
+
+    return tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(_ATTEMPTS),
+        retry=tenacity.retry_if_exception(is_passing),
+        wait=delay,
+        reraise=True,
+    )(call)

@@ -1,0 +1,268 @@
+"""OpenAI and compatible servers: chat completions, through the ``openai`` SDK.
+
+Tool calls are the ``tool_calls`` of a reply, their arguments JSON text; each result is a message of its own, role ``tool``, behind
+it. The system prompt is the first message on the wire, and never on record.
+
+https://platform.openai.com/docs/api-reference/chat, and the types of openai 3.54.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from transcript_store.chat._provider import (
+    JSON,
+    Assembly,
+    Message,
+    Reply,
+    Request,
+    ToolCall,
+    ToolResult,
+    about_reply,
+    count,
+    joined,
+)
+from transcript_store.chat._providers.sdk import PostConnection, options
+
+_REPLACED = ("id", "type", "name", "role", "index", "format")
+"""Members of a streamed delta that are said, not spelled out: some servers repeat them in each chunk."""
+
+
+class OpenAIWire:
+    """Chat completions; it satisfies ``Wire``. Compatible servers know the older name of the token limit."""
+
+    results_are_messages = True
+
+    def __init__(self, *, limit_member: str = "max_completion_tokens") -> None:
+        self._limit_member = limit_member
+
+    def user_message(self, text: str) -> Message:
+        return {"role": "user", "content": text}
+
+    def is_reply(self, message: Message) -> bool:
+        return message.get("role") == "assistant"
+
+    def calls(self, message: Message) -> list[ToolCall]:
+        return [
+            ToolCall(id=call.get("id"), name=_function(call).get("name", ""), arguments=_arguments(call))
+            for call in message.get("tool_calls") or ()
+        ]
+
+    def results(self, message: Message) -> list[ToolResult]:
+        if message.get("role") != "tool":
+            return []
+        return [ToolResult(id=message.get("tool_call_id"), name=None, native=message)]
+
+    def without_results(self, message: Message) -> Message | None:
+        return None if message.get("role") == "tool" else message
+
+    def result(self, call: ToolCall, text: str, *, is_error: bool) -> JSON:
+        return {"role": "tool", "tool_call_id": call.id, "content": f"Error: {text}" if is_error else text}
+
+    def results_message(self, results: Sequence[JSON]) -> Message:
+        raise NotImplementedError("each result is a message")
+
+    def request(self, request: Request, *, stream: bool) -> JSON:
+        messages = [sendable for message in request.messages if (sendable := _sendable(message))]
+        if request.system_prompt:
+            messages.insert(0, {"role": "system", "content": request.system_prompt})
+        body: JSON = {"model": request.model, "messages": messages}
+        if request.max_tokens is not None:
+            body[self._limit_member] = request.max_tokens
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+                }
+                for tool in request.tools
+            ]
+        if request.schema is not None:
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": request.schema},
+            }
+        if stream:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        return body
+
+    def reply(self, body: JSON) -> Reply:
+        return _reply(body, ended=True)
+
+    def assembly(self) -> Assembly:
+        return OpenAIAssembly()
+
+    def tokens(self, usage: JSON) -> tuple[int, int]:
+        return count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+
+
+class OpenAIAssembly:
+    """A streamed completion: deltas of one choice, added up into the message that a response without streaming has."""
+
+    def __init__(self) -> None:
+        self._body: JSON = {}
+        self._message: JSON = {}
+        self._finish_reason: str | None = None
+
+    def add(self, event: JSON) -> str:
+        self._body.update({k: v for k, v in event.items() if k != "choices" and v is not None})
+        text = ""
+        for choice in event.get("choices") or ():
+            if (choice.get("index") or 0) == 0:
+                delta = choice.get("delta") or {}
+                merge(self._message, delta)
+                text += _text(delta)
+                self._finish_reason = choice.get("finish_reason") or self._finish_reason
+        return text
+
+    def reply(self) -> Reply:
+        message = {**self._message, "role": self._message.get("role") or "assistant"} if self._message else {}
+        if message.get("tool_calls"):  # their index says where a delta belongs, and only a delta has one
+            message["tool_calls"] = [{k: v for k, v in c.items() if k != "index"} for c in message["tool_calls"]]
+        choice = {"message": message, "finish_reason": self._finish_reason}
+        return _reply({**self._body, "choices": [choice]}, ended=False)
+
+
+def merge(target: JSON, delta: JSON) -> None:
+    """Add a delta to what came before it: text goes on, objects are merged, list entries by their ``index``."""
+    for name, value in delta.items():
+        before = target.get(name)
+        if isinstance(before, str) and isinstance(value, str) and name not in _REPLACED:
+            target[name] = joined(before, value)
+        elif isinstance(before, dict) and isinstance(value, dict):
+            merge(before, value)
+        elif isinstance(value, list):
+            target[name] = _merged_list(before if isinstance(before, list) else [], value)
+        elif isinstance(value, dict):
+            target[name] = {}
+            merge(target[name], value)
+        elif value is not None or name not in target:
+            target[name] = value
+
+
+def _merged_list(entries: list[Any], deltas: list[Any]) -> list[Any]:
+    for delta in deltas:
+        place = _place(entries, delta)
+        if place is None:
+            entries.append({})
+            place = -1
+        if isinstance(delta, dict):
+            merge(entries[place], delta)
+        else:
+            entries[place] = delta
+    return entries
+
+
+def _place(entries: list[Any], delta: Any) -> int | None:
+    """Which entry a list's delta goes on with; None for a new one. A server that gives no index names each call once."""
+    if not isinstance(delta, dict):
+        return None
+    if "index" in delta:
+        found = [
+            k for k, entry in enumerate(entries) if isinstance(entry, dict) and entry.get("index") == delta["index"]
+        ]
+        if not found or (delta.get("id") and entries[found[-1]].get("id") not in (None, "", delta["id"])):
+            return None  # some servers give all calls the index 0, each with an id of its own
+        return found[-1]
+    return None if delta.get("id") or not entries else -1
+
+
+def _reply(body: JSON, *, ended: bool) -> Reply:
+    """The reply in a body. ``ended`` says that the body is known to be whole, finish reason or not."""
+    choice = (body.get("choices") or [{}])[0]
+    message: JSON = choice.get("message") or {}
+    stop_reason = choice.get("finish_reason")
+    calls = message.get("tool_calls") or []
+    whole_calls = [call for call in calls if _is_spelled_out(call) and _arguments(call) is not None]
+    incomplete = None
+    if not message:
+        incomplete = "the reply holds no message"
+    elif stop_reason is None and not ended:
+        incomplete = "the reply ended without a finish reason"
+    elif stop_reason == "content_filter" or (stop_reason == "length" and calls):
+        incomplete = f"the reply was {'blocked' if stop_reason == 'content_filter' else 'cut short'} ({stop_reason})"
+        whole_calls = whole_calls if len(whole_calls) < len(calls) else calls[:-1]
+    kept = message
+    if incomplete:
+        kept = {name: value for name, value in message.items() if name != "tool_calls"}
+        if whole_calls:
+            kept["tool_calls"] = whole_calls
+    return Reply(
+        message=kept if not incomplete or _says_something(kept) else None,
+        text=_text(kept),
+        stop_reason=stop_reason,
+        extra=about_reply(body.get("id"), body.get("model"), stop_reason, body.get("usage")),
+        incomplete=incomplete,
+        raw=body if incomplete else None,
+    )
+
+
+def _says_something(message: Message) -> bool:
+    return any(message.get(name) for name in ("content", "refusal", "tool_calls", "function_call", "audio"))
+
+
+def _sendable(message: Message) -> Message | None:
+    """The message as a request may carry it; None if nothing of it may.
+
+    Left out: ``annotations`` and all of ``audio`` but its id, which only a response may have; an empty ``tool_calls``, which
+    the API refuses; a reply that says nothing at all. Arguments that some server gave as an object, or not at all, are
+    sent as the JSON text that the API asks for.
+    """
+    if message.get("role") != "assistant":
+        return message
+    if not _says_something(message):
+        return None
+    calls = message.get("tool_calls")
+    left_out = {"annotations"} if calls else {"annotations", "tool_calls"}
+    members = {name: value for name, value in message.items() if name not in left_out}
+    if isinstance(audio := message.get("audio"), dict):
+        members["audio"] = {"id": audio.get("id")}
+    if calls and not all(map(_is_spelled_out, calls)):
+        members["tool_calls"] = [call if _is_spelled_out(call) else _spelled_out(call) for call in calls]
+    return message if members == message else members
+
+
+def _is_spelled_out(call: JSON) -> bool:
+    function = call.get("function")
+    return not isinstance(function, dict) or bool(isinstance(text := function.get("arguments"), str) and text.strip())
+
+
+def _spelled_out(call: JSON) -> JSON:
+    return {**call, "function": {**call["function"], "arguments": json.dumps(_arguments(call), ensure_ascii=False)}}
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content if part.get("type") == "text")
+    return content or message.get("refusal") or ""
+
+
+def _function(call: JSON) -> JSON:
+    """What a call calls: a function, or a custom tool, which nobody here offers."""
+    return call.get("function") or call.get("custom") or {}
+
+
+def _arguments(call: JSON) -> JSON | None:
+    """The arguments of a call; None if they are no JSON object. Nothing at all is how many servers say that there are none."""
+    arguments = _function(call).get("arguments")
+    if arguments is None or isinstance(arguments, dict):
+        return arguments or {}
+    if not isinstance(arguments, str):
+        return None
+    try:
+        arguments = json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):  # no JSON, an integer of thousands of digits, or nested too deeply
+        return None
+    return arguments if isinstance(arguments, dict) else None
+
+
+def connect(**given: Any) -> PostConnection:
+    """A connection to the completions of this server; ``given`` are the token, the base URL and the timeout."""
+    import openai
+
+    client = openai.OpenAI(**options(openai, **given))
+    return PostConnection(client, openai.Stream[object], "/chat/completions")

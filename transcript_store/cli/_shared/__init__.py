@@ -1,0 +1,1 @@
+"""What several commands share: arguments, the terminal, keys, how a record is shown."""

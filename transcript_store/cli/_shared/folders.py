@@ -1,0 +1,48 @@
+"""A folder that is not what a command wants: what it is instead, and which command wants it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+
+from transcript_store import TranscriptStoreError, list_conversations
+from transcript_store._conversation.layout import METADATA
+from transcript_store._conversation.metadata import is_id
+from transcript_store._log.log import TRANSCRIPT
+
+
+def instead_of_a_conversation(directory: str) -> str:
+    """What a folder is that holds no conversation: it may hold several, or snapshots."""
+    quoted = shlex.quote(directory)
+    if _holds_conversations(directory):
+        return f"this is a library, a directory of conversations: `transcript-store list {quoted}` lists them; name one"
+    if _holds_snapshots(directory):
+        return f"this is a store of snapshots: `transcript-store snapshot verify --store {quoted}` checks it"
+    return (
+        "give the folder of a conversation, or choose a new one; what is here was not made by us, leave it where it is"
+    )
+
+
+def instead_of_a_store(directory: str) -> str | None:
+    """What a folder is that cannot be a store of snapshots; None if it can."""
+    if any(os.path.lexists(os.path.join(directory, name)) for name in (METADATA, TRANSCRIPT)):
+        return f"this is a conversation, not a store of snapshots: {_MAKES_ONE}"
+    if _holds_conversations(directory) and not _holds_snapshots(directory):
+        return f"this is a library of conversations, not a store of snapshots: {_MAKES_ONE}"
+    return None
+
+
+_MAKES_ONE = "`transcript-store snapshot save DIR --store STORE` puts one of a conversation into another directory"
+
+
+def _holds_conversations(directory: str) -> bool:
+    with suppress(OSError, TranscriptStoreError):
+        return bool(list_conversations(directory))
+    return False
+
+
+def _holds_snapshots(directory: str) -> bool:
+    with suppress(OSError):
+        return any(name.endswith(".json") and is_id(name.removesuffix(".json")) for name in os.listdir(directory))
+    return False

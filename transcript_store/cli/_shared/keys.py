@@ -1,0 +1,70 @@
+"""Keys on the command line: from a file or from the environment, never from an argument, which every process can read."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from argparse import ArgumentParser, Namespace
+
+from transcript_store import InvalidKeyError
+from transcript_store.cli._shared.arguments import path
+from transcript_store.cli._shared.terminal import complain
+
+VARIABLE = "TRANSCRIPT_STORE_KEY"
+_LONGEST_FILE = 4096
+_HEX = re.compile(r"[0-9A-Fa-f]{64}")
+
+
+def add_keys(parser: ArgumentParser) -> None:
+    """Add ``--key-file`` and ``--retired-key-file``."""
+    keys = parser.add_argument_group("keys of a sealed store", f"without --key-file, {VARIABLE} (64 hex digits) counts")
+    keys.add_argument("--key-file", metavar="FILE", type=path, help="the key: 32 bytes, or 64 hex digits")
+    keys.add_argument(
+        "--retired-key-file",
+        metavar="FILE",
+        type=path,
+        action="append",
+        default=[],
+        help="an earlier key, for what is not sealed with the key of today yet (more than once: several)",
+    )
+
+
+def key_of(arguments: Namespace) -> bytes | None:
+    """The key that is given, None if none is. Raises ``InvalidKeyError`` and ``OSError``."""
+    if arguments.key_file is not None:
+        return key_in(arguments.key_file)
+    text = os.environ.get(VARIABLE)
+    return None if text is None else _of_hex(text, VARIABLE)
+
+
+def retired_keys_of(arguments: Namespace) -> list[bytes]:
+    """The earlier keys that are given."""
+    return [key_in(file) for file in arguments.retired_key_file]
+
+
+def key_in(file: str) -> bytes:
+    """The key in a file; warns if others than its owner may read it."""
+    try:
+        opened = open(os.path.expanduser(file), "rb")  # noqa: SIM115
+    except FileNotFoundError as error:
+        what = f"there is no key in this file (transcript-store snapshot new-key {shlex.quote(file)} makes one)"
+        raise InvalidKeyError(f"{file}: {what}", length_bytes=None) from error
+    with opened:
+        status = os.fstat(opened.fileno())
+        data = opened.read(_LONGEST_FILE)
+    if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
+        complain(f"{file}: others than its owner may read this key: chmod 600")
+    if len(data) == 32:
+        return data
+    return _of_hex(data.decode("ascii", "replace"), file, length_bytes=len(data))
+
+
+def _of_hex(text: str, where: str, length_bytes: int | None = None) -> bytes:
+    text = text.strip()
+    if not _HEX.fullmatch(text):
+        length = len(text) if length_bytes is None else length_bytes
+        what = f"{where}: a key is 32 bytes or 64 hex digits; this is neither, at {length} bytes"
+        raise InvalidKeyError(f"{what} (transcript-store snapshot new-key FILE makes one)", length_bytes=length)
+    return bytes.fromhex(text)

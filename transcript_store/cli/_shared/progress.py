@@ -1,0 +1,64 @@
+"""What takes longer than a second says so, on standard error: a line that counts the seconds, or a bar.
+
+On a terminal the line is rewritten, and gone when the work is done; elsewhere it is printed once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from transcript_store.cli._shared.terminal import complain, has_status, one_line, status
+
+_PATIENCE_SECONDS = 1.0
+
+
+class Working:
+    """Says ``what`` is being waited for, from one second after the beginning until ``done()``; as a context, until its end."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def done(self) -> None:
+        """Stop saying so: on return the line is gone. Calling it twice does nothing."""
+        if not self._done.is_set():
+            self._done.set()
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
+
+    def _run(self) -> None:
+        seconds = 0
+        while not self._done.wait(_PATIENCE_SECONDS):
+            seconds += 1
+            if has_status():
+                status(f"{self.what} … {seconds} s")
+            elif seconds == 1:
+                complain(f"{self.what} …")
+        if seconds and has_status():
+            status("")
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], object]]:
+    """A bar for a download; what it gives is to be called with the bytes that came and the bytes there are."""
+    if not has_status():
+        complain(f"{what} …")
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(one_line(what), total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

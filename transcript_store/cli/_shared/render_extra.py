@@ -1,0 +1,64 @@
+"""What stands beside a message in its record, for a person: usage, an answer that was interrupted, a result on its way.
+
+A chat client writes these members (docs/chat.md names them); whatever is in no known form is shown as JSON, and nothing
+that is stored can fail here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transcript_store._json.parts import Part, as_text, parts_of
+from transcript_store.cli._shared.terminal import many
+
+_INPUT = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # Claude counts these apart from its input
+_OUTPUT = ("output_tokens", "completion_tokens", "candidatesTokenCount", "candidates_token_count")
+_THOUGHTS = ("thoughtsTokenCount", "thoughts_token_count")  # Gemini counts these apart from its output
+
+
+def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
+    """The parts of a record's ``extra``, the most important first; every member is in one of them."""
+    rest = dict(extra)
+    incomplete = rest.get("incomplete")
+    if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
+        yield Part("besides", f"interrupted: {incomplete['reason']}", as_text(rest.pop("incomplete")))
+    lost = rest.get("interrupted")
+    if isinstance(lost, list):
+        yield Part("besides", f"interrupted: nobody knows the outcome of {', '.join(map(as_text, lost))}", "")
+        del rest["interrupted"]
+    result = rest.get("tool_result")
+    if isinstance(result, dict) and isinstance(result.get("result"), dict):
+        name = as_text(result.get("name"))
+        yield Part(
+            "besides", f"what {name} gave, before the message with all results", as_text(rest.pop("tool_result"))
+        )
+        yield from parts_of(result["result"])
+    yield from _reply(rest)
+    if rest:
+        yield Part("other", "extra", as_text(rest))
+
+
+def _reply(rest: dict[str, Any]) -> Iterator[Part]:
+    """What a provider said of its reply; takes out of ``rest`` what it shows."""
+    facts, shown = [], {}
+    usage = rest.get("usage")
+    if isinstance(usage, dict):
+        taken, given = _tokens(usage, _INPUT, _CACHED), _tokens(usage, _OUTPUT, _THOUGHTS)
+        if taken is not None and given is not None:
+            facts.append(f"{many(taken, 'token')} in, {given:,} out")
+            shown["usage"] = rest.pop("usage")
+    for name in ("stop_reason", "model"):
+        if isinstance(rest.get(name), str):
+            facts.append(f"{name.replace('_', ' ')} {rest[name]}")
+            shown[name] = rest.pop(name)
+    if facts:
+        if isinstance(rest.get("response_id"), str):
+            shown["response_id"] = rest.pop("response_id")
+        yield Part("besides", "; ".join(facts), as_text(shown))
+
+
+def _tokens(usage: Mapping[str, Any], names: tuple[str, ...], besides: tuple[str, ...]) -> int | None:
+    counts = [usage[name] for name in names if type(usage.get(name)) is int]
+    return counts[0] + sum(usage[name] for name in besides if type(usage.get(name)) is int) if counts else None

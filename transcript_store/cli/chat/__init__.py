@@ -1,0 +1,1 @@
+"""The command ``chat`` and what only it needs."""

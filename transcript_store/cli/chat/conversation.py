@@ -1,0 +1,81 @@
+"""Which conversation it is: the one in a directory, or one of the library in the user's data directory."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from transcript_store import ConversationLibrary, ConversationStore
+from transcript_store.cli.chat.provider import Misuse
+
+
+def library() -> ConversationLibrary:
+    """The library that ``chat`` keeps its conversations in. Raises ``ModuleNotFoundError`` without ``platformdirs``."""
+    from platformdirs import user_data_path
+
+    return ConversationLibrary(user_data_path("transcript-store") / "conversations")
+
+
+class Place:
+    """A conversation that is there and open, or one that can be created; ``conversation`` is None until it is.
+
+    As a context it closes the conversation at the end, and removes one of the library in which nothing was said.
+    """
+
+    def __init__(
+        self, *, directory: str, conversation: ConversationStore | None, library: ConversationLibrary | None
+    ) -> None:
+        self.directory = directory
+        self.conversation = conversation
+        self._library = library
+        self._is_new = conversation is None
+
+    def create(self, **facts: Any) -> ConversationStore:
+        """The store of a new conversation: one of the library is there on return, with these facts in its metadata.
+
+        One in a directory is left to ``create_client``, which creates it when nothing can fail any more.
+        """
+        if self._library is not None:
+            self.conversation = self._library.create(id=self._id, **facts)
+        else:
+            self.conversation = ConversationStore(self.directory)
+        return self.conversation
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.conversation is None:
+            return
+        nothing_said = self._library is not None and self._is_new and self.conversation.record_count == 0
+        self.conversation.close()
+        if nothing_said and self._library is not None:
+            self._library.delete(self._id)
+
+    @property
+    def _id(self) -> str:
+        return self.directory.rpartition("/")[2]
+
+
+def find(directory: str | None, *, new: bool, resume: str | None) -> Place:
+    """The place that the command line names: a directory, an id of the library, a new one, or the last one of the library.
+
+    Raises ``Misuse``, and what opening a conversation does.
+    """
+    if directory is not None:
+        if resume is not None:
+            raise Misuse("--resume names a conversation of the library, and DIR another: give one of them")
+        store = ConversationStore(directory)
+        exists = store.exists()
+        if exists and new:
+            raise Misuse(f"{store.directory}: --new, and something is there already")
+        if exists:
+            store.load()
+        return Place(directory=store.directory, conversation=store if exists else None, library=None)
+    shelf = library()
+    if resume is None and not new:
+        resume = next((summary.id for summary in shelf.list()), None)
+    if resume is not None:
+        store = shelf.open(resume)
+        return Place(directory=store.directory, conversation=store, library=shelf)
+    return Place(directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf)

@@ -1,0 +1,111 @@
+"""The two sides of a conversation at a terminal: a prompt with editing and history, and what was said before.
+
+Where nobody sits at a terminal, each line of standard input is a turn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from transcript_store import Record
+from transcript_store._json.parts import parts_of, role_of
+from transcript_store.cli._shared.input import lines, standard_input
+from transcript_store.cli._shared.terminal import complain, safe, say
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
+
+_LAST_TURNS = 2
+_LINES, _CHARACTERS = 12, 1200
+"""How much of each earlier message is shown."""
+
+
+class BadInputError(Exception):
+    """A line of standard input that cannot be a message; the sentence says which and why."""
+
+
+def is_at_a_terminal() -> bool:
+    """Whether a person reads and types."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def typed(earlier: Sequence[str]) -> Iterator[str]:
+    """What a person types, until Ctrl-D; ``earlier`` is the history that the arrow keys reach, oldest first.
+
+    A pasted text is one message, however many lines it has. Raises ``ModuleNotFoundError`` without ``prompt_toolkit``.
+    """
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import InMemoryHistory
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def send(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")  # the Enter key sends c-m
+    def new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    session: PromptSession[str] = PromptSession(
+        "> ", history=InMemoryHistory(list(earlier)), key_bindings=keys, multiline=True, prompt_continuation="  "
+    )
+    while True:
+        try:
+            text = session.prompt()
+        except KeyboardInterrupt:
+            continue  # as in a shell: what was typed is dropped
+        except EOFError:
+            return
+        if text.strip():
+            yield text
+
+
+def piped() -> Iterator[str]:
+    """Each line of standard input that is not blank. Raises ``BadInputError`` for one that is too long or not UTF-8."""
+    for number, line in lines(standard_input(), max_bytes=DEFAULT_MAX_LINE_BYTES):
+        if len(line) > DEFAULT_MAX_LINE_BYTES:
+            raise BadInputError(f"standard input, line {number} is longer than {DEFAULT_MAX_LINE_BYTES:,} bytes")
+        try:
+            yield line.decode().rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise BadInputError(f"standard input, line {number} is not UTF-8") from None
+
+
+def show_last_turns(records: Sequence[Record]) -> None:
+    """Print the end of a conversation that goes on, as it looked when it was said."""
+    asked = [place for place, record in enumerate(records) if is_question(record)]
+    for record in records[asked[-_LAST_TURNS] if len(asked) >= _LAST_TURNS else 0 :]:
+        before = "> " if is_question(record) else ""
+        for part in parts_of(record.message) if record.message is not None else ():
+            if part.kind == "text":
+                _quote(part.text, before)
+            elif part.kind != "thinking":
+                say(f"[{part.title or part.kind}]")
+        if "incomplete" in (record.extra or {}):
+            say("(this answer was interrupted)")
+
+
+def is_question(record: Record) -> bool:
+    """Whether somebody asked something; results of tools may have the same role."""
+    message = record.message
+    return role_of(message) == "user" and any(part.kind == "text" for part in parts_of(message))
+
+
+def question(record: Record) -> str:
+    """The text of a question."""
+    return "\n".join(part.text for part in parts_of(record.message) if part.kind == "text")
+
+
+def stop(sentence: str) -> None:
+    """Say why the input is not read any further."""
+    complain(f"{sentence}; stopped, and what came before it is on record")
+
+
+def _quote(text: str, before: str) -> None:
+    kept = "\n".join(text.split("\n")[:_LINES])[:_CHARACTERS]
+    more = f" … ({len(text) - len(kept):,} more characters)" if len(kept) < len(text) else ""
+    for line in safe(kept + more).split("\n"):
+        say(before + line)
+        before = " " * len(before)

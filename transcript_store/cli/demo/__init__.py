@@ -1,0 +1,1 @@
+"""The command ``demo`` and what only it needs."""

@@ -1,0 +1,121 @@
+"""``transcript-store demo``: kill a writer again and again, and show what is left."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from transcript_store.cli._shared.arguments import count, path, positive
+from transcript_store.cli._shared.terminal import complain, one_line, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from transcript_store.cli.demo.trial import Tally, Trial
+
+DESCRIPTION = """\
+Start an agent process that logs a conversation, kill it with SIGKILL at a random moment, load the conversation, and
+compare it with what the agent was told is stored; again and again. Every acknowledged message must be there, in order
+and whole; of the one call that was under way, all or nothing. (What the agent itself replaced goes to archive/, and is verified
+at the end.)
+"""
+EPILOG = """\
+exit code: 0 if nothing was lost, 1 if anything was, or if nothing was tried
+
+examples:
+  transcript-store demo
+  transcript-store demo --rounds 200 --directory ~/demo    on the disk that matters, and to look at afterwards
+"""
+_NOT_SHOWN = """\
+What this does not show: SIGKILL ends a process, not the machine. The operating system still has all that was written,
+so a missing sync would not be noticed here, and a torn tail is rare. Power cuts are another test's work. The latencies
+are those of the disk behind {place}; a temporary directory may be in memory."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("--rounds", metavar="N", type=positive, default=40, help="how many kills (default 40)")
+    parser.add_argument("--seed", metavar="N", type=count, help="what the agent writes and about when it is killed")
+    parser.add_argument(
+        "--directory",
+        metavar="DIR",
+        type=path,
+        help="write the conversation here, where there must be none, and leave it (default: a temporary directory, removed)",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Do the rounds; 1 if anything was lost, or if nothing was tried."""
+    import random
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    from transcript_store import ConversationExistsError, ConversationStore
+    from transcript_store.cli.demo.trial import Trial
+
+    seed = random.SystemRandom().randrange(10**6) if arguments.seed is None else arguments.seed
+    temporary = None if arguments.directory else tempfile.mkdtemp(prefix="transcript-store-demo-")
+    directory = ConversationStore(arguments.directory or Path(temporary or "") / "conversation").directory
+    if ConversationStore(directory).exists():
+        raise ConversationExistsError(f"{directory}: the demo wants a place where there is nothing yet", path=directory)
+    problem: str | None = "interrupted"
+    try:
+        say(f"An agent logs a conversation and is killed with SIGKILL, {arguments.rounds} times (--seed {seed}).")
+        tally = _watched(Trial(directory, rounds=arguments.rounds, seed=seed), arguments.rounds)
+        problem = tally.problem
+    finally:
+        remove = temporary is not None and problem in (None, "interrupted")
+        if remove and temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    if problem is None:
+        say("Every acknowledged message is there, in order and whole.")
+    else:
+        complain(f"the demo failed: {problem}")
+    say(f"The conversation {'was removed from' if remove else 'is left in'} {one_line(directory)}")
+    say()
+    say(_NOT_SHOWN.format(place=one_line(directory)))
+    return 0 if problem is None else 1
+
+
+def _watched(trial: Trial, rounds: int) -> Tally:
+    """Run the trial under a progress bar (on a terminal), and print its tally."""
+    from rich.console import Console as RichConsole
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    class Console(RichConsole):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the process with 1, which here means that something was lost
+
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(file=sys.stdout, force_terminal=is_terminal, highlight=False, markup=False, emoji=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not is_terminal) as bar:
+        task = bar.add_task("kills", total=rounds)
+
+        def progress(tally: Tally) -> None:
+            done = f"kills; {tally.acknowledged:,} messages acknowledged, {tally.lost} lost"
+            bar.update(task, completed=tally.kills, description=done)
+
+        tally = trial.run(progress)
+    _print_tally(console, tally)
+    return tally
+
+
+def _print_tally(console: Console, tally: Tally) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("kills (SIGKILL)", f"{tally.kills:,}")
+    table.add_row("messages acknowledged", f"{tally.acknowledged:,}")
+    table.add_row("acknowledged and lost", f"{tally.lost:,}")
+    table.add_row("torn tails recovered", f"{tally.torn_tails:,}")
+    table.add_row("durable appends of up to 4 kB measured", f"{len(tally.latencies_us):,}")
+    if tally.latencies_us:
+        table.add_row("their latency, p50", f"{tally.latency_ms(0.50):.2f} ms")
+        table.add_row("their latency, p99", f"{tally.latency_ms(0.99):.2f} ms")
+    console.print(table)

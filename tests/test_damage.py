@@ -546,7 +546,8 @@ def test_a_mark_that_the_transcript_does_not_know(base):
 
 def test_verify_agrees_with_load_about_a_mark_of_another_generation(base):
     """P10: a mark that names a generation other than its own file's is refused by load, so verify must find it too."""
-    from transcript_store._conversation.metadata import Mark, MetadataDocument, decode_document, encode_document
+    from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+    from transcript_store._log.record import Mark
 
     document = decode_document(base.metadata)
     assert isinstance(document, MetadataDocument)

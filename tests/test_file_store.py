@@ -49,8 +49,9 @@ from transcript_store import (
     UnsupportedVersionError,
     generate_encryption_key,
 )
-from transcript_store._os.directory import Folder, Lock
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import REAL
+from transcript_store._os.lock import Lock
 from transcript_store._snapshots import file_store
 from transcript_store._snapshots import files as _snapshot_files
 from transcript_store._snapshots import media as _media

@@ -33,8 +33,8 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
-from transcript_store._conversation.metadata import Mark, MetadataDocument, decode_document, encode_document
-from transcript_store._log.record import Position
+from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._log.record import Mark, Position
 from transcript_store._os.filesystem import PosixFileSystem
 
 from .nobody import as_nobody

@@ -25,12 +25,15 @@ from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
 from transcript_store._conversation.layout import insist_on_a_conversation, occupant_of
-from transcript_store._conversation.metadata import checked_id, copied_members, is_id
+from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._os import filesystem
-from transcript_store._os.directory import LOCK, Folder, Lock, NotOursError, is_trash, kind_of, new_trash, refusals
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.lock import Lock
+from transcript_store._os.names import LOCK, is_id, is_trash, note_name, noted_id, trash_name
+from transcript_store._os.refusals import NotOursError, kind_of, refusals
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Durability
 from transcript_store.errors import (
     ConversationExistsError,
@@ -41,7 +44,6 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 
-_NEW = ".new-"
 """What the name of a note begins with that a conversation is being made; its id follows."""
 _NOTE_TIMEOUT_SECONDS = 10.0
 
@@ -249,7 +251,7 @@ class ConversationLibrary:
         return True
 
     def _throw_away(self, parent: Folder, id: str) -> None:
-        trash = new_trash(self._files)
+        trash = trash_name(self._files)
         self._files.rename(parent.handle, id, trash)
         with refusals(
             self._path_of(id), "delete the conversation", "It is gone, or comes back whole after a power cut"
@@ -341,8 +343,8 @@ class ConversationLibrary:
                     with suppress(OSError):
                         parent.remove_tree(name)
             for name in names:
-                if name.startswith(_NEW) and is_id(name.removeprefix(_NEW)):
-                    self._sweep_unfinished(parent, name.removeprefix(_NEW))
+                if (unfinished := noted_id(name)) is not None:
+                    self._sweep_unfinished(parent, unfinished)
 
     def _sweep_unfinished(self, parent: Folder, id: str) -> None:
         """Remove what a create has left whose process is gone, if it is only half of a conversation, and its note."""
@@ -370,14 +372,14 @@ class ConversationLibrary:
 
 
 def _note_of(parent: Folder, id: str) -> Lock:
-    return Lock(parent, f"it is making conversation {id}", name=f"{_NEW}{id}")
+    return Lock(parent, f"it is making conversation {id}", name=note_name(id))
 
 
 def _put_away(parent: Folder, note: Lock, id: str, *, made: bool = False) -> None:
     """Let go of a note; remove it if it is held, unless what it speaks of is still there, half-made."""
     with suppress(OSError):
         if note.is_held() and (made or not _is_half_made(parent, id)):
-            parent.discard(f"{_NEW}{id}")
+            parent.discard(note_name(id))
     _release(note)
 
 

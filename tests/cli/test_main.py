@@ -78,7 +78,12 @@ def test_help_is_quick() -> None:
     loaded = set(done.stderr.split())
     assert not {"rich", "subprocess", "filelock", "tempfile", "asyncio", "orjson"} & loaded
     ours = {name for name in loaded if name.startswith("transcript_store.")}
-    assert ours == {"transcript_store.errors", "transcript_store.cli", "transcript_store.cli._shared.terminal"}
+    assert ours == {
+        "transcript_store.errors",
+        "transcript_store.cli",
+        "transcript_store.cli._shared",
+        "transcript_store.cli._shared.terminal",
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 
 from tests.cli.helpers import Cli, conversation, obeyed
 from transcript_store import ConversationStore, FileStore, Snapshot, generate_encryption_key
-from transcript_store._os.directory import Folder, Lock
+from transcript_store._os.directory import Folder
+from transcript_store._os.lock import Lock
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 IMAGE = "A" * 600

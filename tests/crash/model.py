@@ -25,7 +25,7 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
-from transcript_store._conversation.metadata import is_id
+from transcript_store._os.names import is_id
 from transcript_store.testing import SimulatedFileSystem
 
 LIBRARY = "/home/agent"

@@ -48,7 +48,9 @@ from transcript_store._conversation.storage import Storage
 from transcript_store._log import log, quarantine, recovery
 from transcript_store._log.log import Log
 from transcript_store._log.record import Position, record_body
-from transcript_store._os.directory import Folder, is_trash, new_trash, refused
+from transcript_store._os.directory import Folder
+from transcript_store._os.names import is_trash, trash_name
+from transcript_store._os.refusals import refused
 from transcript_store._snapshots.files import SnapshotFiles
 from transcript_store.library import ConversationLibrary
 from transcript_store.testing import SimulatedFileSystem
@@ -219,7 +221,7 @@ def damaged_line_skipped(patch: Patch) -> None:
         end = Position(begin.seq + len(whole), offset, head)
         return recovery.Scan(starts, end, None, end)
 
-    patch.setattr(log, "_recovery", SimpleNamespace(**{**vars(recovery), "scan": lenient}))  # verify() looks on
+    patch.setattr(log, "recovery", SimpleNamespace(**{**vars(recovery), "scan": lenient}))  # verify() looks on
 
 
 def hole_cut(patch: Patch) -> None:
@@ -299,7 +301,7 @@ def delete_in_place(patch: Patch) -> None:
 
 def files_removed_before_the_rename_is_synced(patch: Patch) -> None:
     def throw_away(self: ConversationLibrary, parent: Folder, id: str) -> None:
-        trash = new_trash(self._files)
+        trash = trash_name(self._files)
         self._files.rename(parent.handle, id, trash)
         parent.remove_tree(trash)
         parent.sync()

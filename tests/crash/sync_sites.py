@@ -15,7 +15,7 @@ from typing import NamedTuple
 import transcript_store
 
 PACKAGE = Path(transcript_store.__file__).parent
-PASSES_ON = {("_folder", "sync"), ("_log", "_sync"), ("_log", "sync")}
+PASSES_ON = {("_os.directory", "sync"), ("_log.log", "_sync"), ("_log.log", "sync")}
 """Functions that only sync: what matters is who calls them."""
 _ANNOUNCED = "/sync asked for by/"
 
@@ -33,8 +33,10 @@ def site() -> Site:
     frame = sys._getframe(1)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if path.parent == PACKAGE and (path.stem, frame.f_code.co_name) not in PASSES_ON:
-            return Site(path.stem, frame.f_code.co_name, frame.f_lineno)
+        if path.is_relative_to(PACKAGE):
+            module = _dotted(path)
+            if _is_of_the_store(module) and (module, frame.f_code.co_name) not in PASSES_ON:
+                return Site(module, frame.f_code.co_name, frame.f_lineno)
         assert frame.f_back is not None
         frame = frame.f_back
     raise AssertionError("a sync from nowhere")
@@ -43,14 +45,27 @@ def site() -> Site:
 def in_the_source() -> set[tuple[str, int]]:
     """Every call of a sync in the package, as module and line."""
     found = set()
-    for path in PACKAGE.glob("*.py"):
+    for path in PACKAGE.rglob("*.py"):
+        module = _dotted(path)
+        if not _is_of_the_store(module):
+            continue
         tree = ast.parse(path.read_text())
         for function in ast.walk(tree):
-            if isinstance(function, ast.FunctionDef) and (path.stem, function.name) not in PASSES_ON:
+            if isinstance(function, ast.FunctionDef) and (module, function.name) not in PASSES_ON:
                 for call in ast.walk(function):
                     if isinstance(call, ast.Call) and _is_sync(call):
-                        found.add((path.stem, call.lineno))
+                        found.add((module, call.lineno))
     return found
+
+
+def _dotted(path: Path) -> str:
+    """A module of the package, without the package's name."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def _is_of_the_store(module: str) -> bool:
+    """Whether a module asks for syncs, and is not one of the machines that make them or of the programs around the store."""
+    return module.partition(".")[0] not in ("testing", "chat", "cli") and module != "_os.filesystem"
 
 
 def _is_sync(call: ast.Call) -> bool:

@@ -21,7 +21,7 @@ from tests.crash.kernel import Note, scratch
 from tests.crash.operations import TORN
 from tests.crash.strace import Injection, Say, trace
 from transcript_store import ConversationStore, TranscriptStoreError, verify
-from transcript_store._os.directory import Lock
+from transcript_store._os.lock import Lock
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("strace")]
 

@@ -10,11 +10,12 @@ import errno
 import logging
 from dataclasses import dataclass
 
-from transcript_store._conversation.layout import ARCHIVE, archive_name, generation_of
 from transcript_store._log import quarantine, recovery
-from transcript_store._log.log import TRANSCRIPT, Log
+from transcript_store._log.log import Log
 from transcript_store._log.record import Header
-from transcript_store._os.directory import Folder, NotOursError
+from transcript_store._os.directory import Folder
+from transcript_store._os.names import ARCHIVE, TRANSCRIPT, archive_name, generation_of
+from transcript_store._os.refusals import NotOursError
 from transcript_store.errors import CorruptTranscriptError, GenerationNotFoundError, UnsupportedVersionError
 
 logger = logging.getLogger("transcript_store.storage")

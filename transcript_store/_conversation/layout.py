@@ -9,18 +9,12 @@ Only looks; changes nothing.
 
 from __future__ import annotations
 
-from transcript_store._conversation.metadata import (
-    LAST_GENERATION,
-    MetadataDocument,
-    NotADocument,
-    decode_document,
-    is_id,
-)
-from transcript_store._log.log import TRANSCRIPT
-from transcript_store._log.quarantine import QUARANTINE
+from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._log.record import FORMAT
-from transcript_store._os.directory import LOCK, Folder, NotOursError, is_temporary, refusals
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import ARCHIVE, LOCK, METADATA, QUARANTINE, TRANSCRIPT, is_id, is_temporary
+from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
@@ -28,8 +22,6 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 
-METADATA = "metadata.json"
-ARCHIVE = "archive"
 FILE_IN_PLACE = "a file stands where a conversation's folder should be; give the folder, not a file in it"
 _HARMLESS = frozenset({LOCK, "lost+found"})
 
@@ -85,18 +77,6 @@ def _begins_like_ours(folder: Folder) -> bool:
         return folder.files.read(handle, 0, len(FORMAT)) == FORMAT
     finally:
         folder.files.close(handle)
-
-
-def archive_name(generation: int) -> str:
-    """The name of a generation in the archive."""
-    return f"transcript-{generation:06d}.jsonl"
-
-
-def generation_of(name: str) -> int | None:
-    """The generation that a name in the archive stands for; None if it is not one of ours."""
-    digits = name.removeprefix("transcript-").removesuffix(".jsonl")
-    number = int(digits) if digits.isascii() and digits.isdigit() else -1
-    return number if 0 <= number <= LAST_GENERATION and name == archive_name(number) else None
 
 
 def occupant(files: FileSystem, path: str) -> str | None:

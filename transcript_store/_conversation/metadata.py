@@ -14,7 +14,6 @@ Nothing here does I/O.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -23,7 +22,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from transcript_store._json.strict import encode
-from transcript_store._log.record import HASH_MEMBER, SUFFIX_BYTES, VERSION, Position, is_time
+from transcript_store._json.times import is_time
+from transcript_store._log.record import HASH_MEMBER, SUFFIX_BYTES, VERSION, Mark, Position
+from transcript_store._os.names import LAST_GENERATION, is_id
 from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
 
 _FAMILIES = {"openai-compatible": "openai"}
@@ -32,23 +33,9 @@ _FAMILIES = {"openai-compatible": "openai"}
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
 """What ``update_metadata`` can change; ``provider`` only while it is None, or within its family."""
 
-LAST_GENERATION = 2**62 - 1
-
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 _CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
 ENVELOPE = ("format", "version", "mark", "hash")
-
-
-class Mark(NamedTuple):
-    """A moment when the transcript was synced."""
-
-    generation: int
-    position: Position
-
-    def as_json(self) -> dict[str, Any]:
-        seq, offset, head = self.position
-        return {"generation": self.generation, "seq": seq, "offset": offset, "head": head.decode()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +88,10 @@ class NotADocument(NamedTuple):
 
 def checked_id(text: object) -> str:
     """An identifier as it was given, if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
-    if type(text) is not str or not _ID.fullmatch(text):
+    if type(text) is not str or not is_id(text):
         shown = repr(text[:32]) + "…" * (len(text) > 32) if type(text) is str else type(text).__name__
         raise InvalidIdError(f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
     return text
-
-
-def is_id(text: str) -> bool:
-    """Whether a text is a canonical lower-case UUID."""
-    return _ID.fullmatch(text) is not None
 
 
 def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
@@ -241,7 +223,7 @@ def decode_document(data: bytes, *, check_members: bool = True) -> MetadataDocum
 
 def problem_with_members(members: dict[str, Any]) -> str | None:
     """What is wrong with the members of a conversation's metadata, read from a file that is whole."""
-    if type(members.get("id")) is not str or not _ID.fullmatch(members["id"]):
+    if type(members.get("id")) is not str or not is_id(members["id"]):
         return "its id is not a canonical lower-case UUID"
     for field in ("created_at", "updated_at"):
         if not is_time(members.get(field)):

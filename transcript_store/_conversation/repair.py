@@ -24,17 +24,9 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from transcript_store._conversation.layout import (
-    ARCHIVE,
-    METADATA,
-    archive_name,
-    generation_of,
-    insist_on_a_conversation,
-)
+from transcript_store._conversation.layout import insist_on_a_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
-    LAST_GENERATION,
-    Mark,
     MetadataDocument,
     decode_document,
     encode_document,
@@ -42,14 +34,27 @@ from transcript_store._conversation.metadata import (
     problem_with_members,
 )
 from transcript_store._conversation.verify import Finding, look
+from transcript_store._json.times import format_time
 from transcript_store._log import quarantine, recovery, salvage
-from transcript_store._log.log import TRANSCRIPT, Image, Log
-from transcript_store._log.quarantine import QUARANTINE
-from transcript_store._log.record import VERSION, Position, format_time
+from transcript_store._log.log import Image, Log
+from transcript_store._log.record import VERSION, Mark, Position
 from transcript_store._log.salvage import MODES, Gap, Mode
 from transcript_store._os import filesystem
-from transcript_store._os.directory import LOCK, Folder, Lock, NotOursError, refusals
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.lock import Lock
+from transcript_store._os.names import (
+    ARCHIVE,
+    LAST_GENERATION,
+    LOCK,
+    METADATA,
+    QUARANTINE,
+    TRANSCRIPT,
+    archive_name,
+    generation_of,
+    quarantine_name,
+)
+from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
@@ -310,12 +315,12 @@ class _Work:
 
     def _name_of(self, original: _Original) -> str:
         content = self._read(original.name)
-        return quarantine.name_of(content, generation=original.generation, offset_bytes=0)
+        return quarantine_name(content, generation=original.generation, offset_bytes=0)
 
     def _plan_transcript(self) -> salvage.Plan:
         if not self._rewrites_transcript or self._buffer is None:
             return salvage.Plan([], 0, 0, ())
-        name = quarantine.name_of(self._buffer, generation=self._damaged_generation, offset_bytes=0)
+        name = quarantine_name(self._buffer, generation=self._damaged_generation, offset_bytes=0)
         return salvage.plan(self._buffer, self._mode, at=self._members["created_at"], original=name)
 
     # ---- what follows --------------------------------------------------------------------------------------------

@@ -22,30 +22,21 @@ from typing import Any, NamedTuple
 from transcript_store._conversation import archive
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.layout import (
-    ARCHIVE,
     FILE_IN_PLACE,
-    METADATA,
     insist_on_a_conversation,
     occupant,
     occupant_of,
     read_metadata,
 )
-from transcript_store._conversation.metadata import Mark, encode_document
+from transcript_store._conversation.metadata import encode_document
 from transcript_store._log import quarantine
-from transcript_store._log.log import TRANSCRIPT, Appended, CannotCutBackError, Entry, Image, Log, Prepared
-from transcript_store._log.quarantine import QUARANTINE
-from transcript_store._log.record import Copied
-from transcript_store._os.directory import (
-    LOCK,
-    OPENED_OTHERWISE,
-    Folder,
-    Lock,
-    NotOursError,
-    SyncFailedError,
-    refusals,
-    refused,
-)
+from transcript_store._log.log import Appended, CannotCutBackError, Entry, Image, Log, Prepared
+from transcript_store._log.record import Copied, Mark
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.lock import OPENED_OTHERWISE, Lock
+from transcript_store._os.names import ARCHIVE, LOCK, METADATA, QUARANTINE, TRANSCRIPT
+from transcript_store._os.refusals import NotOursError, SyncFailedError, refusals, refused
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationLockedError,

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from transcript_store._conversation.layout import METADATA, insist_on_a_conversation
-from transcript_store._conversation.metadata import Mark, NotADocument, decode_document
+from transcript_store._conversation.layout import insist_on_a_conversation
+from transcript_store._conversation.metadata import NotADocument, decode_document
 from transcript_store._log import recovery
-from transcript_store._log.log import TRANSCRIPT
-from transcript_store._log.record import Header
-from transcript_store._os.directory import Folder, NotOursError, refused
+from transcript_store._log.record import Header, Mark
+from transcript_store._os.directory import Folder
+from transcript_store._os.names import METADATA, TRANSCRIPT
+from transcript_store._os.refusals import NotOursError, refused
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,

@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from transcript_store._conversation.layout import (
-    ARCHIVE,
     FILE_IN_PLACE,
     absence,
-    archive_name,
-    generation_of,
     names_in,
     never_finished,
     read_metadata,
 )
-from transcript_store._conversation.metadata import Mark, MetadataDocument
+from transcript_store._conversation.metadata import MetadataDocument
 from transcript_store._log import recovery
-from transcript_store._log.log import TRANSCRIPT
-from transcript_store._log.quarantine import QUARANTINE
-from transcript_store._log.record import Header, Position
+from transcript_store._log.record import Header, Mark, Position
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder, NotOursError, refusals
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, archive_name, generation_of
+from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, CorruptMetadataError, UnsupportedVersionError
 
 _ATTEMPTS = 20

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from transcript_store._conversation.metadata import Mark
 from transcript_store._json.strict import JSONDecodeError, decode
+from transcript_store._json.times import format_time, parse_time
 from transcript_store._log import quarantine as _quarantine
 from transcript_store._log import recovery
 from transcript_store._log.record import (
@@ -38,21 +38,22 @@ from transcript_store._log.record import (
     Batch,
     Copied,
     Header,
+    Mark,
     Position,
     Record,
     as_record,
     copied,
     copied_body,
-    format_time,
     has_message,
     header_body,
-    parse_time,
     record_body,
     record_time_us,
     seal_line,
     seal_onto,
 )
-from transcript_store._os.directory import Folder, NotOursError, SyncFailedError, kind_of, refusals
+from transcript_store._os.directory import Folder
+from transcript_store._os.names import TRANSCRIPT
+from transcript_store._os.refusals import NotOursError, SyncFailedError, kind_of, refusals
 from transcript_store.errors import (
     CorruptTranscriptError,
     InvalidMessageError,
@@ -60,8 +61,6 @@ from transcript_store.errors import (
 )
 
 logger = logging.getLogger("transcript_store.log")
-
-TRANSCRIPT = "transcript.jsonl"
 
 Entry = tuple[bytes | None, bytes | None]
 """What a record carries: an encoded message, an encoded extra."""

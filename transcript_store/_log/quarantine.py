@@ -10,10 +10,9 @@ from hashlib import sha256
 
 import orjson
 
-from transcript_store._log.record import format_time
-from transcript_store._os.directory import Folder, is_temporary
-
-QUARANTINE = "quarantine"
+from transcript_store._json.times import format_time
+from transcript_store._os.directory import Folder
+from transcript_store._os.names import QUARANTINE, is_temporary, quarantine_name
 
 
 def purge(folder: Folder) -> int:
@@ -28,18 +27,13 @@ def purge(folder: Folder) -> int:
         return sum(not name.endswith(".json") and not is_temporary(name) for name in names)
 
 
-def name_of(removed: bytes, *, generation: int, offset_bytes: int) -> str:
-    """What the file is called that keeps these bytes."""
-    return f"g{generation}-o{offset_bytes}-{sha256(removed).hexdigest()[:16]}"
-
-
 def keep(folder: Folder, removed: bytes, *, generation: int, offset_bytes: int, kind: str, reason: str) -> str:
     """Keep bytes that are about to be taken out of a conversation's transcript; returns the path of the file.
 
     They are on the medium when it returns. The same bytes kept twice are one file, so a recovery that was cut off can
     be done again.
     """
-    name = name_of(removed, generation=generation, offset_bytes=offset_bytes)
+    name = quarantine_name(removed, generation=generation, offset_bytes=offset_bytes)
     note = {
         "at": format_time(folder.files.now_us()),
         "generation": generation,

@@ -19,12 +19,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import orjson
+
+from transcript_store._json.times import is_time, parse_time
 
 FORMAT = b'{"format":"transcript-store",'
 VERSION = 1
@@ -44,7 +45,6 @@ _TIME = rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)"'
 _RECORD_START = re.compile(rb'\{"seq":([1-9]\d{0,18}),"at":' + _TIME + rb'(?:,"clock":' + _TIME + rb")?")
 _BATCH_END = re.compile(rb',"batch":\[([1-9]\d{0,8}),([1-9]\d{0,8})\]\Z')
 _LONGEST_BATCH = len(',"batch":[999999999,999999999]')
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Position(NamedTuple):
@@ -67,6 +67,17 @@ class Batch(NamedTuple):
 
 
 SINGLE = Batch(1, 1)
+
+
+class Mark(NamedTuple):
+    """A moment when the transcript was synced."""
+
+    generation: int
+    position: Position
+
+    def as_json(self) -> dict[str, Any]:
+        seq, offset, head = self.position
+        return {"generation": self.generation, "seq": seq, "offset": offset, "head": head.decode()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,30 +251,3 @@ def body_batch(buffer: bytes | bytearray, start: int, end: int) -> Batch:
         return SINGLE
     match = _BATCH_END.search(buffer, max(start, end - _LONGEST_BATCH), end)
     return Batch(int(match[1]), int(match[2])) if match else SINGLE
-
-
-def format_time(microseconds: int) -> str:
-    """RFC 3339 in UTC with microseconds and ``Z``, always 27 characters."""
-    seconds, microseconds = divmod(microseconds, 1_000_000)
-    return f"{_format_second(seconds)}.{str(microseconds).zfill(6)}Z"
-
-
-@lru_cache(maxsize=2)
-def _format_second(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def is_time(text: object) -> bool:
-    """Whether a member is a time that :func:`parse_time` can read and :func:`format_time` can write."""
-    try:
-        if type(text) is str and len(text) == 27 and text[-1] == "Z" and datetime.fromisoformat(text):
-            return True  # as we write it: a list of many conversations asks this often
-        format_time(parse_time(text))  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True
-
-
-def parse_time(text: str) -> int:
-    """The inverse of :func:`format_time`; raises ``ValueError``."""
-    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)

@@ -28,7 +28,8 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from transcript_store._conversation.metadata import Mark, problem_with_members
+from transcript_store._conversation.metadata import problem_with_members
+from transcript_store._json.times import is_time
 from transcript_store._log.record import (
     FORMAT,
     GENESIS,
@@ -38,10 +39,10 @@ from transcript_store._log.record import (
     VERSION,
     Batch,
     Header,
+    Mark,
     Position,
     body_batch,
     chain_hash,
-    is_time,
     record_seq,
     record_seq_and_time,
 )

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, get_args
 import orjson
 
 from transcript_store._json.strict import encode, parse
+from transcript_store._json.times import format_time, parse_time
 from transcript_store._log import recovery
 from transcript_store._log.record import (
     GENESIS,
@@ -31,8 +32,6 @@ from transcript_store._log.record import (
     Copied,
     chain_hash,
     copied,
-    format_time,
-    parse_time,
     record_seq,
     record_starts,
     record_time_us,

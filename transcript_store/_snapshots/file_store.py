@@ -23,8 +23,10 @@ from typing import NoReturn
 
 from transcript_store._conversation.verify import Finding
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder, Lock, refusals
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.lock import Lock
+from transcript_store._os.refusals import refusals
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
 from transcript_store._snapshots.files import MAX_FILE_BYTES, Failure, SnapshotFiles, file_name

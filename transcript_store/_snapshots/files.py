@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 
-from transcript_store._os.directory import Folder, NotOursError
+from transcript_store._os.directory import Folder
+from transcript_store._os.names import MEDIA, SEALING
+from transcript_store._os.refusals import NotOursError
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import BEGINNING_BYTES, NONCE_BYTES, Key, Keys, NotOpenedError
 from transcript_store._snapshots.media import BadReferenceError
@@ -28,8 +30,6 @@ from transcript_store.errors import CorruptSnapshotError, DecryptionError, Inval
 MAX_FILE_BYTES = 2**30
 """What a snapshot may take, with its media in place: no file of any size can fill the memory of who loads it."""
 
-MEDIA = "media"
-SEALING = "sealing"
 _SUFFIX = ".json"
 _SAMPLE = 8
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 from transcript_store._json import times, verbatim
 from transcript_store._json.verbatim import NotJSONError
+from transcript_store._os.names import is_id
 from transcript_store.errors import (
     CorruptSnapshotError,
     InvalidMessageError,
@@ -37,7 +38,6 @@ OURS = "transcript_store."
 APPROXIMATE_TOKENS = OURS + "approximate_tokens"
 """The key in ``metadata`` under which a snapshot carries how many tokens it holds, in decimal digits."""
 
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TOKENS = re.compile(r"\d{1,18}", re.ASCII)
 _SUMMARIZED = ("id", "provider", "model", "metadata", "created_at", "version")
 _NO_MESSAGES = b"null"
@@ -58,7 +58,7 @@ def validate_snapshot_id(id: str) -> None:
     """
     if not isinstance(id, str):
         raise InvalidSnapshotIdError(f"a snapshot's id is a str, not {type(id).__name__}", id="")
-    if not _ID.fullmatch(id):
+    if not is_id(id):
         shown = id[:_SHOWN_CHARACTERS]
         more = "…" if len(id) > _SHOWN_CHARACTERS else ""
         what = f"{shown!r}{more} is not a canonical lower-case UUID" if id else "a snapshot's id must not be empty"

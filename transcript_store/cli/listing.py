@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from transcript_store import ConversationNotFoundError, ConversationSummary, list_conversations
-from transcript_store._log.log import TRANSCRIPT
+from transcript_store._os.names import TRANSCRIPT
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, size, time
 

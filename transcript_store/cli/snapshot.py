@@ -19,8 +19,9 @@ from transcript_store import (
     snapshot_of,
 )
 from transcript_store._json.parts import role_of
-from transcript_store._os.directory import Folder, refusals
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import REAL, absolute_path
+from transcript_store._os.refusals import refusals
 from transcript_store.cli._shared.arguments import add_directory, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of

@@ -7,9 +7,7 @@ import shlex
 from contextlib import suppress
 
 from transcript_store import TranscriptStoreError, list_conversations
-from transcript_store._conversation.layout import METADATA
-from transcript_store._conversation.metadata import is_id
-from transcript_store._log.log import TRANSCRIPT
+from transcript_store._os.names import METADATA, TRANSCRIPT, is_id
 
 
 def instead_of_a_conversation(directory: str) -> str:

@@ -12,10 +12,10 @@ from transcript_store import (
 )
 from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.terminal import complain, one_line, say
+from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import MODEL, SIZE_BYTES
 from transcript_store.cli.listing import lines_of_summary
 
-HINT = "Enter sends, Alt-Enter begins a new line, Ctrl-C stops an answer, Ctrl-D leaves."
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
 DESCRIPTION = f"""\
 Talk to a model. Every message is on disk before it is sent, and the same command again goes on with the conversation:

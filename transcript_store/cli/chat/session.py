@@ -17,8 +17,7 @@ from transcript_store import (
 from transcript_store.chat import ChatConfig, Complete, ResumableChatClient, TextDelta, create_client
 from transcript_store.cli._shared.progress import Working, bar
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_on
-from transcript_store.cli.chat import terminal
-from transcript_store.cli.chat.command import HINT
+from transcript_store.cli.chat import HINT, terminal
 from transcript_store.cli.chat.conversation import Place
 from transcript_store.cli.chat.errors import sentence
 from transcript_store.cli.chat.local import MODEL, SIZE_BYTES

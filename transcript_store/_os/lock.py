@@ -1,0 +1,120 @@
+"""The writer's lock on a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import orjson
+
+from transcript_store._json.times import format_time
+from transcript_store._os.directory import Folder, identity
+from transcript_store._os.names import LOCK
+from transcript_store.errors import ConversationLockedError
+
+_POLL_SECONDS = 0.02
+OPENED_OTHERWISE = "wait with lock_timeout_seconds, close that writer, or open with read_only=True"
+"""The way out of a lock for who opens a conversation."""
+_CLOSED = "close that writer, or try again when it is done"
+
+
+class Lock:
+    """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies."""
+
+    def __init__(self, folder: Folder, way_out: str = _CLOSED, *, name: str = LOCK) -> None:
+        self._folder = folder
+        self._name = name
+        self._way_out = way_out
+        self._files = folder.files
+        self._handle = -1
+
+    def take(self, timeout_seconds: float) -> bool:
+        """Take the lock, waiting for it at most so long; raises ``ConversationLockedError`` with what the holder wrote.
+
+        False if the folder has been removed, so that there is nothing to lock.
+        """
+        waited_seconds = 0.0  # counted, not read off a clock that may jump
+        while True:
+            try:
+                self._handle = self._files.create(self._folder.handle, self._name)
+            except FileExistsError:
+                try:
+                    self._handle = self._folder.open_file(self._name, to_append=True)
+                except FileNotFoundError:
+                    continue  # somebody removed it in between
+            except FileNotFoundError:
+                return False
+            try:
+                if self._files.try_lock(self._handle):
+                    if self.is_held():
+                        self._sign()
+                        return True
+                elif waited_seconds >= timeout_seconds:
+                    raise self._held_by_another()
+                else:
+                    self._files.wait(_POLL_SECONDS)
+                    waited_seconds += _POLL_SECONDS
+            except BaseException:
+                self.release()
+                raise
+            self.release()
+
+    def is_held(self) -> bool:
+        """Whether the file that is locked is still the one at its name; if not, another writer may hold the new one."""
+        if self._handle < 0:
+            return False
+        try:
+            there = self._files.status(self._folder.handle, self._name)
+        except FileNotFoundError:
+            return False
+        return identity(there) == identity(self._files.handle_status(self._handle))
+
+    def release(self) -> None:
+        """Let go of the lock, if it is held. May be interrupted and called again."""
+        if self._handle >= 0:
+            try:
+                self._files.unlock(self._handle)
+            finally:
+                handle, self._handle = self._handle, -1
+                self._files.close(handle)
+
+    @contextmanager
+    def released_at_the_end(self) -> Iterator[None]:
+        """Release it whatever happens, also if that is interrupted (Ctrl-C) the first time; refusals are of no consequence."""
+        with ExitStack() as stack:
+            for _ in range(2):
+                stack.callback(self._let_go)
+            yield
+
+    def _let_go(self) -> None:
+        with suppress(OSError):  # closing lets go of it, whatever unlocking says
+            self.release()
+
+    def _sign(self) -> None:
+        holder = {
+            "pid": self._files.process_id(),
+            "host": self._files.host_name(),
+            "at": format_time(self._files.now_us()),
+        }
+        with suppress(OSError):  # best effort: it only helps the message that the next one gets
+            if self._files.handle_status(self._handle).st_nlink > 1:
+                return  # a hard link that somebody planted: it locks as well, and what it holds is not ours
+            self._files.truncate(self._handle, 0)
+            self._files.write(self._handle, orjson.dumps(holder) + b"\n")
+
+    def _held_by_another(self) -> ConversationLockedError:
+        pid = host = None
+        with suppress(OSError, orjson.JSONDecodeError):
+            holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4096)))
+            if type(holder) is dict:
+                pid = holder.get("pid") if type(holder.get("pid")) is int else None
+                host = holder.get("host") if type(holder.get("host")) is str else None
+        by = f"process {pid}" + (f" on {host}" if host else "") if pid else "another process"
+        if (pid, host) == (self._files.process_id(), self._files.host_name()):
+            by += " (this one: a store that was not closed)"
+        return ConversationLockedError(
+            f"{self._folder.path}: {by} is writing to it; {self._way_out}",
+            path=self._folder.path,
+            holder_pid=pid,
+            holder_host=host,
+        )

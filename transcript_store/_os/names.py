@@ -1,0 +1,83 @@
+"""Every file name that the store may create, in one place. Nothing here does I/O.
+
+::
+
+    <conversation>/   metadata.json   transcript.jsonl   lock   archive/transcript-000000.jsonl …   quarantine/g…-o…-…[.json]
+    <library>/        <id>/ …         .new-<id>   .trash-<32 hex>/
+    <snapshot store>/ <id>.json …     media/<sha256> …   sealing   lock
+    anywhere          .tmp-<32 hex>
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+from transcript_store._os.filesystem import FileSystem
+
+METADATA = "metadata.json"
+TRANSCRIPT = "transcript.jsonl"
+ARCHIVE = "archive"
+QUARANTINE = "quarantine"
+LOCK = "lock"
+MEDIA = "media"
+SEALING = "sealing"
+
+LAST_GENERATION = 2**62 - 1
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
+_TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
+_NOTE = ".new-"
+
+
+def is_id(text: str) -> bool:
+    """Whether a text is a canonical lower-case UUID: the name of a conversation's folder, or of a snapshot."""
+    return _ID.fullmatch(text) is not None
+
+
+def archive_name(generation: int) -> str:
+    """The name of a generation in the archive."""
+    return f"transcript-{generation:06d}.jsonl"
+
+
+def generation_of(name: str) -> int | None:
+    """The generation that a name in the archive stands for; None if it is not one of ours."""
+    digits = name.removeprefix("transcript-").removesuffix(".jsonl")
+    number = int(digits) if digits.isascii() and digits.isdigit() else -1
+    return number if 0 <= number <= LAST_GENERATION and name == archive_name(number) else None
+
+
+def temporary_name(files: FileSystem) -> str:
+    """A new name for a file that is being written."""
+    return f".tmp-{files.random_bytes(16).hex()}"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is one of our temporaries."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def trash_name(files: FileSystem) -> str:
+    """A new name for a folder that is to be removed: the conversation is gone the moment its folder has this name."""
+    return f".trash-{files.random_bytes(16).hex()}"
+
+
+def is_trash(name: str) -> bool:
+    """Whether a name is that of a folder on its way out."""
+    return _TRASH.fullmatch(name) is not None
+
+
+def note_name(id: str) -> str:
+    """The name of the note that a conversation with this id is being created."""
+    return f"{_NOTE}{id}"
+
+
+def noted_id(name: str) -> str | None:
+    """The id in the name of such a note; None if it is not one."""
+    found = name.removeprefix(_NOTE)
+    return found if name.startswith(_NOTE) and is_id(found) else None
+
+
+def quarantine_name(removed: bytes, *, generation: int, offset_bytes: int) -> str:
+    """What the file is called that keeps these bytes."""
+    return f"g{generation}-o{offset_bytes}-{sha256(removed).hexdigest()[:16]}"

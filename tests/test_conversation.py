@@ -69,7 +69,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
-from transcript_store._log.record import GENESIS, seal_line
+from transcript_store._log.record import GENESIS, close_line
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem
 
@@ -1081,7 +1081,7 @@ def _header(**changes: Any) -> Callable[[Path], None]:
         members = json.loads((path / "transcript.jsonl").read_bytes().split(b"\n")[0])
         del members["hash"]
         body = json.dumps({**members, **changes}, separators=(",", ":")).encode()[:-1]
-        (path / "transcript.jsonl").write_bytes(seal_line(GENESIS, body)[0])
+        (path / "transcript.jsonl").write_bytes(close_line(GENESIS, body)[0])
 
     return change
 
@@ -1135,7 +1135,7 @@ def test_unknown_members_of_header_and_records_are_kept(tmp_path):
         store.initialize()
     _header(colour="blue")(path)
     data = (path / "transcript.jsonl").read_bytes()
-    line, _ = seal_line(
+    line, _ = close_line(
         data[-35:-3], b'{"seq":1,"at":"2026-01-01T00:00:00.000000Z","message":{"a":1},"mood":{"x":[1]},"list":[1]'
     )
     (path / "transcript.jsonl").write_bytes(data + line)
@@ -1394,7 +1394,7 @@ def test_a_line_that_verifies_and_is_no_record_is_said_to_be_none(tmp_path, body
     """P15: the chain is not keyed, so a line may verify and hold anything; reading it is an error of ours."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize()
-        line, _ = seal_line(store.head.encode(), body)
+        line, _ = close_line(store.head.encode(), body)
     with (tmp_path / "c" / "transcript.jsonl").open("ab") as file:
         file.write(line)
     with ConversationStore(tmp_path / "c", read_only=True) as reader:

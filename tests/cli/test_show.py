@@ -15,7 +15,7 @@ import pytest
 from tests.cli.helpers import Cli, conversation, tear
 from transcript_store import ConversationStore
 from transcript_store._json.parts import parts_of, role_of
-from transcript_store._log.record import seal_line
+from transcript_store._log.record import close_line
 
 CLAUDE: list[dict[str, Any]] = [
     {"role": "user", "content": "What is the weather?"},
@@ -388,14 +388,14 @@ def test_what_a_forger_may_write(cli: Cli, tmp_path: Path) -> None:
         head = store.head.encode()
     with Path(directory, "transcript.jsonl").open("ab") as transcript:
         for seq, members in enumerate((b'"at":5', b'"at":"x","message":[1]', b'"at":"x","extra":"y"'), 1):
-            line, head = seal_line(head, b'{"seq":%d,%b' % (seq, members))
+            line, head = close_line(head, b'{"seq":%d,%b' % (seq, members))
             transcript.write(line)
     for mode in ((), ("--full",), ("--json",)):
         code, _, err = cli("show", directory, *mode)
         assert err.count("\n") == code <= 1
     with Path(directory, "transcript.jsonl").open("ab") as transcript:
         deep = b'"at":"x","message":{"a":' + b"[" * 1000 + b"]" * 1000 + b"}"
-        transcript.write(seal_line(head, b'{"seq":4,' + deep)[0])
+        transcript.write(close_line(head, b'{"seq":4,' + deep)[0])
     for mode in ((), ("--json",)):
         code, _, err = cli("show", directory, *mode)
         assert (code, err.count("\n")) == (1, 1)

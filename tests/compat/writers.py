@@ -8,7 +8,7 @@ from typing import Any
 from tests.crash.model import DIRECTORY, store_on
 from tests.crash.operations import TORN, TRANSCRIPT
 from transcript_store import ConversationStore, Snapshot, repair, restore_snapshot
-from transcript_store._log.record import GENESIS, seal_line
+from transcript_store._log.record import GENESIS, close_line
 from transcript_store.testing import SimulatedFileSystem
 
 METADATA = f"{DIRECTORY}/metadata.json"
@@ -160,7 +160,7 @@ def members_from_later() -> SimulatedFileSystem:
         if b',"batch":[' in body:
             at = body.rindex(b',"batch":[')
             body, batch = body[:at], body[at:]
-        sealed, head = seal_line(head, body, extra, batch)
+        sealed, head = close_line(head, body, extra, batch)
         lines.append(sealed)
     disk.write_file(TRANSCRIPT, b"".join(lines))
     disk.write_file(METADATA, _unmarked(disk.tree()[METADATA] or b""))

@@ -32,7 +32,7 @@ from transcript_store import (
 )
 from transcript_store._conversation.metadata import MetadataDocument, checked_fields, decode_document, encode_document
 from transcript_store._json.strict import MAX_DEPTH, encode, parse
-from transcript_store._log.record import SUFFIX_BYTES, as_record, seal_line
+from transcript_store._log.record import SUFFIX_BYTES, as_record, close_line
 from transcript_store._log.recovery import NotAHeader, read_header, scan
 from transcript_store._os.filesystem import absolute_path
 from transcript_store._snapshots.snapshot import validate_snapshot_id
@@ -71,7 +71,7 @@ def _transcript(data: bytes) -> bytes:
 def _sealed(good: bytes, bodies: list[bytes]) -> Iterator[bytes]:
     head = good[-34:-2]
     for body in bodies:
-        line, head = seal_line(head, body)
+        line, head = close_line(head, body)
         yield line
 
 

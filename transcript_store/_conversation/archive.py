@@ -51,8 +51,7 @@ def keep(folder: Folder, live: Log) -> None:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            live.complete()
-            archive.replace_file(name, [live.buffer])
+            archive.replace_file(name, live.contents())
         else:
             archive.sync()
 

@@ -1,9 +1,9 @@
-"""One append-only file: verified, recovered, appended to.
+"""One append-only file: opened, recovered, appended to, read.
 
 Invariants, which the tests name:
 
-L1  ``end`` is the end of the last complete append; the buffer holds the file's bytes up to it, verified, from the file's
-    beginning or from ``base`` on.
+L1  ``end`` is the end of the last complete append. The cache holds the newest lines up to it, verified; the file holds the
+    rest, which is verified when it is read.
 L2  ``synced`` is at or before ``end``; everything up to it is on the medium.
 L3  Nothing is written unless the file is what memory says: the same inode, the same size, and no call was interrupted.
     After an interruption the file is looked at from ``synced`` on, as after a crash.
@@ -11,29 +11,33 @@ L4  A call returns only when L1 and, if it was asked for, the sync hold for what
 
 Together: what was acknowledged is never overwritten, never glued to, and never believed on the word of a cache that
 holds what the disk does not.
+
+The bytes come from a :data:`Read`: here a file, for another engine something else. Nothing that reads them knows.
 """
 
 from __future__ import annotations
 
 import logging
 import stat
-from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._json.times import format_time, parse_time
-from transcript_store._log import quarantine as _quarantine
-from transcript_store._log import recovery
+from transcript_store._log import quarantine
+from transcript_store._log.cache import Block, Cache
+from transcript_store._log.damage import Damage, first_line, judge, rewritten
+from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import (
     DAY_US,
     GENESIS,
     RECORD_HEAD_BYTES,
     SINGLE,
+    HASH_MEMBER,
     SUFFIX_BYTES,
     Batch,
     Copied,
@@ -42,15 +46,16 @@ from transcript_store._log.record import (
     Position,
     Record,
     as_record,
-    copied,
+    close_line,
+    close_onto,
     copied_body,
     has_message,
     header_body,
     record_body,
     record_time_us,
-    seal_line,
-    seal_onto,
 )
+from transcript_store._log.scan import PIECE_BYTES, Piece, Walk, append_before, pieces_of, scan
+from transcript_store._log.salvage import copies
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, SyncFailedError, kind_of, refusals
@@ -98,23 +103,6 @@ class Prepared(NamedTuple):
     at_us: int
 
 
-class Image(NamedTuple):
-    """A whole transcript in memory, to be put in place by a rename."""
-
-    header: Header
-    begin: Position
-    end: Position
-    buffer: bytearray
-    starts: array[int]
-
-
-_WHOLE = Position(0, 0, GENESIS)
-"""Where memory begins if it holds the whole file, header included."""
-
-_TAIL_BYTES = 64 * 1024
-"""How much is read at first of what stands before the mark, if only the tail is wanted."""
-
-
 _new = tuple.__new__
 """Makes a named tuple of a tuple in half the time that its class takes: an append makes three."""
 
@@ -123,15 +111,61 @@ class CannotCutBackError(OSError):
     """A write was refused, and the part of it that was written could not be taken back."""
 
 
-class Log:
-    """The transcript in a folder, open, with its bytes in memory.
+class Image:
+    """A whole transcript that is being written, to be put in place by a rename: memory holds a piece of it at a time."""
 
-    With ``tail_only`` memory begins at an append before the mark, whose word is taken for what stands before: what chains
-    to the mark's hash is as it was when it was synced. The rest is read and verified when it is asked for.
+    def __init__(self, line: bytes, at: str, clock: bytes | None, entries: Iterable[Entry | Copied], cache_bytes: int) -> None:
+        found = read_header(line)
+        assert not isinstance(found, NotAHeader)
+        self.header, self.begin = found
+        self.end = self.begin
+        self.cache = Cache(cache_bytes, self.begin)
+        self.last_at_us = 0
+        self._line = line
+        self._at = at.encode()
+        self._clock = clock
+        self._entries = entries
+
+    def pieces(self) -> Iterator[bytes | bytearray]:
+        """The file's bytes; iterate once. When they are through, ``end`` and ``cache`` are those of the file."""
+        yield self._line
+        begin, lines = self.begin, bytearray()
+        last: Sequence[bytes] = ()
+        for seq, entry in enumerate(self._entries, 1):
+            if isinstance(entry, Copied):
+                body: Sequence[bytes] = copied_body(seq, entry)
+            else:
+                body = record_body(seq, self._at, *entry, self._clock)
+            head = close_onto(lines, self.end.head, body)
+            self.end = Position(seq, begin.offset_bytes + len(lines), head)
+            last = body
+            if len(lines) >= PIECE_BYTES:
+                self.cache.put(Block(begin, lines, self.end))
+                yield lines
+                begin, lines = self.end, bytearray()
+        if lines:
+            self.cache.put(Block(begin, lines, self.end))
+            yield lines
+        # Records that were copied keep their times: the last of them may be later than the header.
+        self.last_at_us = record_time_us(b"".join(last)[:RECORD_HEAD_BYTES]) or 0
+
+
+class Log:
+    """The transcript in a folder, open.
+
+    With ``tail_only`` a load looks only at an append before the mark and what follows: what chains to the mark's hash is as
+    it was when it was synced. The rest is verified when it is read.
     """
 
     def __init__(
-        self, folder: Folder, *, writable: bool, max_line_bytes: int, name: str = TRANSCRIPT, tail_only: bool = False
+        self,
+        folder: Folder,
+        *,
+        writable: bool,
+        max_line_bytes: int = 0,
+        cache_bytes: int = 0,
+        name: str = TRANSCRIPT,
+        tail_only: bool = False,
     ) -> None:
         self.header = Header(conversation="", generation=0, at="", metadata={}, members={})
         self.end = self.synced = Position(0, 0, GENESIS)
@@ -143,25 +177,23 @@ class Log:
         self._path = folder.path_of(name)
         self._writable = writable
         self._max_line_bytes = max_line_bytes
+        self._cache_bytes = cache_bytes
         self._handle = -1
         self._inode = (-1, -1)
         self._tail_only = tail_only
-        self._base = _WHOLE
-        """Where memory begins: the buffer's first byte, and the record before the first of ``_starts``."""
-        self._buffer = bytearray()
-        self._starts = array("Q")
-        self._begin = self.end
+        self._begin = self._verified_from = self.end
+        self._cache = Cache(cache_bytes, self.end)
         self._last_at_us = 0
         self._warned_of_clock = False
 
     # ---- open ----------------------------------------------------------------------------------------------------
 
     def open(self, mark: Mark | None) -> None:
-        """Open the transcript and read it and its header; verify nothing else yet.
+        """Open the transcript and read its header; verify nothing else yet.
 
-        A writer syncs it first. Unless it ends where the mark of this very generation says that it was synced, a writer
-        also forgets what the cache holds and reads it again: after a failed sync the cache shows bytes that the disk
-        does not have (measured on ext4 and btrfs), and trusting them loses a *later* message.
+        A writer syncs it first. Unless it ends where the mark says that it was synced, a writer also forgets what the
+        operating system's cache holds: after a failed sync that shows bytes that the disk does not have (measured on ext4
+        and btrfs), and trusting them loses a *later* message.
         """
         try:
             self._handle = self._folder.open_file(self._name, to_append=self._writable)
@@ -171,139 +203,132 @@ class Log:
             raise self._corrupt("foreign", error.reason) from None
         if self._writable:
             self._sync()
-        found = self._read(mark)
-        if self._writable and not self._ends_at(mark, found):
+        status = self._files.handle_status(self._handle)
+        self._inode = (status.st_dev, status.st_ino)
+        if not self._writable:
+            self._read_header()
+        elif mark is None or mark.position.offset_bytes != status.st_size:
             self._files.drop_cache(self._handle)
-            found = self._read(mark)
-        if isinstance(found, recovery.NotAHeader):
+            self._read_header()
+        else:
+            self._read_header()
+            if mark.generation != self.header.generation:  # then the length is a coincidence
+                self._files.drop_cache(self._handle)
+                self._read_header()
+
+    def _read_header(self) -> None:
+        found = read_header(first_line(self._read, self.size_bytes()))
+        if isinstance(found, NotAHeader):
             if found.version is not None:
                 raise UnsupportedVersionError(f"{self._path}: {found.reason}; upgrade it", path=self._path)
             raise self._corrupt(found.kind, found.reason, line_number=1, offset_bytes=0)
         self.header, self._begin = found
+        self._verified_from = self.end = self._begin
         self._last_at_us = parse_time(self.header.at)
 
-    def _read(self, mark: Mark | None) -> tuple[Header, Position] | recovery.NotAHeader:
-        status = self._files.handle_status(self._handle)
-        self._inode = (status.st_dev, status.st_ino)
-        self._base = _WHOLE
-        if self._tail_only and mark is not None and mark.position.offset_bytes <= status.st_size:
-            found = recovery.read_header(self._folder.first_line(self._handle))
-            if not isinstance(found, recovery.NotAHeader) and found[0].generation == mark.generation:
-                self._base = self._append_before(mark.position.offset_bytes, _TAIL_BYTES)
-        begin = self._base.offset_bytes
-        self._buffer = self._files.read(self._handle, begin, max(0, status.st_size - begin))
-        return found if begin else recovery.read_header(self._buffer)
+    def size_bytes(self) -> int:
+        """The length of the file now; it may hold more than whole appends."""
+        return self._files.handle_status(self._handle).st_size
 
-    def _append_before(self, offset: int, length: int) -> Position:
-        """The first append to begin in the ``length`` bytes before a place, or in a multiple; the file's beginning if none does."""
-        while length < offset:
-            place = recovery.first_append(self._files.read(self._handle, offset - length, length))
-            if place is not None:
-                return place.moved(offset - length)
-            length *= 4
-        return _WHOLE
-
-    def _ends_at(self, mark: Mark | None, found: tuple[Header, Position] | recovery.NotAHeader) -> bool:
-        if mark is None or isinstance(found, recovery.NotAHeader) or found[0].generation != mark.generation:
-            return False
-        return self._base.offset_bytes + len(self._buffer) == mark.position.offset_bytes
+    def _read(self, offset: int, length: int) -> bytearray:
+        return self._files.read(self._handle, offset, length)
 
     def verify(self, mark: Mark | None) -> None:
-        """Verify what was read; a writer recovers a torn tail, a reader passes over it, any other damage is refused."""
-        self._accept(self._base if self._base.seq else self._begin, mark.position if mark else self._begin)
-        if mark is not None and (self._is_whole or not self.holds(mark.position)):
-            self.complete()
-            self._refuse(recovery.check_mark(mark, self._starts, self.end, self._buffer))
+        """Verify what is there; a writer recovers a torn tail, a reader passes over it, any other damage is refused."""
+        begin = self._begin
+        cache = Cache(self._cache_bytes, begin)
+        if mark is None:
+            self._accept(begin, begin, cache)
+        else:
+            place = mark.position
+            if self._tail_only and place.offset_bytes <= self.size_bytes():
+                begin = append_before(self._read, begin, place.offset_bytes)
+                cache = Cache(self._cache_bytes, begin)
+            if self._take_in(begin, place.offset_bytes, cache).end != place:
+                raise self._why_not(place)
+            self._accept(place, place, cache)
+        self._verified_from = begin
         self.settled = True
 
-    def adopt(self, image: Image, handle: int, inode: tuple[int, int]) -> None:
-        """Become what stands in place now: an image that was written, synced and renamed. Nothing here can fail."""
-        with suppress(OSError):
-            self.close()
-        self._handle, self._inode = handle, inode
-        self._base = _WHOLE
-        self.header, self._begin, self.end, self._buffer, self._starts = image
-        self.synced = self.end
-        self._last_at_us = parse_time(self.header.at)
-        self._look_at_last_time()
-        self.settled = True
+    def _take_in(self, begin: Position, stop: int, cache: Cache) -> Walk:
+        """Verify a stretch of the file, and hold of it what there is room for."""
+        walk = Walk(self._read, begin, stop)
+        for piece in walk:
+            if piece.end.offset_bytes > stop - self._cache_bytes:
+                cache.put(Block(piece.begin, bytes(piece.data), piece.end))
+            else:
+                cache.skip_to(piece.end)
+            last = piece.data[piece.starts[-1] :][:RECORD_HEAD_BYTES]
+            # The next record is not before the last one, nor before what was the last one until now.
+            self._last_at_us = max(self._last_at_us, record_time_us(last) or 0)
+        return walk
 
-    def _accept(self, begin: Position, mark: Position) -> None:
-        """Take in what the buffer holds from ``begin`` on. What is not whole is judged with all of the file in memory."""
-        buffer, base = self._buffer, self._base
-        by = base.offset_bytes
-        scan = recovery.scan(buffer, begin.moved(-by), mark.moved(-by)).moved(by)
-        if scan.damage is not None and not self._is_whole:
-            buffer, base, begin = self._before(0) + buffer, _WHOLE, self._begin
-            scan = recovery.scan(buffer, begin, mark)
-        torn = scan.damage if scan.damage is not None and scan.damage.kind == "torn-tail" else None
-        if torn is None:
-            self._refuse(scan.damage)
-        self._buffer, self._base = buffer, base
-        del self._starts[begin.seq - base.seq :]
-        self._starts += scan.starts
-        quarantined = None
-        torn_bytes = 0
-        if torn is not None and self._writable:
-            torn_bytes = len(self._buffer) - torn.cut_at_bytes
-            quarantined = self._recover(torn)
-            scan = recovery.scan(self._buffer, scan.end, mark)
-            self._refuse(scan.damage)  # R3: there is none
-            self._starts += scan.starts
-        del self._buffer[scan.end.offset_bytes - base.offset_bytes :]
-        self.end = scan.end
+    def _accept(self, begin: Position, mark: Position, cache: Cache) -> None:
+        """Take in what stands from ``begin`` to the end of the file; what was known stays until all of that is verified."""
+        size = self.size_bytes()
+        walk = self._take_in(begin, size, cache)
+        damage = judge(self._read, size, walk, mark)
+        if damage is not None and damage.kind != "torn-tail":
+            raise self._damaged(damage)
+        end = walk.end
+        if damage is not None and self._writable:
+            quarantined = self._recover(damage, size)
+            end = self._take_in(end, self.size_bytes(), cache).end
+            if end.offset_bytes != self.size_bytes():
+                raise AssertionError("R3: what recovery leaves is whole")
+        self._cache, self.end = cache, end
         if self._writable:
-            self.synced = self.end
-        self._look_at_last_time()
-        if torn is not None and self._writable:
-            kept = sum(has_message(self._buffer[start : start + RECORD_HEAD_BYTES]) for start in self._starts)
-            self.recovery = Recovery(
-                messages_kept=kept, torn_bytes=torn_bytes, quarantine=quarantined, reason=torn.reason
-            )
-            logger.warning(
-                "%s: recovered a torn tail: %d bytes cut at byte %d (%s)",
-                self._path,
-                torn_bytes,
-                torn.cut_at_bytes,
-                torn.reason,
-            )
+            self.synced = end
+        if damage is not None and self._writable:
+            self._report(damage, size - damage.cut_at_bytes, quarantined)
 
-    def _look_at_last_time(self) -> None:
-        """The next record is not before the last one, nor before what was the last one until now."""
-        if self._starts:
-            start = self._starts[-1] - self._base.offset_bytes
-            last = record_time_us(self._buffer[start : start + RECORD_HEAD_BYTES])
-            self._last_at_us = max(self._last_at_us, last or 0)
-
-    def _recover(self, torn: recovery.Damage) -> str | None:
+    def _recover(self, torn: Damage, size: int) -> str | None:
         """Cut a torn tail, or give a whole last record its line feed; the bytes are safe elsewhere before they go."""
         cut_at = torn.cut_at_bytes
-        tail = bytes(self._buffer[cut_at:])
         quarantined = None
-        if tail:
+        if cut_at < size:
             with refusals(
                 self._path,
                 "keep its torn tail in quarantine/",
                 "So it was not cut; read_only=True gives every whole record",
             ):
-                quarantined = _quarantine.keep(
+                quarantined = quarantine.keep(
                     self._folder,
-                    tail,
+                    lambda: pieces_of(self._read, cut_at, size),
                     generation=self.header.generation,
                     offset_bytes=cut_at,
                     kind=torn.kind,
                     reason=torn.reason,
                 )
         with refusals(self._path, "recover its torn tail", "Nothing that was acknowledged was touched"):
-            if tail:
+            if cut_at < size:
                 self._files.truncate(self._handle, cut_at)
             if torn.line_feed_missing:
                 self._folder.write_all(self._handle, b"\n")
             self._sync()
-        del self._buffer[cut_at:]
-        if torn.line_feed_missing:
-            self._buffer += b"\n"
         return quarantined
+
+    def _report(self, torn: Damage, torn_bytes: int, quarantined: str | None) -> None:
+        kept = sum(has_message(line) for block in self._blocks() for line in block.lines.split(b"\n"))
+        self.recovery = Recovery(messages_kept=kept, torn_bytes=torn_bytes, quarantine=quarantined, reason=torn.reason)
+        logger.warning(
+            "%s: recovered a torn tail: %d bytes cut at byte %d (%s)",
+            self._path,
+            torn_bytes,
+            torn.cut_at_bytes,
+            torn.reason,
+        )
+
+    def adopt(self, image: Image, handle: int, inode: tuple[int, int]) -> None:
+        """Become what stands in place now: an image that was written, synced and renamed. Nothing here can fail."""
+        with suppress(OSError):
+            self.close()
+        self._handle, self._inode = handle, inode
+        self.header, self._begin, self._cache = image.header, image.begin, image.cache
+        self.end = self.synced = image.end
+        self._verified_from = self._begin
+        self._last_at_us = max(parse_time(self.header.at), image.last_at_us)
+        self.settled = True
 
     # ---- write ---------------------------------------------------------------------------------------------------
 
@@ -318,7 +343,7 @@ class Log:
         for message, extra in entries:
             seq += 1
             batch = SINGLE if count == 1 else Batch(seq - first, count)
-            line, head = seal_line(head, *record_body(seq, at, message, extra, clock, batch))
+            line, head = close_line(head, *record_body(seq, at, message, extra, clock, batch))
             length = len(line)
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
@@ -334,7 +359,7 @@ class Log:
         Raises ``SyncFailedError`` if it was written but not synced, ``CannotCutBackError`` if a part was written and is
         still there, and the plain ``OSError`` if nothing of it is there.
         """
-        data, stored, end, at_us = prepared
+        data, _, end, at_us = prepared
         self.settled = False
         try:
             self._folder.write_all(self._handle, data)
@@ -343,9 +368,7 @@ class Log:
             raise
         if sync:
             self._sync()
-        self._buffer += data
-        for appended in stored:
-            self._starts.append(appended.offset_bytes)
+        self._cache.put(_new(Block, (self.end, data, end)))
         self.end = end
         if sync:
             self.synced = end
@@ -353,32 +376,31 @@ class Log:
         self.settled = True
 
     def holds(self, position: Position) -> bool:
-        """Whether the transcript leads through this position: the same records before it, to the last byte."""
-        seq, offset, head = position
-        return seq <= self.end.seq and self.head_at(seq) == head.decode() and self._end_of(seq) == offset
+        """Whether the transcript leads through this position: its hash covers every byte before."""
+        return position.seq <= self.end.seq and self._ends_in(position)
+
+    def _ends_in(self, position: Position) -> bool:
+        """Whether a line with this hash ends at this place of the file."""
+        suffix = HASH_MEMBER + position.head + b'"}\n'
+        return self._read(position.offset_bytes - len(suffix), len(suffix)) == suffix
 
     def image(self, members: dict[str, Any], entries: Iterable[Entry | Copied], **more: Any) -> Image:
-        """The next generation's transcript in memory: a header with this metadata, and these records."""
-        _, at_text, clock = self.stamp()
-        at = at_text.encode()
-        body = header_body(
-            conversation=members["id"], generation=members["generation"], at=at_text, metadata=members, **more
-        )
-        line, head = seal_line(GENESIS, body)
-        found = recovery.read_header(line)
-        assert not isinstance(found, recovery.NotAHeader)
-        buffer, starts = bytearray(line), array("Q")
-        for k, entry in enumerate(entries, 1):
-            start = len(buffer)
-            starts.append(start)
-            if isinstance(entry, Copied):
-                head = seal_onto(buffer, head, copied_body(k, entry))
-            else:
-                message, extra = entry
-                head = seal_onto(buffer, head, record_body(k, at, message, extra, clock))
-                if len(buffer) - start > self._max_line_bytes:
-                    raise self._too_long(len(buffer) - start, f"messages[{k - 1}]")
-        return Image(*found, Position(len(starts), len(buffer), head), buffer, starts)
+        """The next generation's transcript: a header with this metadata, and these records."""
+        _, at, clock = self.stamp()
+        if isinstance(entries, Sequence):
+            for k, entry in enumerate(entries):
+                self._refuse_a_long_line(k, entry)
+        body = header_body(conversation=members["id"], generation=members["generation"], at=at, metadata=members, **more)
+        return Image(close_line(GENESIS, body)[0], at, clock, entries, self._cache_bytes)
+
+    def _refuse_a_long_line(self, k: int, entry: Entry | Copied) -> None:
+        """What is copied was stored once, and is whatever its length."""
+        if isinstance(entry, Copied) or sum(len(part) for part in entry if part) + 256 < self._max_line_bytes:
+            return
+        _, at, clock = self.stamp()
+        length = sum(map(len, record_body(k + 1, at.encode(), *entry, clock))) + SUFFIX_BYTES + 1
+        if length > self._max_line_bytes:
+            raise self._too_long(length, f"messages[{k}]")
 
     def stamp(self) -> tuple[int, str, bytes | None]:
         """The time of the next record, never before the record before it: microseconds, and text.
@@ -422,15 +444,16 @@ class Log:
         acknowledged, begin = self.end, self.synced
         self._sync()
         self._files.drop_cache(self._handle)
-        size = self._files.handle_status(self._handle).st_size
+        size = self.size_bytes()
         if size < begin.offset_bytes:
             raise self._corrupt(
                 "truncated",
                 f"the transcript has {size} bytes, and {acknowledged.offset_bytes} were stored; load() anew",
             )
-        del self._buffer[begin.offset_bytes - self._base.offset_bytes :]
-        self._buffer += self._files.read(self._handle, begin.offset_bytes, size - begin.offset_bytes)
-        self._accept(begin, acknowledged)
+        before = append_before(self._read, self._begin, begin.offset_bytes)
+        if Walk(self._read, before, begin.offset_bytes).to_the_end() != begin:
+            raise self._why_not(begin)  # what the next record would be chained to is not whole any more
+        self._accept(begin, acknowledged, self._cache.until(begin))
         self.settled = True
 
     def _cut_back(self) -> None:
@@ -453,118 +476,127 @@ class Log:
         """The time of the last record, or of the header."""
         return format_time(self._last_at_us)
 
-    @property
-    def buffer(self) -> bytearray:
-        """The file's bytes up to ``end``, as far as they are in memory. Do not change or keep."""
-        return self._buffer
-
-    @property
-    def _is_whole(self) -> bool:
-        return self._base.offset_bytes == 0
-
     def complete(self) -> None:
-        """Have all of the file in memory, verified; raises ``CorruptTranscriptError``, and then memory is as it was."""
-        if not self._is_whole:
-            whole = self._before(0)
-            whole += self._buffer
-            scan = recovery.scan(whole, self._begin, self.end)
-            self._refuse(scan.damage)
-            self._buffer, self._starts, self._base = whole, scan.starts, _WHOLE
-
-    def _extend(self) -> None:
-        """Have twice as much of the file in memory, verified: it must lead to where memory began."""
-        base = self._append_before(self._base.offset_bytes, len(self._buffer))
-        by = base.offset_bytes
-        more = self._before(by)
-        scan = recovery.scan(more, base.moved(-by), base.moved(-by)).moved(by)
-        if scan.end != self._base:
-            self.complete()  # it is the header that stands there, or damage: this says what is wrong
-        else:
-            self._buffer, self._starts, self._base = more + self._buffer, scan.starts + self._starts, base
-
-    def _before(self, offset: int) -> bytearray:
-        """The file's bytes from an offset up to where memory begins."""
-        with refusals(self._path, "read what stands before its tail"):
-            return self._files.read(self._handle, offset, self._base.offset_bytes - offset)
+        """Verify what a load of the tail left; raises ``CorruptTranscriptError``."""
+        if self._verified_from != self._begin:
+            with refusals(self._path, "read what stands before its tail"):
+                if Walk(self._read, self._begin, self._verified_from.offset_bytes).to_the_end() != self._verified_from:
+                    raise self._why_not(self._verified_from)
+            self._verified_from = self._begin
 
     def messages(self, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or the ``last`` so many; decoded anew."""
-        if last is None:
-            self.complete()
-        while True:
-            found = self._messages_in_memory(last)
-            if self._is_whole or len(found) == last:
-                return found
-            self._extend()
-
-    def _messages_in_memory(self, last: int | None) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        with memoryview(self._buffer) as view:
-            for start, end in self._bounds(newest_first=last is not None):
-                if len(found) == last:
-                    break
-                try:
-                    message = decode(view[start:end]).get("message")
-                except JSONDecodeError:
-                    raise self._not_a_record(start) from None
-                if type(message) is dict:
-                    found.append(message)
-                elif message is not None:
-                    raise self._not_a_record(start)
-        return found if last is None else found[::-1]
+        if last is None:
+            for block in self._blocks():
+                found += (message for message in map(self._message_in, _lines(block)) if message is not None)
+            return found
+        for line in self._lines_newest_first():
+            if len(found) == last:
+                break
+            if (message := self._message_in(line)) is not None:
+                found.append(message)
+        return found[::-1]
 
     def records(self, last: int | None = None) -> list[Record]:
         """The records in order, or the ``last`` so many; decoded anew."""
         if last is None:
-            self.complete()
-        while not self._is_whole and (last or 0) > self.end.seq - self._base.seq:
-            self._extend()
-        bounds = self._bounds(newest_first=last is not None)
-        found: list[Record] = []
-        with memoryview(self._buffer) as view:
-            for start, end in islice(bounds, last):
-                try:
-                    record = as_record(decode(view[start:end]))
-                except JSONDecodeError:
-                    record = None
-                if record is None:
-                    raise self._not_a_record(start)
-                found.append(record)
-        return found if last is None else found[::-1]
+            return [self._record_in(line) for block in self._blocks() for line in _lines(block)]
+        return [self._record_in(line) for line in islice(self._lines_newest_first(), last)][::-1]
 
-    def _bounds(self, *, newest_first: bool) -> Iterator[tuple[int, int]]:
-        """Where the line of each record begins and ends in the buffer."""
-        by, starts, count = self._base.offset_bytes, self._starts, self.end.seq - self._base.seq
-        if by:
-            starts = array("Q", (start - by for start in starts))
-        end = (self.end.offset_bytes - by,)
-        if newest_first:
-            down = range(count - 1, -1, -1)
-            return zip(map(starts.__getitem__, down), chain(end, map(starts.__getitem__, down)), strict=False)
-        return zip(islice(starts, count), chain(islice(starts, 1, count), end), strict=False)
+    def _message_in(self, line: bytes | bytearray) -> dict[str, Any] | None:
+        try:
+            message = decode(line).get("message")
+        except JSONDecodeError:
+            raise self._not_a_record(line) from None
+        if type(message) is dict or message is None:
+            return message
+        raise self._not_a_record(line)
 
-    def head_at(self, seq: int) -> str:
-        """The hash of the record with this number, of the header for 0."""
-        if seq <= self._base.seq:
-            self.complete()
-        end = self._end_of(seq) - self._base.offset_bytes
-        return self._buffer[end - 35 : end - 3].decode()
-
-    def _end_of(self, seq: int) -> int:
-        """Where the line of a record that is in memory ends in the file."""
-        return self._starts[seq - self._base.seq] if seq < self.end.seq else self.end.offset_bytes
+    def _record_in(self, line: bytes | bytearray) -> Record:
+        try:
+            record = as_record(decode(line))
+        except JSONDecodeError:
+            record = None
+        if record is None:
+            raise self._not_a_record(line)
+        return record
 
     def copies(self, count: int) -> Iterator[Copied]:
         """The first so many records, to be put into another transcript."""
-        self.complete()
-        for index in range(count):
-            end = self._end_of(index + 1)
-            yield copied(self._buffer[self._starts[index] : end - SUFFIX_BYTES - 1])
+        return islice((copy for block in self._blocks() for copy in copies(block.lines)), count)
 
-    def _not_a_record(self, start: int) -> CorruptTranscriptError:
-        offset = start + self._base.offset_bytes
+    def contents(self) -> Iterator[bytes | bytearray]:
+        """The file's bytes up to ``end``, in pieces."""
+        yield self._read(0, self._begin.offset_bytes)
+        for block in self._blocks():
+            yield block.lines
+
+    def head_at(self, seq: int) -> str:
+        """The hash of the record with this number, of the header for 0."""
+        if seq == self.end.seq:
+            return self.end.head.decode()
+        for block in self._blocks():
+            if block.end.seq > seq:
+                starts = scan(block.lines, block.begin).starts
+                if seq > block.begin.seq:
+                    end = starts[seq - block.begin.seq]
+                    return block.lines[end - 35 : end - 3].decode()
+                return block.begin.head.decode()
+        raise AssertionError("a record that there is")
+
+    def _blocks(self) -> Iterator[Block]:
+        """All lines in order: those that are not in memory are read, and verified again."""
+        until = self._cache.begin
+        walk = Walk(self._read, self._begin, until.offset_bytes)
+        with refusals(self._path, "read it"):
+            for piece in walk:
+                yield Block(piece.begin, piece.data, piece.end)
+            if walk.end != until:
+                raise self._why_not(until)
+        self._verified_from = self._begin
+        for block in self._cache:
+            if block.begin.seq < self.end.seq:  # what an interrupted call left behind it is not known to be stored
+                yield block
+
+    def _lines_newest_first(self) -> Iterator[bytes | bytearray]:
+        for block in self._cache.newest_first():
+            if block.begin.seq < self.end.seq:
+                yield from reversed(_lines(block))
+        place, length = self._cache.begin, PIECE_BYTES // 4
+        while place != self._begin:
+            with refusals(self._path, "read it"):
+                begin = append_before(self._read, self._begin, place.offset_bytes, length)
+                block = Block(begin, self._read(begin.offset_bytes, place.offset_bytes - begin.offset_bytes), place)
+                # The end is known, and its hash covers what is read here, down to the hash that it begins with.
+                if scan(block.lines, begin).end != place:
+                    raise self._why_not(place)
+            yield from reversed(_lines(block))
+            place, length = begin, min(2 * length, 4 * PIECE_BYTES)
+
+    def _why_not(self, place: Position) -> CorruptTranscriptError:
+        """What is wrong with a transcript that was known to lead through this place, and does not."""
+        self.settled = False  # a writer makes sure of what it chains to before it goes on
+        size = self.size_bytes()
+        walk = Walk(self._read, self._begin, size)
+        found = self._begin
+        for piece in walk:
+            if found.offset_bytes < place.offset_bytes:
+                found = _boundary(piece, place.offset_bytes)
+        damage = judge(self._read, size, walk, place)
+        if damage is None or damage.offset_bytes > place.offset_bytes:
+            damage = rewritten(place, found)
+        return self._damaged(damage)
+
+    def _not_a_record(self, line: bytes | bytearray) -> CorruptTranscriptError:
         reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
-        return self._corrupt("foreign", reason, bisect_left(self._starts, offset) + self._base.seq + 2, offset)
+        begin, number = self._begin.offset_bytes, 2
+        for block in self._blocks():
+            for other in _lines(block):
+                if other == line:
+                    return self._corrupt("foreign", reason, number, begin)
+                begin, number = begin + len(other) + 1, number + 1
+        return self._corrupt("foreign", reason)
 
     def is_at(self, inode: tuple[int, int]) -> bool:
         """Whether this is the file that is open."""
@@ -572,18 +604,10 @@ class Log:
 
     def read_on(self) -> bool:
         """For a reader: take in what follows the last record; False if what was read before is not there any more."""
-        base = self._base
-        del self._starts[self.end.seq - base.seq :]  # what an interrupted call left
-        del self._buffer[self.end.offset_bytes - base.offset_bytes :]
-        last = self._starts[-1] if self._starts else 0
-        size = self._files.handle_status(self._handle).st_size
-        tail = self._files.read(self._handle, last, max(0, size - last))
-        known = self.end.offset_bytes - last
-        if tail[:known] != self._buffer[last - base.offset_bytes :]:
+        if not self._ends_in(self.end):
             return False
-        self._buffer += tail[known:]
         try:
-            self._accept(self.end, self.end)
+            self._accept(self.end, self.end, self._cache.until(self.end))
         except CorruptTranscriptError:
             return False
         return True
@@ -602,9 +626,8 @@ class Log:
         reason = f"makes a line of {length:,} bytes, more than max_line_bytes ({self._max_line_bytes:,})"
         return InvalidMessageError(member=name, reason=reason)
 
-    def _refuse(self, damage: recovery.Damage | None) -> None:
-        if damage is not None:
-            raise self._corrupt(damage.kind, damage.reason, damage.line_number, damage.offset_bytes)
+    def _damaged(self, damage: Damage) -> CorruptTranscriptError:
+        return self._corrupt(damage.kind, damage.reason, damage.line_number, damage.offset_bytes)
 
     def _corrupt(
         self, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
@@ -612,3 +635,16 @@ class Log:
         return CorruptTranscriptError(
             path=self._path, kind=kind, reason=reason, line_number=line_number, offset_bytes=offset_bytes
         )
+
+
+def _lines(block: Block) -> list[bytes | bytearray]:
+    return block.lines.split(b"\n")[:-1]
+
+
+def _boundary(piece: Piece, offset: int) -> Position:
+    """The first place in a piece, at or after an offset, where a record begins or the piece ends."""
+    index = bisect_left(piece.starts, offset - piece.begin.offset_bytes)
+    if index == len(piece.starts):
+        return piece.end
+    start = piece.starts[index]
+    return Position(piece.begin.seq + index, piece.begin.offset_bytes + start, bytes(piece.data[start - 35 : start - 3]))

@@ -6,11 +6,14 @@ Nothing in the store ever deletes them by itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from hashlib import sha256
 
 import orjson
 
 from transcript_store._json.times import format_time
+from transcript_store._log.scan import is_same
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import QUARANTINE, is_temporary, quarantine_name
 
@@ -27,27 +30,59 @@ def purge(folder: Folder) -> int:
         return sum(not name.endswith(".json") and not is_temporary(name) for name in names)
 
 
-def keep(folder: Folder, removed: bytes, *, generation: int, offset_bytes: int, kind: str, reason: str) -> str:
+def keep(
+    folder: Folder,
+    pieces: Callable[[], Iterable[bytes | bytearray]],
+    *,
+    generation: int,
+    offset_bytes: int,
+    kind: str,
+    reason: str,
+) -> str:
     """Keep bytes that are about to be taken out of a conversation's transcript; returns the path of the file.
 
-    They are on the medium when it returns. The same bytes kept twice are one file, so a recovery that was cut off can
-    be done again.
+    ``pieces`` reads them, each time from their beginning: they may be larger than memory. They are on the medium when it
+    returns. The same bytes kept twice are one file, so a recovery that was cut off can be done again.
     """
-    name = quarantine_name(removed, generation=generation, offset_bytes=offset_bytes)
+    name, digest, length = named(pieces, generation=generation, offset_bytes=offset_bytes)
     note = {
         "at": format_time(folder.files.now_us()),
         "generation": generation,
         "offset": offset_bytes,
-        "bytes": len(removed),
-        "sha256": sha256(removed).hexdigest(),
+        "bytes": length,
+        "sha256": digest,
         "kind": kind,
         "reason": reason,
     }
     with folder.subfolder(QUARANTINE, create=True) as quarantine:
         if quarantine.read_file(f"{name}.json") is None:
             quarantine.replace_file(f"{name}.json", [orjson.dumps(note, option=orjson.OPT_INDENT_2) + b"\n"])
-        if quarantine.read_file(name) != removed:
-            quarantine.replace_file(name, [removed])
+        if not _holds(quarantine, name, pieces()):
+            quarantine.replace_file(name, pieces())
         else:
             quarantine.sync()  # whoever wrote it may have been killed before this
         return quarantine.path_of(name)
+
+
+def named(
+    pieces: Callable[[], Iterable[bytes | bytearray]], *, generation: int, offset_bytes: int
+) -> tuple[str, str, int]:
+    """What the file is called that keeps these bytes, their SHA-256, and how many they are."""
+    digest, length = sha256(), 0
+    for piece in pieces():
+        digest.update(piece)
+        length += len(piece)
+    found = digest.hexdigest()
+    return quarantine_name(found, generation=generation, offset_bytes=offset_bytes), found, length
+
+
+def _holds(quarantine: Folder, name: str, pieces: Iterable[bytes | bytearray]) -> bool:
+    """Whether a file has these bytes, and nothing else."""
+    try:
+        handle, status = quarantine.open_with_status(name)
+    except FileNotFoundError:
+        return False
+    try:
+        return is_same(partial(quarantine.files.read, handle), status.st_size, pieces)
+    finally:
+        quarantine.files.close(handle)

@@ -118,7 +118,7 @@ def chain_hash(previous: bytes, body: bytes | bytearray | memoryview) -> bytes:
     return digest.hexdigest()[:32].encode()
 
 
-def seal_line(previous: bytes, *body: bytes) -> tuple[bytes, bytes]:
+def close_line(previous: bytes, *body: bytes) -> tuple[bytes, bytes]:
     """Close a body, given in parts, into a whole line with its LF; returns the line and its hash."""
     digest = sha256(previous)
     for part in body:
@@ -127,8 +127,8 @@ def seal_line(previous: bytes, *body: bytes) -> tuple[bytes, bytes]:
     return b"".join((*body, HASH_MEMBER, head, b'"}\n')), head
 
 
-def seal_onto(buffer: bytearray, previous: bytes, body: Iterable[bytes]) -> bytes:
-    """Put a whole line, closed as by :func:`seal_line`, at the end of ``buffer``; returns its hash."""
+def close_onto(buffer: bytearray, previous: bytes, body: Iterable[bytes]) -> bytes:
+    """Put a whole line, closed as by :func:`close_line`, at the end of ``buffer``; returns its hash."""
     digest = sha256(previous)
     for part in body:
         digest.update(part)

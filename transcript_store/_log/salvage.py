@@ -3,8 +3,8 @@
 Three answers to "what of this is the conversation?":
 
 * *prefix*: what stands before the first damage. Nothing after it, whole or not.
-* *salvage*: every record that verifies, wherever it stands: against the end of the line before it (as stated or as
-  recomputed), or against the last record that was kept. What lies between is a gap, and is recorded as one.
+* *salvage*: every record that verifies, wherever it stands, as :func:`damage.parts` finds them. What lies between is a gap,
+  and is recorded as one.
 * *accept-edits*: every line that is a record by its form. For a transcript that a person edited, whose edits are wanted.
 
 Whatever is kept gets a new number and a new place in a new chain; its other bytes stay as they are, unless the line itself
@@ -13,29 +13,18 @@ was edited. Nothing here does I/O.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from itertools import chain, pairwise
 from typing import Literal, NamedTuple, get_args
 
 import orjson
 
 from transcript_store._json.strict import encode, parse
 from transcript_store._json.times import format_time, parse_time
-from transcript_store._log import recovery
-from transcript_store._log.record import (
-    GENESIS,
-    RECORD_HEAD_BYTES,
-    SUFFIX_BYTES,
-    Copied,
-    chain_hash,
-    copied,
-    record_seq,
-    record_starts,
-    record_time_us,
-)
+from transcript_store._log.damage import Part, Stretch, describe_at, first_line, judge, parts
+from transcript_store._log.header import NotAHeader, read_header
+from transcript_store._log.record import RECORD_HEAD_BYTES, SUFFIX_BYTES, Copied, Position, copied, record_time_us
+from transcript_store._log.scan import Read, Walk
 from transcript_store.errors import InvalidMessageError
 
 Mode = Literal["prefix", "salvage", "accept-edits"]
@@ -44,11 +33,9 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 GAP = "transcript_store.gap"
 """The member of a record's ``extra`` that says that something is missing here."""
 
-_GLUE = b'"}{"seq":'
-_SPACE = b" \t\r"
-_HEADER = re.compile(rb'(?:\xef\xbb\xbf)?\{\s*"format"\s*:\s*"transcript-store"')
 _BOM = b"\xef\xbb\xbf"
-_ENDS_IN_HASH = re.compile(rb',"hash":"([0-9a-f]{32})"\}')
+_EDITED_BYTES = 256 * 2**20
+"""A line that is longer is no record that a person edited."""
 _REPLACED = frozenset({"seq", "at", "clock", "message", "extra", "batch", "hash"})
 
 
@@ -64,8 +51,8 @@ class Gap:
 class Plan(NamedTuple):
     """What a repair keeps of a transcript."""
 
-    records: list[Copied]
-    """In their order; where ``salvage`` and ``accept-edits`` leave a gap, a record that says so."""
+    records: Callable[[], Iterator[Copied]]
+    """Reads them, in their order; where ``salvage`` and ``accept-edits`` leave a gap, a record that says so."""
     kept: int
     """How many of them were records of the damaged transcript."""
     left_out: int
@@ -73,179 +60,115 @@ class Plan(NamedTuple):
     gaps: tuple[Gap, ...]
 
 
-class _Piece(NamedTuple):
-    """A stretch of a transcript that ends at a line feed, or where a record begins or ends."""
-
-    start: int
-    content: bytes
-    record: Copied | None
-    """What is kept of it; None if it is not a record."""
-    is_whole: bool
-    """Whether it verifies."""
-
-
-def plan(buffer: bytes, mode: Mode, *, at: str, original: str) -> Plan:
+def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Plan:
     """Decide what to keep of a transcript.
 
     ``at`` is the time for a record whose own is lost before any is known, ``original`` what a gap's record calls the file.
     """
     if mode == "prefix":
-        return _prefix(buffer)
-    found: list[Copied | Gap] = []
-    for piece in _Pieces(buffer, at, accepts_edits=mode == "accept-edits"):
-        if piece.record is not None:
-            found.append(piece.record)
-        elif found and isinstance(last := found[-1], Gap):
-            found[-1] = replace(last, length_bytes=piece.start + len(piece.content) - last.offset_bytes)
+        return _prefix(read, size)
+    accepts_edits = mode == "accept-edits"
+    kept, gaps = 0, []
+    for item in _kept(read, size, at, accepts_edits=accepts_edits):
+        if isinstance(item, Copied):
+            kept += 1
         else:
-            found.append(_gap(piece.start, piece.content))
-    gaps = tuple(item for item in found if isinstance(item, Gap))
-    return Plan(list(_with_gaps(found, at, original)), len(found) - len(gaps), 0, gaps)
+            gaps.append(item)
+
+    def records() -> Iterator[Copied]:
+        return _with_gaps(_kept(read, size, at, accepts_edits=accepts_edits), at, original)
+
+    return Plan(records, kept, 0, tuple(gaps))
 
 
-def is_ours(buffer: bytes) -> bool:
-    """Whether a file was a transcript once: it begins with a header, edited or damaged, or holds a record that verifies."""
-    return _HEADER.match(buffer) is not None or any(piece.is_whole for piece in _Pieces(buffer))
+def count_whole(read: Read, size: int) -> int:
+    """How many records of a file verify, wherever they stand: what ``salvage`` keeps."""
+    return sum(stretch.whole is not None for part in parts(read, size) for stretch in part.stretches)
 
 
-def _prefix(buffer: bytes) -> Plan:
-    whole = sum(piece.is_whole for piece in _Pieces(buffer))
-    header = recovery.read_header(buffer)
-    if isinstance(header, recovery.NotAHeader):
-        gaps = (Gap(offset_bytes=0, length_bytes=len(buffer), reason=header.reason),) if buffer else ()
-        return Plan([], 0, whole, gaps)
+def _prefix(read: Read, size: int) -> Plan:
+    header = read_header(first_line(read, size))
+    if isinstance(header, NotAHeader):
+        gaps = (Gap(offset_bytes=0, length_bytes=size, reason=header.reason),) if size else ()
+        return Plan(lambda: iter(()), 0, count_whole(read, size), gaps)
     begin = header[1]
-    scan = recovery.scan(buffer, begin, begin)
-    damage, kept, end = scan.damage, buffer, scan.end.offset_bytes
-    if damage is not None and damage.line_feed_missing:
-        end = damage.cut_at_bytes
-        kept = buffer[:end] + b"\n"
-        scan = recovery.scan(kept, begin, begin)
-    ends = [*scan.starts[1:], scan.end.offset_bytes]
-    records = [copied(kept[at : to - SUFFIX_BYTES - 1]) for at, to in zip(scan.starts, ends, strict=False)]
-    left_out = max(0, whole - len(records))
-    if damage is None or end == len(buffer):
-        return Plan(records, len(records), left_out, ())
-    gap = Gap(offset_bytes=end, length_bytes=len(buffer) - end, reason=damage.reason)
-    return Plan(records, len(records), left_out, (gap,))
+    walk = Walk(read, begin, size)
+    walk.to_the_end()
+    damage = judge(read, size, walk, begin)
+    if damage is None:
+        return Plan(lambda: _before(read, begin, walk.end), walk.end.seq, 0, ())
+    whole = count_whole(read, size)
+    if damage.line_feed_missing:  # the last record is whole, and is kept
+        end, kept, last = damage.cut_at_bytes, walk.end.seq, None
+        found = [stretch for part in parts(read, end, walk.end) for stretch in part.stretches]
+        kept, last = kept + len(found), found
+    else:
+        end, kept, last = walk.end.offset_bytes, walk.end.seq, []
+
+    def records() -> Iterator[Copied]:
+        yield from _before(read, begin, walk.end)
+        yield from (_copied(read, stretch) for stretch in last)
+
+    if end == size:
+        return Plan(records, kept, max(0, whole - kept), ())
+    gap = Gap(offset_bytes=end, length_bytes=size - end, reason=damage.reason)
+    return Plan(records, kept, max(0, whole - kept), (gap,))
 
 
-class _Pieces:
-    """Takes a transcript apart behind its header: what is a record, and what is not. Linear in the bytes.
+def _before(read: Read, begin: Position, end: Position) -> Iterator[Copied]:
+    for piece in Walk(read, begin, end.offset_bytes):
+        yield from copies(piece.data)
 
-    A record is looked for where a line begins, right behind a record, and where on a line that is not one record something
-    begins like one.
-    """
 
-    def __init__(self, buffer: bytes, at: str = "", *, accepts_edits: bool = False) -> None:
-        self._buffer = buffer
-        self._at = at
-        self._accepts_edits = accepts_edits
-        self._seen: dict[bytes, int] = {}
-        """Where the whole record with this hash begins."""
-        self._line_before = [GENESIS]
-        """The hash of the last line that ends in one: as it stands there, and as recomputed."""
-        self._last_whole = GENESIS
+def copies(lines: bytes | bytearray) -> Iterator[Copied]:
+    """The records of whole lines, to be put into another transcript."""
+    return (copied(line[:-SUFFIX_BYTES]) for line in lines.split(b"\n")[:-1])
 
-    def __iter__(self) -> Iterator[_Piece]:
-        """The pieces in their order; a whole record that stands there twice, once; what lies between as ``record`` None."""
-        for start, line in _lines(self._buffer):
-            header_end = _header_end(line) if start == 0 else 0
-            if header_end:
-                self._pass(line[:header_end])
-            if header_end < len(line):
-                yield from self._on_line(start + header_end, line[header_end:])
 
-    def _on_line(self, start: int, line: bytes) -> Iterator[_Piece]:
-        """A line, or the part of one that another is glued to: a record, or a record and what is not, or only that."""
-        if (found := self._take(start, line)) is not None:
-            yield from found
-            return
-        whole_bytes = self._whole_bytes(line)
-        if whole_bytes:
-            yield from self._take(start, line[:whole_bytes]) or ()
-        starts = record_starts(line, whole_bytes)
-        for begin, end in pairwise(chain([whole_bytes], starts, [len(line)])):
-            stretch = line[begin:end]
-            cut = self._whole_bytes(stretch) or len(stretch)
-            for at, content in ((begin, stretch[:cut]), (begin + cut, stretch[cut:])):
-                if content and content != line and (found := self._take(start + at, content)) is not None:
-                    yield from found
-                elif content.strip(_SPACE):
-                    self._pass(content)
-                    yield _Piece(start + at, content, None, is_whole=False)
+def _kept(read: Read, size: int, at: str, *, accepts_edits: bool) -> Iterator[Copied | Gap]:
+    """The records that are kept and the gaps between them, in order; gaps without a record between are one."""
+    gap: Gap | None = None
+    for part in parts(read, size):
+        for item in _of_part(read, part, at, accepts_edits=accepts_edits):
+            if isinstance(item, Copied):
+                if gap is not None:
+                    yield gap
+                    gap = None
+                at = _time_of(item) or at
+                yield item
+            elif gap is None:
+                gap = Gap(
+                    offset_bytes=item.start,
+                    length_bytes=item.end - item.start,
+                    reason=describe_at(read, item.start, item.end),
+                )
+            else:
+                gap = replace(gap, length_bytes=item.end - gap.offset_bytes)
+    if gap is not None:
+        yield gap
 
-    def _take(self, start: int, content: bytes) -> list[_Piece] | None:
-        """The record that this is, by its hash or as somebody edited it; nothing if it was there before, None if it is none."""
-        stated = content[-34:-2]
-        if stated in self._seen and self._buffer.startswith(content, self._seen[stated]):
-            self._line_before = [stated]
-            return []
-        is_whole = self._whole_bytes(content) == len(content)
-        if is_whole:
-            self._line_before, self._last_whole = [stated], stated
-            self._seen[stated] = start
-            record = copied(content[:-SUFFIX_BYTES])
-        elif self._accepts_edits and (edited := _edited(content, self._at)):
-            self._pass(content)
-            record = edited
+
+def _of_part(read: Read, part: Part, at: str, *, accepts_edits: bool) -> Iterator[Copied | Stretch]:
+    is_a_record = len(part.stretches) == 1 and part.stretches[0].whole is not None
+    if accepts_edits and not is_a_record and (edited := _edited(read, part.start, part.end, at)):
+        yield edited
+        return
+    for stretch in part.stretches:
+        if stretch.whole is not None:
+            yield _copied(read, stretch)
         else:
-            return None
-        self._at = _time_of(record) or self._at
-        return [_Piece(start, content, record, is_whole)]
-
-    def _whole_bytes(self, content: bytes) -> int:
-        """The length of the record that this begins with, if that verifies; else 0."""
-        if record_seq(content[:RECORD_HEAD_BYTES]) is None:
-            return 0
-        hashers = [sha256(before) for before in dict.fromkeys((*self._line_before, self._last_whole))]
-        hashed = 0
-        with memoryview(content) as view:
-            for end in _ENDS_IN_HASH.finditer(content):
-                for hasher in hashers:
-                    hasher.update(view[hashed : end.start()])
-                    if hasher.hexdigest()[:32].encode() == end[1]:
-                        return end.end()
-                hashed = end.start()
-        return 0
-
-    def _pass(self, content: bytes) -> None:
-        """Go past what is no whole record: the next may be chained to the hash that it ends in, or ought to."""
-        if (end := _ENDS_IN_HASH.search(content, max(0, len(content) - SUFFIX_BYTES))) and end.end() == len(content):
-            self._line_before = [end[1], chain_hash(self._line_before[0], content[:-SUFFIX_BYTES])]
+            yield (accepts_edits and _edited(read, stretch.start, stretch.end, at)) or stretch
 
 
-def _lines(buffer: bytes) -> Iterator[tuple[int, bytes]]:
-    """Where each line begins, and the line without the space that an editor put around it; two records that are glued
-    together count as two lines.
-    """
-    line_start = 0
-    while line_start < len(buffer):
-        line_end = buffer.find(b"\n", line_start)
-        line_end = len(buffer) if line_end < 0 else line_end
-        start = line_start
-        while start < line_end:
-            glue = buffer.find(_GLUE, start, line_end)
-            end = glue + 2 if glue >= 0 else line_end
-            line = buffer[start:end]
-            content = line.lstrip(_SPACE)
-            if content:
-                yield end - len(content), content.rstrip(_SPACE)
-            start = end
-        line_start = line_end + 1
+def _copied(read: Read, stretch: Stretch) -> Copied:
+    return copied(read(stretch.start, stretch.end - stretch.start - SUFFIX_BYTES))
 
 
-def _header_end(line: bytes) -> int:
-    """The length of the header that a transcript begins with, edited or damaged; 0 if it does not."""
-    if _HEADER.match(line) is None:
-        return 0
-    if line[-34:-2] == chain_hash(GENESIS, line[:-SUFFIX_BYTES]):
-        return len(line)
-    return next(record_starts(line, 1), len(line))
-
-
-def _edited(line: bytes, at: str) -> Copied | None:
+def _edited(read: Read, start: int, end: int, at: str) -> Copied | None:
     """A record as somebody edited it, by its form alone; None if it has not that form."""
+    if end - start > _EDITED_BYTES:
+        return None
+    line = bytes(read(start, end - start))
     if b'"message"' not in line and b'"extra"' not in line:
         return None
     try:
@@ -254,18 +177,14 @@ def _edited(line: bytes, at: str) -> Copied | None:
         if not carried:
             return None
         limit = 6 * len(line) + 64  # no JSON text is longer than that once it is encoded anew
-        parts = [b',"at":%b' % orjson.dumps(_valid_time(members.get("at")) or at)]
-        parts += (b',"%b":%b' % (key.encode(), encode(value, key, limit)) for key, value in carried.items())
+        content = [b',"at":%b' % orjson.dumps(_valid_time(members.get("at")) or at)]
+        content += (b',"%b":%b' % (key.encode(), encode(value, key, limit)) for key, value in carried.items())
         others = {key: value for key, value in members.items() if key not in _REPLACED}
         if others:
-            parts.append(b"," + encode(others, "record", limit)[1:-1])
-        return Copied(b"".join(parts))
+            content.append(b"," + encode(others, "record", limit)[1:-1])
+        return Copied(b"".join(content))
     except InvalidMessageError:
         return None
-
-
-def _gap(start: int, content: bytes) -> Gap:
-    return Gap(offset_bytes=start, length_bytes=len(content), reason=recovery.describe(content))
 
 
 def _valid_time(text: object) -> str | None:
@@ -280,7 +199,7 @@ def _time_of(record: Copied) -> str | None:
     return None if at_us is None else format_time(at_us)
 
 
-def _with_gaps(found: list[Copied | Gap], at: str, original: str) -> Iterator[Copied]:
+def _with_gaps(found: Iterator[Copied | Gap], at: str, original: str) -> Iterator[Copied]:
     """The records, and for each gap one without a message that tells of it."""
     for item in found:
         if isinstance(item, Copied):

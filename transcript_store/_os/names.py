@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import re
-from hashlib import sha256
 
 from transcript_store._os.filesystem import FileSystem
 
@@ -78,6 +77,6 @@ def noted_id(name: str) -> str | None:
     return found if name.startswith(_NOTE) and is_id(found) else None
 
 
-def quarantine_name(removed: bytes, *, generation: int, offset_bytes: int) -> str:
-    """What the file is called that keeps these bytes."""
-    return f"g{generation}-o{offset_bytes}-{sha256(removed).hexdigest()[:16]}"
+def quarantine_name(digest: str, *, generation: int, offset_bytes: int) -> str:
+    """What the file is called that keeps bytes with this SHA-256, which stood there."""
+    return f"g{generation}-o{offset_bytes}-{digest[:16]}"

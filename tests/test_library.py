@@ -478,8 +478,8 @@ def _directory_in_its_place(path: Path) -> None:
 
 
 def _link_in_its_place(path: Path) -> None:
-    (path / "transcript.jsonl").rename(path / "elsewhere")
-    (path / "transcript.jsonl").symlink_to("elsewhere")
+    (path / "transcript.jsonl").rename(path.parent.parent / "elsewhere")
+    (path / "transcript.jsonl").symlink_to("../../elsewhere")
 
 
 def _directory_in_metadatas_place(path: Path) -> None:
@@ -935,6 +935,61 @@ def test_a_directory_in_the_locks_place_is_an_error(library, root):
     with pytest.raises(StorageError, match=r"lock: cannot take .* a directory stands"):
         library.delete(chat)
     assert (root / chat / "transcript.jsonl").exists()
+
+
+def test_delete_takes_nothing_along_that_is_not_of_the_conversation(library, root):
+    """P13: notes of the user's, a backup, another conversation with a writer at work: they are named, and nothing goes.
+
+    The incident: a live conversation inside the folder of another went with it, and its writer's next append was lost.
+    """
+    chat = make(library, "a")
+    (root / chat / "transcript.jsonl.bak").write_text("a copy")
+    with ConversationStore(root / "sub") as inner:
+        inner.initialize(messages=[{"n": 1}])
+        (root / "sub").rename(root / chat / "sub")
+        with pytest.raises(CorruptTranscriptError, match=r"holds 'sub', 'transcript\.jsonl\.bak' beside") as caught:
+            library.delete(chat)
+        assert caught.value.kind == "foreign"
+        inner.append_message({"n": 2})
+    with library.open(chat) as store:
+        store.append_message({"n": 3})
+    (root / chat / "sub").rename(root / "sub")
+    (root / chat / "transcript.jsonl.bak").unlink()
+    (root / chat / f".tmp-{'0' * 32}").write_text("a replace that was killed")
+    library.delete(chat)
+    assert [path.name for path in root.iterdir()] == ["sub"]
+
+
+@pytest.mark.parametrize("folder", ["archive", "quarantine"])
+def test_delete_takes_nothing_along_from_the_archive_and_the_quarantine(library, root, folder):
+    """P13: what somebody put beside the earlier generations, or beside what recovery kept, is not the conversation's."""
+    chat = make(library, "a")
+    with library.open(chat) as store:
+        store.replace_transcript([])
+    with (root / chat / "transcript.jsonl").open("ab") as transcript:
+        transcript.write(b'{"seq":1,')
+    library.open(chat).close()  # keeps that in quarantine
+    (root / chat / folder / "notes.txt").write_text("mine")
+    with pytest.raises(CorruptTranscriptError, match=rf"holds '{folder}/notes\.txt' beside"):
+        library.delete(chat)
+    (root / chat / folder / "notes.txt").unlink()
+    library.delete(chat)
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("below", ["sub", "sub/deeper", "archive/sub"])
+def test_no_conversation_is_created_inside_anothers_folder(library, root, below):
+    """P13: it would be gone with that one. The refusal names the conversation around, and nothing was made."""
+    chat = make(library, "a")
+    inside = ConversationStore(root / chat / below)
+    before = tree(root)
+    for create in (inside.initialize, inside.load_or_initialize):
+        with pytest.raises(ConversationExistsError, match=f"inside that of another conversation, {root / chat};"):
+            create()
+    assert inside.exists()
+    with pytest.raises(ConversationExistsError, match="inside that of another"):
+        ConversationLibrary(root / chat).create()
+    assert tree(root) == before
 
 
 @pytest.mark.parametrize("act", ["create", "fork", "delete"])

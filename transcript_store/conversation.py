@@ -108,7 +108,7 @@ class ConversationStore:
     # ---- begin and end -------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether ``initialize()`` would refuse: a conversation is there, or a damaged one, or something else.
+        """Whether ``initialize()`` would refuse: a conversation is there or around it, or a damaged one, or something else.
 
         Raises ``StorageError`` if the folder cannot be looked at.
         """
@@ -133,7 +133,8 @@ class ConversationStore:
         to str; ``extras``, if given, has one entry for each message. ``id`` is a canonical lower-case UUID, a new random one if
         none is given.
 
-        Raises ``ConversationExistsError`` if anything is there already (then nothing was touched),
+        Raises ``ConversationExistsError`` if anything is there already, or the folder is inside another conversation's (then
+        nothing was touched),
         ``ConversationLockedError`` if another process is creating it right now, ``InvalidMessageError``,
         ``InvalidMetadataError``, ``InvalidIdError``, ``ReadOnlyError``, and ``StorageError`` if the disk refuses.
         """
@@ -204,11 +205,14 @@ class ConversationStore:
                 try:
                     self._initialize(fields, entries)
                     return True
-                except ConversationExistsError:
+                except ConversationExistsError as occupied:
                     # Another process was faster, so there is something to load; it may be gone again when we do.
                     if occupant(self._files, self._path) is None:
                         continue
-                    self._load(tail_only=tail_only)
+                    try:
+                        self._load(tail_only=tail_only)
+                    except ConversationNotFoundError:
+                        raise occupied from None  # nothing to load, and nothing can be created here: this says why
                     return False
 
     def close(self) -> None:

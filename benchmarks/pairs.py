@@ -20,7 +20,7 @@ from benchmarks.drivers.limit import plain_line
 from benchmarks.messages import messages, some_messages, text_messages
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, Snapshot, verify
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
-from transcript_store._log.record import GENESIS, SUFFIX_BYTES, seal_line
+from transcript_store._log.record import GENESIS, SUFFIX_BYTES, close_line
 from transcript_store._os.filesystem import REAL
 from transcript_store.conversation import Durability
 
@@ -208,7 +208,7 @@ def _rename(folder: Path, old: str, new: str) -> None:
     head = GENESIS
     lines = []
     for line in (folder / TRANSCRIPT).read_bytes().splitlines():
-        sealed, head = seal_line(head, line[:-SUFFIX_BYTES].replace(old.encode(), new.encode()))
+        sealed, head = close_line(head, line[:-SUFFIX_BYTES].replace(old.encode(), new.encode()))
         lines.append(sealed)
     (folder / TRANSCRIPT).write_bytes(b"".join(lines))
     document = decode_document((folder / "metadata.json").read_bytes())

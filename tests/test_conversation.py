@@ -113,6 +113,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "head": lambda s: s.head,
     "recovery": lambda s: s.recovery,
     "refresh": lambda s: s.refresh(),
+    "is_fully_verified": lambda s: s.is_fully_verified,
     "generations": lambda s: s.generations(),
     "delete_generation": lambda s: s.delete_generation(0),
     "purge_quarantine": lambda s: s.purge_quarantine(),
@@ -178,9 +179,9 @@ def test_load_or_initialize_can_verify_the_tail(tmp_path):
         store.load_or_initialize(messages=[{"text": "x" * 1000}] * 200, verify="tail")
     with ConversationStore(tmp_path / "c") as store:
         assert not store.load_or_initialize(verify="tail")
-        assert not store._storage.log._is_whole  # type: ignore[union-attr]
+        assert not store.is_fully_verified
         assert not store.load_or_initialize()
-        assert store._storage.log._is_whole  # type: ignore[union-attr]
+        assert store.is_fully_verified
 
 
 def test_what_type_checkers_know():

@@ -30,7 +30,8 @@ from tests.mutations import SEED, Mutations
 from tests.scratch import scratch_directory
 from transcript_store import ConversationStore, CorruptTranscriptError, verify
 from transcript_store._conversation import verify as inspection
-from transcript_store._log import recovery as _recovery
+from transcript_store._log import scan as _scan
+from transcript_store._log.log import Log
 from transcript_store._os.filesystem import PosixFileSystem
 
 # ---- the conversation that is damaged ----------------------------------------------------------------------------------
@@ -782,9 +783,9 @@ def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
             verified += len(buffer)
             return whole(buffer, *positions)
 
-        whole = _recovery.scan
+        whole = _scan.scan
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_recovery, "scan", scan)
+            patch.setattr(_scan, "scan", scan)
             assert verify(f"{directory}/c", file_system=HASTY).records == 8_000
         assert verified < 4 * size, f"{verified / size:.1f} times a batch of {size} bytes, and as much before it"
 
@@ -811,22 +812,15 @@ def test_recovery_copies_a_tail_only_a_few_times(base):
 
 def test_the_table_would_notice_a_store_that_believes_everything(base, monkeypatch):
     """The harness itself: with the hash check or the mark taken out of recovery, the table of damage fails."""
-    whole = _recovery.scan
-
-    def without_the_mark(buffer: Any, begin: Any, mark: Any) -> Any:
-        return whole(buffer, begin, begin)
-
+    verify = Log.verify
     with scratch_directory() as directory:
-        monkeypatch.setattr(_recovery, "scan", without_the_mark)
+        monkeypatch.setattr(Log, "verify", lambda self, mark: verify(self, None))
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             check(base, base.transcript[: base.mark - 10], f"{directory}/c", "cut before the mark")
 
-    def believing(self: Any, buffer: Any, begin: Any, mark: Any) -> Any:
-        return None
-
     with scratch_directory() as directory:
-        monkeypatch.setattr(_recovery, "scan", whole)
-        monkeypatch.setattr(_recovery, "sha256", lambda data=b"": _Believer())
+        monkeypatch.setattr(Log, "verify", verify)
+        monkeypatch.setattr(_scan, "sha256", lambda data=b"": _Believer())
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             check(base, flipped(base.transcript, base.mark + 60, 0), f"{directory}/c", "a flipped bit")
 

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from tests.crash.seeded_bugs import BUGS
-from transcript_store._log.recovery import Kind
+from transcript_store._log.damage import Kind
 
 TOP = Path(__file__).parent.parent
 FORMAT = (TOP / "docs/format.md").read_text()

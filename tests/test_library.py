@@ -39,7 +39,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._log import log
-from transcript_store._log.record import GENESIS, seal_line
+from transcript_store._log.record import GENESIS, close_line
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem
 
@@ -162,13 +162,11 @@ def test_a_long_conversation_can_be_opened_by_its_tail(library, monkeypatch):
     with library.create(messages=messages) as store:
         chat = str(store.get_metadata().id)
     with library.open(chat, verify="tail") as store:
-        assert store._storage is not None
-        assert len(store._storage.log.buffer) < 1000
+        assert not store.is_fully_verified
         assert store.get_messages(last=3) == messages[-3:]
         assert store.get_messages() == messages
     with library.open(chat) as store:
-        assert store._storage is not None
-        assert len(store._storage.log.buffer) > 3000
+        assert store.is_fully_verified
 
 
 def test_making_a_library_touches_nothing(tmp_path):
@@ -478,8 +476,8 @@ def _directory_in_its_place(path: Path) -> None:
 
 
 def _link_in_its_place(path: Path) -> None:
-    (path / "transcript.jsonl").rename(path / "elsewhere")
-    (path / "transcript.jsonl").symlink_to("elsewhere")
+    (path / "transcript.jsonl").rename(path.parent.parent / "elsewhere")
+    (path / "transcript.jsonl").symlink_to("../../elsewhere")
 
 
 def _directory_in_metadatas_place(path: Path) -> None:
@@ -498,7 +496,7 @@ def _lose_last_record(path: Path) -> None:
 def _later_version(path: Path) -> None:
     header, *records = lines_of(path)
     body = header[:-44].replace(b'"version":1', b'"version":2')
-    (path / "transcript.jsonl").write_bytes(b"".join([seal_line(GENESIS, body)[0], *records]))
+    (path / "transcript.jsonl").write_bytes(b"".join([close_line(GENESIS, body)[0], *records]))
 
 
 DAMAGES = {
@@ -748,7 +746,7 @@ def conversation_with_everything(library: ConversationLibrary, root: Path) -> st
     *lines, last = lines_of(root / chat)
     known = last[-35:-3]
     body = b'{"seq":7,"at":"2026-11-22T00:00:00.000000Z","clock":"2026-11-20T00:00:00.000000Z","message":{"x":1},"later":[1,[2]]'
-    line, _ = seal_line(known, body)
+    line, _ = close_line(known, body)
     path.write_bytes(b"".join([*lines, last, line]))
     return chat
 
@@ -935,6 +933,61 @@ def test_a_directory_in_the_locks_place_is_an_error(library, root):
     with pytest.raises(StorageError, match=r"lock: cannot take .* a directory stands"):
         library.delete(chat)
     assert (root / chat / "transcript.jsonl").exists()
+
+
+def test_delete_takes_nothing_along_that_is_not_of_the_conversation(library, root):
+    """P13: notes of the user's, a backup, another conversation with a writer at work: they are named, and nothing goes.
+
+    The incident: a live conversation inside the folder of another went with it, and its writer's next append was lost.
+    """
+    chat = make(library, "a")
+    (root / chat / "transcript.jsonl.bak").write_text("a copy")
+    with ConversationStore(root / "sub") as inner:
+        inner.initialize(messages=[{"n": 1}])
+        (root / "sub").rename(root / chat / "sub")
+        with pytest.raises(CorruptTranscriptError, match=r"holds 'sub', 'transcript\.jsonl\.bak' beside") as caught:
+            library.delete(chat)
+        assert caught.value.kind == "foreign"
+        inner.append_message({"n": 2})
+    with library.open(chat) as store:
+        store.append_message({"n": 3})
+    (root / chat / "sub").rename(root / "sub")
+    (root / chat / "transcript.jsonl.bak").unlink()
+    (root / chat / f".tmp-{'0' * 32}").write_text("a replace that was killed")
+    library.delete(chat)
+    assert [path.name for path in root.iterdir()] == ["sub"]
+
+
+@pytest.mark.parametrize("folder", ["archive", "quarantine"])
+def test_delete_takes_nothing_along_from_the_archive_and_the_quarantine(library, root, folder):
+    """P13: what somebody put beside the earlier generations, or beside what recovery kept, is not the conversation's."""
+    chat = make(library, "a")
+    with library.open(chat) as store:
+        store.replace_transcript([])
+    with (root / chat / "transcript.jsonl").open("ab") as transcript:
+        transcript.write(b'{"seq":1,')
+    library.open(chat).close()  # keeps that in quarantine
+    (root / chat / folder / "notes.txt").write_text("mine")
+    with pytest.raises(CorruptTranscriptError, match=rf"holds '{folder}/notes\.txt' beside"):
+        library.delete(chat)
+    (root / chat / folder / "notes.txt").unlink()
+    library.delete(chat)
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("below", ["sub", "sub/deeper", "archive/sub"])
+def test_no_conversation_is_created_inside_anothers_folder(library, root, below):
+    """P13: it would be gone with that one. The refusal names the conversation around, and nothing was made."""
+    chat = make(library, "a")
+    inside = ConversationStore(root / chat / below)
+    before = tree(root)
+    for create in (inside.initialize, inside.load_or_initialize):
+        with pytest.raises(ConversationExistsError, match=f"inside that of another conversation, {root / chat};"):
+            create()
+    assert inside.exists()
+    with pytest.raises(ConversationExistsError, match="inside that of another"):
+        ConversationLibrary(root / chat).create()
+    assert tree(root) == before
 
 
 @pytest.mark.parametrize("act", ["create", "fork", "delete"])
@@ -1127,7 +1180,7 @@ def test_a_later_version_in_the_archive_is_not_read(library, root):
         store.replace_transcript([])
         path = root / chat / "archive" / "transcript-000000.jsonl"
         header = path.read_bytes().splitlines(keepends=True)[0]
-        path.write_bytes(seal_line(GENESIS, header[:-44].replace(b'"version":1', b'"version":2'))[0])
+        path.write_bytes(close_line(GENESIS, header[:-44].replace(b'"version":1', b'"version":2'))[0])
         [later, _] = store.generations()
         assert "this program reads version 1" in (later.damage or "")
 
@@ -1280,7 +1333,7 @@ def test_a_repair_that_is_refused_half_way_says_where_the_original_is():
 
 def test_a_tail_of_nuls_of_any_size_is_listed_as_damaged(library, root, monkeypatch):
     """A listing looks back so far for the last record, and no farther: a sparse file would take all memory."""
-    monkeypatch.setattr("transcript_store._conversation.summary._LONGEST_TAIL_BYTES", 2**20)
+    monkeypatch.setattr("transcript_store._log.tail.LONGEST_TAIL_BYTES", 2**20)
     with library.create(messages=[says("hello")]) as store:
         chat = store.id
     whole = library.create(messages=[says("x" * 3 * 2**18)])

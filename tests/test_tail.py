@@ -72,9 +72,8 @@ def make(directory: Path, records: int, *, after_mark: int = 0, seed: int = 0) -
 
 
 def is_whole(store: ConversationStore) -> bool:
-    """Whether all of the file is in memory."""
-    assert store._storage is not None
-    return store._storage.log._is_whole
+    """Whether all of the file was verified."""
+    return store.is_fully_verified
 
 
 def test_the_cost_does_not_grow_with_what_stands_before_the_mark(tmp_path):

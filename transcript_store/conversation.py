@@ -40,6 +40,7 @@ from transcript_store.errors import (
 
 Durability = Literal["power-loss", "process-crash"]
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
+DEFAULT_CACHE_BYTES = 8 * 2**20
 
 
 class ConversationStore:
@@ -53,7 +54,8 @@ class ConversationStore:
 
     ``read_only=True`` takes no lock, changes nothing, and works beside a writer and on a read-only mount.
     ``lock_timeout_seconds`` is how long to wait for another writer. ``max_line_bytes`` bounds what can be appended, never
-    what can be read. ``file_system`` is for tests (``transcript_store.testing``).
+    what can be read. ``cache_bytes`` bounds what is kept in memory: the newest lines; older ones are read from the disk when
+    they are asked for, and verified again. ``file_system`` is for tests (``transcript_store.testing``).
 
     May be used from several threads: every call is atomic, ``seq`` is the order; appends that wait for the disk at the same
     time share one write and one sync. Belongs to the process that loaded it:
@@ -74,6 +76,7 @@ class ConversationStore:
         read_only: bool = False,
         lock_timeout_seconds: float = 0.0,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
         file_system: FileSystem | None = None,
     ) -> None:
         if durability not in ("power-loss", "process-crash"):
@@ -87,12 +90,15 @@ class ConversationStore:
             raise ValueError(f"lock_timeout_seconds must be 0 or more, not {lock_timeout_seconds!r}")
         if type(max_line_bytes) is not int or max_line_bytes < 1024:
             raise ValueError(f"max_line_bytes must be an int of at least 1024, not {max_line_bytes!r}")
+        if type(cache_bytes) is not int or cache_bytes < 0:
+            raise ValueError(f"cache_bytes must be an int from 0, not {cache_bytes!r}")
         self._path = filesystem.absolute_path(directory)
         self._files = filesystem.REAL if file_system is None else file_system
         self._durability = durability
         self._read_only = read_only
         self._lock_timeout_seconds = lock_timeout_seconds
         self._max_line_bytes = max_line_bytes
+        self._cache_bytes = cache_bytes
         self._storage: Storage | None = None
         self._loaded_by: int | None = None
         self._process_id = self._files.process_id()
@@ -108,7 +114,7 @@ class ConversationStore:
     # ---- begin and end -------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether ``initialize()`` would refuse: a conversation is there, or a damaged one, or something else.
+        """Whether ``initialize()`` would refuse: a conversation is there or around it, or a damaged one, or something else.
 
         Raises ``StorageError`` if the folder cannot be looked at.
         """
@@ -133,7 +139,8 @@ class ConversationStore:
         to str; ``extras``, if given, has one entry for each message. ``id`` is a canonical lower-case UUID, a new random one if
         none is given.
 
-        Raises ``ConversationExistsError`` if anything is there already (then nothing was touched),
+        Raises ``ConversationExistsError`` if anything is there already, or the folder is inside another conversation's (then
+        nothing was touched),
         ``ConversationLockedError`` if another process is creating it right now, ``InvalidMessageError``,
         ``InvalidMetadataError``, ``InvalidIdError``, ``ReadOnlyError``, and ``StorageError`` if the disk refuses.
         """
@@ -204,11 +211,14 @@ class ConversationStore:
                 try:
                     self._initialize(fields, entries)
                     return True
-                except ConversationExistsError:
+                except ConversationExistsError as occupied:
                     # Another process was faster, so there is something to load; it may be gone again when we do.
                     if occupant(self._files, self._path) is None:
                         continue
-                    self._load(tail_only=tail_only)
+                    try:
+                        self._load(tail_only=tail_only)
+                    except ConversationNotFoundError:
+                        raise occupied from None  # nothing to load, and nothing can be created here: this says why
                     return False
 
     def close(self) -> None:
@@ -369,7 +379,10 @@ class ConversationStore:
         _refuse_generation(generation)
         with self._exclusively():
             storage = self._readable(last)
-            return (storage.log if generation is None else storage.archived(generation)).records(last)
+            if generation is None:
+                return storage.log.records(last)
+            with storage.archived(generation) as log:
+                return log.records(last)
 
     def generations(self) -> list[Generation]:
         """Every generation that there is, the oldest first and the live one last: number, when, records, head.
@@ -413,6 +426,12 @@ class ConversationStore:
         """What recovery did to the transcript's end, at ``load()`` or after an interrupted call; None if nothing."""
         with self._exclusively():
             return self._readable().log.recovery
+
+    @property
+    def is_fully_verified(self) -> bool:
+        """Whether every line was verified since the load: False after ``load(verify="tail")``, until all of it was read."""
+        with self._exclusively():
+            return self._readable().log.is_fully_verified
 
     def refresh(self) -> Refreshed:
         """For a reader: read what a writer added since, the metadata too.
@@ -504,6 +523,7 @@ class ConversationStore:
             read_only=self._read_only,
             lock_timeout_seconds=self._lock_timeout_seconds,
             max_line_bytes=self._max_line_bytes,
+            cache_bytes=self._cache_bytes,
             tail_only=tail_only,
         )
         try:

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
-from transcript_store._conversation.layout import insist_on_a_conversation, occupant_of
+from transcript_store._conversation.layout import insist_on_a_conversation, occupant_of, strangers
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.summary import ConversationSummary, summarize
@@ -55,6 +55,7 @@ class StoreOptions(TypedDict, total=False):
     read_only: bool
     lock_timeout_seconds: float
     max_line_bytes: int
+    cache_bytes: int
 
 
 class ConversationLibrary:
@@ -210,8 +211,8 @@ class ConversationLibrary:
     def delete(self, id: str) -> None:
         """Delete a conversation, its archive and its quarantine. On return it is gone; before, it is whole or gone.
 
-        A damaged conversation can be deleted too; a folder that holds something else is left alone
-        (``CorruptTranscriptError``, ``foreign``). Raises ``InvalidIdError``, ``ConversationNotFoundError``,
+        A damaged conversation can be deleted too; a folder that holds something else, or something else beside it, is left
+        alone (``CorruptTranscriptError``, ``foreign``). Raises ``InvalidIdError``, ``ConversationNotFoundError``,
         ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk refuses: then it is whole, or
         gone and some of its files take up room until the next call here sweeps them.
         """
@@ -239,6 +240,9 @@ class ConversationLibrary:
                     raise  # it is not ours
             except (CorruptMetadataError, UnsupportedVersionError):
                 pass
+            if others := strangers(folder):
+                reason = f"the folder holds {others} beside the conversation: move that away first"
+                raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason)
             lock = Lock(folder)
             try:
                 with refusals(folder.path_of(LOCK), "take the writer's lock"):
@@ -279,6 +283,7 @@ class ConversationLibrary:
             read_only=read_only,
             lock_timeout_seconds=0,
             max_line_bytes=DEFAULT_MAX_LINE_BYTES,
+            cache_bytes=0,
         )
 
     def _refuse_links(self, id: str) -> None:

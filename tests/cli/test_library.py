@@ -76,6 +76,19 @@ def test_fork_and_delete(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("delete", str(tmp_path), again["id"], "--json").out) == {"deleted": again["id"]}
 
 
+def test_delete_takes_nothing_of_the_users_along(cli: Cli, tmp_path: Path) -> None:
+    """What stands beside the conversation in its folder is named, and nothing goes."""
+    original = make(tmp_path)
+    (tmp_path / original / "notes.txt").write_text("mine")
+    code, out, err = cli("delete", str(tmp_path), original)
+    assert (code, out) == (1, "")
+    assert err.endswith(
+        "holds 'notes.txt' beside the conversation: move that away first [foreign]; nothing was touched\n"
+    )
+    assert (tmp_path / original / "notes.txt").exists()
+    assert cli("show", str(tmp_path / original)).code == 0
+
+
 def test_mistakes(cli: Cli, tmp_path: Path) -> None:
     """What is no id and a number that is too great are misuse; what is not there, or is being written, fails. One line each."""
     original = make(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.helpers import Cli, conversation, damage, lines, tear
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, Finding, Snapshot, Verification
-from transcript_store._log.recovery import Kind
+from transcript_store._log.damage import Kind
 from transcript_store.cli.verify import way_out
 
 MESSAGES = [{"role": "user", "content": f"message {number}"} for number in range(1, 6)]

@@ -45,7 +45,8 @@ from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_
 from transcript_store import ConversationStore
 from transcript_store._conversation import archive as _archive
 from transcript_store._conversation.storage import Storage
-from transcript_store._log import log, quarantine, recovery
+from transcript_store._log import damage, log, quarantine, scan
+from transcript_store._log.damage import Damage
 from transcript_store._log.log import Log
 from transcript_store._log.record import Position, record_body
 from transcript_store._os.directory import Folder
@@ -127,15 +128,13 @@ def unlink_before_rename(patch: Patch) -> None:
 def torn_tail_left(patch: Patch) -> None:
     """The torn tail is forgotten in memory and stays in the file, so the next line is glued to it."""
 
-    def recover(self: Log, torn: recovery.Damage) -> None:
-        del self._buffer[torn.cut_at_bytes :]
-
-    patch.setattr(Log, "_recover", recover)
+    patch.setattr(Log, "_recover", lambda self, torn, size: None)
+    patch.setattr(Log, "size_bytes", lambda self: self.end.offset_bytes)
     patch.setattr(Log, "is_as_remembered", lambda self: True)
 
 
 def torn_tail_cut_before_it_is_kept(patch: Patch) -> None:
-    def keep(folder: Folder, removed: bytes, **_: Any) -> str:
+    def keep(folder: Folder, pieces: object, **_: Any) -> str:
         return folder.path_of("quarantine/nothing")
 
     patch.setattr(quarantine, "keep", keep)
@@ -143,11 +142,9 @@ def torn_tail_cut_before_it_is_kept(patch: Patch) -> None:
 
 def whole_record_without_line_feed_cut(patch: Patch) -> None:
     """A record that verifies is cut because its LF is missing."""
-    whole_lines = recovery.whole_lines
+    parts = damage.parts
     patch.setattr(
-        recovery,
-        "whole_lines",
-        lambda buffer, start, head: (w for w in whole_lines(buffer, start, head) if w.end < len(buffer)),
+        damage, "parts", lambda read, size, *begin: (part for part in parts(read, size, *begin) if part.end < size)
     )
 
 
@@ -226,7 +223,7 @@ def damaged_line_skipped(patch: Patch) -> None:
 
 def hole_cut(patch: Patch) -> None:
     """Bad bytes are a torn tail, whatever stands behind them."""
-    patch.setattr(recovery, "whole_lines", lambda *_: iter(()))
+    patch.setattr(damage, "parts", lambda *_: iter(()))
 
 
 def mark_before_sync(patch: Patch) -> None:

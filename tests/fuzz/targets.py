@@ -16,6 +16,9 @@ from unicodedata import category
 from urllib.parse import urlsplit
 
 import orjson
+from transcript_store._log.damage import judge
+from transcript_store._log.header import NotAHeader, read_header
+from transcript_store._log.scan import Walk
 
 from tests.crash.model import DIRECTORY, observe, store_on
 from tests.crash.operations import TRANSCRIPT
@@ -33,7 +36,6 @@ from transcript_store import (
 from transcript_store._conversation.metadata import MetadataDocument, checked_fields, decode_document, encode_document
 from transcript_store._json.strict import MAX_DEPTH, encode, parse
 from transcript_store._log.record import SUFFIX_BYTES, as_record, close_line
-from transcript_store._log.recovery import NotAHeader, read_header, scan
 from transcript_store._os.filesystem import absolute_path
 from transcript_store._snapshots.snapshot import validate_snapshot_id
 from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, validate_base_url
@@ -75,6 +77,10 @@ def _sealed(good: bytes, bodies: list[bytes]) -> Iterator[bytes]:
         yield line
 
 
+def _reader(content: bytes) -> Callable[[int, int], bytearray]:
+    return lambda offset, length: bytearray(content[offset : offset + length])
+
+
 def lines(data: bytes) -> None:
     """The line reader: nothing before the damage is lost (R1), and what recovery leaves is whole (R3)."""
     content = _transcript(data)
@@ -82,19 +88,22 @@ def lines(data: bytes) -> None:
     if isinstance(found, NotAHeader):
         return
     begin = found[1]
-    scanned = scan(content, begin, begin)
-    assert begin.offset_bytes <= scanned.end.offset_bytes <= len(content)
-    assert len(scanned.starts) == scanned.end.seq
-    if scanned.damage is None:
-        assert scanned.end.offset_bytes == len(content)
-    elif scanned.damage.kind == "torn-tail":
-        cut = scanned.damage.cut_at_bytes
+    read = _reader(content)
+    walk = Walk(read, begin, len(content))
+    starts = [piece.begin.offset_bytes + start for piece in walk for start in piece.starts]
+    assert begin.offset_bytes <= walk.end.offset_bytes <= len(content)
+    assert len(starts) == walk.end.seq
+    damage = judge(read, len(content), walk, begin)
+    if damage is None:
+        assert walk.end.offset_bytes == len(content)
+    elif damage.kind == "torn-tail":
+        cut = damage.cut_at_bytes
         assert begin.offset_bytes <= cut <= len(content)
-        left = content[:cut] + (b"\n" if scanned.damage.line_feed_missing else b"")
-        again = scan(left, begin, begin)
-        assert again.damage is None
-        assert again.end.seq >= scanned.end.seq
-    for start in scanned.starts:
+        left = content[:cut] + (b"\n" if damage.line_feed_missing else b"")
+        again = Walk(_reader(left), begin, len(left))
+        assert again.to_the_end().seq >= walk.end.seq
+        assert again.is_whole
+    for start in starts:
         line = content[start : content.index(b"\n", start)]
         with suppress(orjson.JSONDecodeError):
             members = orjson.loads(line)

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from transcript_store._log import quarantine, recovery
+from transcript_store._conversation import agreement
+from transcript_store._log import quarantine
+from transcript_store._log.damage import first_line
+from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header
+from transcript_store._log.scan import pieces_of
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import ARCHIVE, TRANSCRIPT, archive_name, generation_of
 from transcript_store._os.refusals import NotOursError
@@ -70,23 +78,31 @@ def tidy(folder: Folder, live: Log) -> None:
             if generation < live.header.generation:
                 continue
             name = archive_name(generation)
-            content = archive.read_file(name) or b""
-            live.complete()
-            if generation > live.header.generation or not live.buffer.startswith(content):
-                reason = "an archived generation that is not older than the live one: a backup was restored"
-                kept = quarantine.keep(
-                    folder, content, generation=generation, offset_bytes=0, kind="wrong-generation", reason=reason
-                )
-                logger.warning("%s: %s; it is kept as %s", archive.path_of(name), reason, kept)
+            with archive.reading(name) as source:
+                if generation > live.header.generation or not live.begins_with(source):
+                    reason = "an archived generation that is not older than the live one: a backup was restored"
+                    kept = quarantine.keep(
+                        folder,
+                        partial(pieces_of, source.read, 0, source.size),
+                        generation=generation,
+                        offset_bytes=0,
+                        kind="wrong-generation",
+                        reason=reason,
+                    )
+                    logger.warning("%s: %s; it is kept as %s", archive.path_of(name), reason, kept)
             folder.files.unlink(archive.handle, name)
 
 
-def generations(folder: Folder, live: Log) -> list[Generation]:
-    """Every generation that there is, the oldest first, the live one last; each archived one is read and verified."""
+def generations(folder: Folder, live: Log, members: dict[str, Any]) -> list[Generation]:
+    """Every generation that there is, the oldest first, the live one last; each archived one is read and verified.
+
+    ``members`` is the conversation's metadata, here as in :func:`opened`.
+    """
     found = []
     for number in _available(folder, live)[:-1]:
         try:
-            found.append(_describe(number, read(folder, live, number), is_live=False))
+            with opened(folder, live, members, number) as log:
+                found.append(_describe(number, log, is_live=False))
         except GenerationNotFoundError:
             continue  # removed just now
         except (CorruptTranscriptError, UnsupportedVersionError) as error:
@@ -116,48 +132,53 @@ def _describe(number: int, log: Log, *, is_live: bool) -> Generation:
     )
 
 
-def read(folder: Folder, live: Log, number: int) -> Log:
-    """An archived generation in memory: verified, whole, and what its successor says it replaced."""
+@contextmanager
+def opened(folder: Folder, live: Log, members: dict[str, Any], number: int) -> Iterator[Log]:
+    """An archived generation, to read: verified, whole, of this conversation, and what its successor says it replaced."""
     if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
+    conversation = live.header.conversation
     name = archive_name(number)
     with folder.subfolder(ARCHIVE) as archive:
         if archive.status(name) is None:
             raise _not_found(folder, live, number)  # removed just now
-        log = Log(archive, name=name, writable=False, max_line_bytes=0)
+        log = Log(archive, name=name, writable=False)
         try:
             log.open(None)
+            log.verify(None)
+            _insist(folder, number, agreement.of_archived(number, log.header, conversation))
+            if log.size_bytes() != log.end.offset_bytes:
+                raise _corrupt(folder, number, "torn-tail", "its last record is cut")
+            successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
+            replaced = agreement.end_of(number, conversation, successor, members)
+            _insist(folder, number, agreement.of_end(number, log.end, replaced))
+            yield log
         finally:
             log.close()
-        size_bytes = len(log.buffer)
-        log.verify(None)
-        if log.header.generation != number:
-            reason = f"its name says generation {number}, its header {log.header.generation}"
-            raise _corrupt(folder, number, "wrong-generation", reason)
-        if size_bytes != log.end.offset_bytes:
-            raise _corrupt(folder, number, "torn-tail", "its last record is cut")
-        successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
-    replaced = successor.members.get("replaces") if successor else None
-    if type(replaced) is dict and (replaced.get("records"), replaced.get("head")) != (
-        log.end.seq,
-        log.end.head.decode(),
-    ):
-        reason = f"it is not what generation {number + 1} says it replaced: {replaced.get('records')} records"
-        raise _corrupt(folder, number, "rewritten", reason)
-    return log
+
+
+def _insist(folder: Folder, number: int, found: agreement.Disagreement | None) -> None:
+    if found is not None:
+        raise _corrupt(folder, number, *found)
+
+
+def without(folder: Folder, members: dict[str, Any], number: int) -> dict[str, Any]:
+    """The metadata for when an archived generation is gone: it has what that one says of the one before it."""
+    if folder.status(ARCHIVE) is None:
+        return members
+    with folder.subfolder(ARCHIVE) as archive:
+        header, numbers = _header(archive, number), _numbers(archive)
+    return agreement.remembering(members, [header] if header else [], numbers)
 
 
 def _header(archive: Folder, number: int) -> Header | None:
     """The header of an archived generation; None if it is not there, or damaged: that is not the one before's fault."""
     try:
-        handle = archive.open_file(archive_name(number))
+        with archive.reading(archive_name(number)) as source:
+            header = read_header(first_line(source.read, source.size))
     except (FileNotFoundError, NotOursError):
         return None
-    try:
-        header = recovery.read_header(archive.first_line(handle))
-    finally:
-        archive.files.close(handle)
-    return None if isinstance(header, recovery.NotAHeader) else header[0]
+    return None if isinstance(header, NotAHeader) else header[0]
 
 
 def remove(folder: Folder, live: Log, number: int) -> None:

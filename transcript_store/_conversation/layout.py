@@ -9,11 +9,23 @@ Only looks; changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._log.record import FORMAT
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.names import ARCHIVE, LOCK, METADATA, QUARANTINE, TRANSCRIPT, is_id, is_temporary
+from transcript_store._os.names import (
+    ARCHIVE,
+    LOCK,
+    METADATA,
+    QUARANTINE,
+    TRANSCRIPT,
+    is_generation,
+    is_id,
+    is_quarantined,
+    is_temporary,
+)
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import (
     ConversationNotFoundError,
@@ -83,17 +95,30 @@ def occupant(files: FileSystem, path: str) -> str | None:
     """What stands at a path so that no conversation can be created there, in words; None if one can.
 
     An empty folder is fine, and so is a fresh volume, and what an unfinished create leaves: a lock, temporaries, and a
-    metadata.json whose mark is void.
+    metadata.json whose mark is void. A folder within another conversation's is not: who deletes that one would delete both.
     """
     with refusals(path, "look at the folder"):
-        try:
-            folder = Folder.open(files, path)
-        except FileNotFoundError:
-            return _dangling_link(files, path)
-        except NotADirectoryError:
-            return "a file stands where a folder should be"
-        with folder:
-            return occupant_of(folder)
+        return _occupant_at(files, path) or _conversation_around(files, path)
+
+
+def _occupant_at(files: FileSystem, path: str) -> str | None:
+    try:
+        folder = Folder.open(files, path)
+    except FileNotFoundError:
+        return _dangling_link(files, path)
+    except NotADirectoryError:
+        return "a file stands where a folder should be"
+    with folder:
+        return occupant_of(folder)
+
+
+def _conversation_around(files: FileSystem, path: str) -> str | None:
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError), Folder.open(files, path) as folder:
+            if _begins_like_ours(folder):
+                return f"the folder would be inside that of another conversation, {path}; choose one beside it"
+    return None
 
 
 def _dangling_link(files: FileSystem, path: str) -> str | None:
@@ -150,6 +175,17 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
     return ConversationNotFoundError(
         f"{path}: the folder is empty; initialize() creates a conversation in it", path=path
     )
+
+
+def strangers(folder: Folder) -> str:
+    """What stands in a conversation's folder, its archive or its quarantine and is not of it, for a message; "" if nothing does."""
+    found = names_in(folder) - {METADATA, TRANSCRIPT, ARCHIVE, QUARANTINE}
+    for name, is_ours in ((ARCHIVE, is_generation), (QUARANTINE, is_quarantined)):
+        with suppress(FileNotFoundError, NotOursError), folder.subfolder(name) as subfolder:
+            found |= {
+                f"{name}/{entry}" for entry in subfolder.names() if not is_ours(entry) and not is_temporary(entry)
+            }
+    return _others(found)
 
 
 def _others(names: set[str]) -> str:

@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import insist_on_a_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
@@ -35,12 +38,15 @@ from transcript_store._conversation.metadata import (
 )
 from transcript_store._conversation.verify import Finding, look
 from transcript_store._json.times import format_time
-from transcript_store._log import quarantine, recovery, salvage
+from transcript_store._log import quarantine, salvage
+from transcript_store._log.damage import first_line, is_ours
+from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.log import Image, Log
-from transcript_store._log.record import VERSION, Mark, Position
+from transcript_store._log.record import VERSION, Header, Mark, Position
 from transcript_store._log.salvage import MODES, Gap, Mode
+from transcript_store._log.scan import pieces_of
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder
+from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import (
@@ -52,7 +58,6 @@ from transcript_store._os.names import (
     TRANSCRIPT,
     archive_name,
     generation_of,
-    quarantine_name,
 )
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import (
@@ -181,8 +186,13 @@ def _insist_on_something_to_repair(folder: Folder) -> None:
 
 def _is_ours(folder: Folder) -> bool:
     """Whether the folder is a conversation's, whatever happened to its files: others have such names too."""
-    files = (folder.read_file(name) or b"" for name in (METADATA, TRANSCRIPT))
-    return folder.status(ARCHIVE) is not None or any(map(salvage.is_ours, files))
+    if folder.status(ARCHIVE) is not None:
+        return True
+    for name in (METADATA, TRANSCRIPT):
+        with suppress(FileNotFoundError), folder.reading(name) as source:
+            if is_ours(source.read, source.size):
+                return True
+    return False
 
 
 def _insist_on_a_file(folder: Folder, name: str) -> None:
@@ -223,9 +233,8 @@ class _Work:
                 )
         self._findings = {finding.path: finding for finding in reversed(self._verification.findings)}
         self._data = folder.read_file(METADATA)
-        self._buffer = folder.read_file(TRANSCRIPT)
-        header = recovery.read_header(self._buffer or b"")
-        self._header = None if isinstance(header, recovery.NotAHeader) else header[0]
+        self._has_transcript = folder.status(TRANSCRIPT) is not None
+        self._header = self._header_of(TRANSCRIPT)
         self._archived = self._numbers_in_archive()
         self._rewrites_transcript = not {folder.path, folder.path_of(TRANSCRIPT)}.isdisjoint(self._findings)
         self._rewrites_metadata = self._rewrites_transcript or folder.path_of(METADATA) in self._findings
@@ -244,14 +253,29 @@ class _Work:
         with self._folder.subfolder(ARCHIVE) as archive:
             return sorted(number for name in archive.names() if (number := generation_of(name)) is not None)
 
-    def _read(self, name: str) -> bytes:
-        """A file of the conversation; those in the archive one at a time, for there may be many."""
-        if name == TRANSCRIPT:
-            return self._buffer or b""
-        if name == METADATA:
-            return self._data or b""
-        with self._folder.subfolder(ARCHIVE) as archive:
-            return archive.read_file(name.removeprefix(f"{ARCHIVE}/")) or b""
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Source]:
+        """A file of the conversation, by its path within it."""
+        if name.startswith(f"{ARCHIVE}/"):
+            with (
+                self._folder.subfolder(ARCHIVE) as archive,
+                archive.reading(name.removeprefix(f"{ARCHIVE}/")) as source,
+            ):
+                yield source
+        else:
+            with self._folder.reading(name) as source:
+                yield source
+
+    def _header_of(self, name: str) -> Header | None:
+        """The header of a transcript; None if it cannot be read."""
+        try:
+            with self._reading(name) as source:
+                found = read_header(first_line(source.read, source.size))
+        except FileNotFoundError:
+            return None
+        if isinstance(found, NotAHeader) or problem_with_members(found[0].metadata):
+            return None
+        return found[0]
 
     def _is_damaged(self, name: str) -> bool:
         return self._folder.path_of(name) in self._findings
@@ -278,13 +302,14 @@ class _Work:
             return {**edited, **identity}, "metadata.json"
         if header is not None:
             return header.metadata, "header"
-        first_line = (self._buffer or b"").split(b"\n", 1)[0]
-        if self._mode == "accept-edits" and (edited := _edited_members(first_line)):
-            return edited, "header"
+        if self._mode == "accept-edits" and self._has_transcript:
+            with self._reading(TRANSCRIPT) as source:
+                line = bytes(first_line(source.read, source.size)).split(b"\n", 1)[0]
+            if edited := _edited_members(line):
+                return edited, "header"
         for number in sorted(self._archived, reverse=True):
-            archived = recovery.read_header(self._read(_path_in_archive(number)))
-            if not isinstance(archived, recovery.NotAHeader):
-                return archived[0].metadata, "archive"
+            if (archived := self._header_of(_path_in_archive(number))) is not None:
+                return archived.metadata, "archive"
         new_id = str(uuid.UUID(bytes=self._folder.files.random_bytes(16), version=4))
         return new_members(id=new_id, at=self._now), "nothing"
 
@@ -292,7 +317,7 @@ class _Work:
         """The files that will be replaced or removed: what is damaged, and metadata that is of something else."""
         live = self._damaged_generation
         candidates = [(METADATA, live)] if self._data is not None else []
-        candidates += [(TRANSCRIPT, live)] if self._buffer is not None else []
+        candidates += [(TRANSCRIPT, live)] if self._has_transcript else []
         candidates += [(_path_in_archive(number), number) for number in self._archived]
         for name, generation in candidates:
             finding = self._findings.get(self._folder.path_of(name))
@@ -314,14 +339,22 @@ class _Work:
                     yield number
 
     def _name_of(self, original: _Original) -> str:
-        content = self._read(original.name)
-        return quarantine_name(content, generation=original.generation, offset_bytes=0)
+        with self._reading(original.name) as source:
+            pieces = partial(pieces_of, source.read, 0, source.size)
+            return quarantine.named(pieces, generation=original.generation, offset_bytes=0)[0]
+
+    def _kept_as(self, source: Source) -> salvage.Plan:
+        """What is kept of the transcript."""
+        names = {original.name: name for original, name in zip(self._originals, self._names, strict=True)}
+        return salvage.plan(
+            source.read, source.size, self._mode, at=self._members["created_at"], original=names[TRANSCRIPT]
+        )
 
     def _plan_transcript(self) -> salvage.Plan:
-        if not self._rewrites_transcript or self._buffer is None:
-            return salvage.Plan([], 0, 0, ())
-        name = quarantine_name(self._buffer, generation=self._damaged_generation, offset_bytes=0)
-        return salvage.plan(self._buffer, self._mode, at=self._members["created_at"], original=name)
+        if not self._rewrites_transcript or not self._has_transcript:
+            return salvage.NOTHING
+        with self._reading(TRANSCRIPT) as source:
+            return self._kept_as(source)
 
     # ---- what follows --------------------------------------------------------------------------------------------
 
@@ -347,28 +380,37 @@ class _Work:
         folder = self._folder
         folder.sweep()
         for original in self._originals:
-            quarantine.keep(
-                folder,
-                self._read(original.name),
-                generation=original.generation,
-                offset_bytes=0,
-                kind=original.kind,
-                reason=f"{original.name}: {original.reason}",
-            )
+            with self._reading(original.name) as source:
+                quarantine.keep(
+                    folder,
+                    partial(pieces_of, source.read, 0, source.size),
+                    generation=original.generation,
+                    offset_bytes=0,
+                    kind=original.kind,
+                    reason=f"{original.name}: {original.reason}",
+                )
+        removed = [original.generation for original in self._originals if original.name.startswith(f"{ARCHIVE}/")]
+        members = self._remembering(removed)
         if self._rewrites_transcript:
             self._take_out_of_archive(list(self._choose_leftovers()))  # they would count as generations afterwards
-            image = self._image()
-            folder.replace_file(TRANSCRIPT, [image.buffer])
+            image = self._write_transcript(members)
             self._write_metadata(image.header.metadata, image.end)
-        elif self._rewrites_metadata:
-            self._write_metadata({**self._members, "generation": self._generation}, self._end_on_the_medium())
-        # Last, for the metadata may be from there.
-        self._take_out_of_archive([o.generation for o in self._originals if o.name.startswith(f"{ARCHIVE}/")])
+        elif self._rewrites_metadata or members != self._members:
+            self._write_metadata({**members, "generation": self._generation}, self._end_on_the_medium())
+        self._take_out_of_archive(removed)  # last, for the metadata is from there, or what it says of those that stay
         return replace(self.proposal, applied=True)
+
+    def _remembering(self, removed: list[int]) -> dict[str, Any]:
+        """The metadata, with what the generations that go to quarantine say of those before them, as far as it can be read."""
+        found = (self._header_of(_path_in_archive(number)) for number in removed)
+        headers = [header for header in found if header is not None]
+        if self._rewrites_transcript and self._header is not None:
+            headers.append(self._header)
+        return agreement.remembering(self._members, headers, self._archived)
 
     def _end_on_the_medium(self) -> Position:
         """The end of a transcript that is whole, synced: nothing else may be remembered as a mark."""
-        log = Log(self._folder, writable=True, max_line_bytes=0)
+        log = Log(self._folder, writable=True)
         try:
             log.open(None)
             log.verify(None)
@@ -384,12 +426,17 @@ class _Work:
                     archive.remove_tree(archive_name(number))
                 archive.sync()
 
-    def _image(self) -> Image:
-        log = Log(self._folder, writable=True, max_line_bytes=0)
+    def _write_transcript(self, members: dict[str, Any]) -> Image:
+        """Put the repaired transcript in place. The original is read meanwhile: it is in quarantine, and at its name until then."""
+        log = Log(self._folder, writable=True)
         updated_at = max(self._now, self._members["updated_at"])
-        members = {**self._members, "generation": self._generation, "updated_at": updated_at}
+        members = {**members, "generation": self._generation, "updated_at": updated_at}
         origin = {"generation": self._damaged_generation, "mode": self._mode, "records": self._plan.kept}
-        return log.image(members, self._plan.records, repaired_from=origin)
+        with ExitStack() as stack:
+            kept = self._kept_as(stack.enter_context(self._reading(TRANSCRIPT))) if self._has_transcript else self._plan
+            image = log.image(members, kept.records(), repaired_from=origin)
+            self._folder.replace_file(TRANSCRIPT, image.pieces())
+        return image
 
     def _write_metadata(self, members: dict[str, Any], end: Position) -> None:
         document = encode_document(members, Mark(members["generation"], end))

@@ -16,10 +16,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from typing import Any, NamedTuple
 
-from transcript_store._conversation import archive
+from transcript_store._conversation import agreement, archive
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.layout import (
     FILE_IN_PLACE,
@@ -29,6 +28,7 @@ from transcript_store._conversation.layout import (
     read_metadata,
 )
 from transcript_store._conversation.metadata import encode_document
+from transcript_store._conversation.twice import twice
 from transcript_store._log import quarantine
 from transcript_store._log.log import Appended, CannotCutBackError, Entry, Image, Log, Prepared
 from transcript_store._log.record import Copied, Mark
@@ -49,7 +49,6 @@ from transcript_store.errors import (
 
 logger = logging.getLogger("transcript_store.storage")
 
-_READ_ATTEMPTS = 20
 _MARK_EVERY = 1000
 """Records between two marks of a writer that syncs each append: two syncs more among a thousand."""
 
@@ -77,6 +76,7 @@ class Storage:
         read_only: bool,
         lock_timeout_seconds: float,
         max_line_bytes: int,
+        cache_bytes: int,
         tail_only: bool = False,
     ) -> None:
         self.path = path
@@ -86,6 +86,7 @@ class Storage:
         self._read_only = read_only
         self._lock_timeout_seconds = lock_timeout_seconds
         self._max_line_bytes = max_line_bytes
+        self._cache_bytes = cache_bytes
         self._tail_only = tail_only
         self._folder = Folder(files, path, -1)
         self._lock = Lock(self._folder, OPENED_OTHERWISE)
@@ -199,18 +200,15 @@ class Storage:
 
     def _load_to_read(self) -> None:
         """Load without a lock. A writer at work can make one moment look damaged: only what is seen twice is damage."""
-        seen: bytes | None = None
-        for attempt in range(_READ_ATTEMPTS):
-            log = self._new_log()
-            try:
-                self._open_log(log)
-                return
-            except (CorruptTranscriptError, CorruptMetadataError):
-                now = sha256(log.buffer).digest()
-                if now == seen or attempt + 1 == _READ_ATTEMPTS:
-                    raise
-                seen = now
-                self._files.wait(0.005)
+        if (error := twice(self._files, self._try_to_read, lambda error: error is None, key=str)) is not None:
+            raise error
+
+    def _try_to_read(self) -> CorruptTranscriptError | CorruptMetadataError | None:
+        try:
+            self._open_log(self._new_log())
+        except (CorruptTranscriptError, CorruptMetadataError) as error:
+            return error
+        return None
 
     def _load_to_write(self) -> None:
         """Load with the lock held; renew the mark if the transcript grew past it.
@@ -242,18 +240,12 @@ class Storage:
         What was known before stays until all of it is verified.
         """
         try:
-            members, mark = read_metadata(self._folder)
-            log.open(mark)
-            header = log.header
-            if header.conversation != members["id"]:
-                what = f"the transcript is of {header.conversation}, {METADATA} of {members['id']}"
-                raise self._corrupt("wrong-conversation", what)
-            if header.generation > members["generation"]:
-                # A replace was cut off after its commit, before it wrote the metadata: the header has it.
-                members, mark = header.metadata, None
-            elif header.generation < members["generation"] or (mark and mark.generation != header.generation):
-                what = f"the transcript is of generation {header.generation}, {METADATA} of another"
-                raise self._corrupt("wrong-generation", what)
+            document = read_metadata(self._folder)
+            log.open(document.mark)
+            agreed = agreement.of_live(log.header, document)
+            if isinstance(agreed, agreement.Disagreement):
+                raise self._corrupt(*agreed)
+            members, mark = agreed
             log.verify(mark)
         except BaseException:
             with suppress(OSError):
@@ -312,10 +304,13 @@ class Storage:
         self._make_sure()
         at = self._log.stamp()[1]
         with self._changing("write the metadata"):
-            self._log.sync()
-            self._must_reload = True
-            self._write_document({**members, "updated_at": max(self.updated_at, at)})
-            self._must_reload = False
+            self._remember({**members, "updated_at": max(self.updated_at, at)})
+
+    def _remember(self, members: dict[str, Any]) -> None:
+        self._log.sync()
+        self._must_reload = True
+        self._write_document(members)
+        self._must_reload = False
 
     @contextmanager
     def _changing(self, doing: str) -> Iterator[None]:
@@ -340,7 +335,7 @@ class Storage:
 
         Raises ``SyncFailedError`` if it may or may not have its name, any other ``OSError`` if it has not.
         """
-        temporary, handle = self._folder.write_temporary([image.buffer])
+        temporary, handle = self._folder.write_temporary(image.pieces())
         try:
             status = self._files.handle_status(handle)
             self._files.rename(self._folder.handle, temporary, TRANSCRIPT)
@@ -414,17 +409,25 @@ class Storage:
     def generations(self) -> list[Generation]:
         """Every generation that there is, the oldest first, the live one last."""
         with refusals(self.path, "look into the archive"):
-            return archive.generations(self._folder, self._log)
+            return archive.generations(self._folder, self._log, self.members)
 
-    def archived(self, number: int) -> Log:
+    @contextmanager
+    def archived(self, number: int) -> Iterator[Log]:
         """An earlier generation, verified, to read; the live one for its own number."""
         with refusals(self.path, "read an earlier generation"):
-            return self._log if number == self._log.header.generation else archive.read(self._folder, self._log, number)
+            if number == self._log.header.generation:
+                yield self._log
+                return
+            with archive.opened(self._folder, self._log, self.members, number) as log:
+                yield log
 
     def delete_generation(self, number: int) -> None:
-        """Remove an earlier generation from the archive, durably."""
+        """Remove an earlier generation from the archive, durably. First the metadata takes over what it says of the one before."""
         self._make_sure()
         with self._changing("delete an earlier generation"):
+            members = archive.without(self._folder, self.members, number)
+            if members != self.members:
+                self._remember(members)
             archive.remove(self._folder, self._log, number)
 
     def purge_quarantine(self) -> int:
@@ -485,6 +488,7 @@ class Storage:
             self._folder,
             writable=not self._read_only,
             max_line_bytes=self._max_line_bytes,
+            cache_bytes=self._cache_bytes,
             tail_only=self._tail_only,
         )
 

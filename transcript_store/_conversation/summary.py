@@ -7,14 +7,17 @@ said to be, and stops nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
+from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import insist_on_a_conversation
-from transcript_store._conversation.metadata import NotADocument, decode_document
-from transcript_store._log import recovery
+from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
+from transcript_store._conversation.twice import twice
+from transcript_store._log.damage import first_line
+from transcript_store._log.header import NotAHeader, is_header_of, read_header
 from transcript_store._log.record import Header, Mark
-from transcript_store._os.directory import Folder
+from transcript_store._log.tail import LONGEST_TAIL_BYTES, LastRecord, last_record, look_back
+from transcript_store._os.directory import Folder, Source
 from transcript_store._os.names import METADATA, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, refused
 from transcript_store.errors import (
@@ -25,9 +28,6 @@ from transcript_store.errors import (
 )
 
 _FIRST_READ_BYTES = 16 * 1024
-_LONGEST_TAIL_BYTES = 256 * 2**20
-"""How far back the last whole record is looked for: a tail of NULs can have any size."""
-_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,32 +55,26 @@ class ConversationSummary:
 def summarize(parent: Folder, name: str) -> ConversationSummary | None:
     """Look at the conversation in a folder of ``parent``; None if there is none (nor a part of one) at that name."""
     files, path = parent.files, f"{parent.path.rstrip('/')}/{name}"
-    seen: ConversationSummary | None = None
-    for _ in range(_ATTEMPTS):  # a writer at work can make one moment look damaged
+
+    def look() -> ConversationSummary | None:
         try:
             with Folder(files, path, files.open_directory(name, parent.handle)) as folder:
-                summary = _look(folder)
+                return _look(folder)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             return _summary(path, damage=str(refused(error, path, "look at it")))
-        if summary is None or summary.damage is None or summary == seen:
-            return summary
-        seen = summary
-        files.wait(0.005)
-    return seen
+
+    return twice(files, look, lambda summary: summary is None or summary.damage is None)
 
 
 def _look(folder: Folder) -> ConversationSummary | None:
     try:
         data = folder.read_file(METADATA)
-        handle, status = folder.open_with_status(TRANSCRIPT)
+        with folder.reading(TRANSCRIPT) as source:
+            return _read(folder, data, source)
     except (FileNotFoundError, NotOursError):
         return _explain(folder)
-    try:
-        return _read(folder, data, handle, status.st_size)
-    finally:
-        folder.files.close(handle)
 
 
 def _explain(folder: Folder) -> ConversationSummary | None:
@@ -105,67 +99,63 @@ def _explain(folder: Folder) -> ConversationSummary | None:
     return _summary(folder.path, damage=reason)
 
 
-def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> ConversationSummary | None:
+def _read(folder: Folder, data: bytes | None, source: Source) -> ConversationSummary | None:
     problems: list[str] = []
     members: dict[str, Any] | None = None
     mark: Mark | None = None
     document = NotADocument("it is missing") if data is None else decode_document(data, check_members=False)
     if not isinstance(document, NotADocument):
         members, mark = document
-    read = partial(folder.files.read, handle)
+    read, size = source.read, source.size
     tail = read(max(0, size - _FIRST_READ_BYTES), min(size, _FIRST_READ_BYTES))
-    start = tail if size == len(tail) else folder.first_line(handle)
+    start = tail if size == len(tail) else first_line(read, size)
     begin = start.find(b"\n") + 1
-    if members is None or not recovery.is_header_of(start[:begin], members.get("id"), members.get("generation")):
+    if members is None or not is_header_of(start[:begin], members.get("id"), members.get("generation")):
         # Not the plain case, in which the two hashes vouch for all that a summary says.
         if not isinstance(document, NotADocument):
             document = decode_document(data or b"")
         members, mark = (None, None) if isinstance(document, NotADocument) else document
         if isinstance(document, NotADocument):
             problems.append(f"{METADATA}: {document.reason}")
-        header = recovery.read_header(start)
-        if isinstance(header, recovery.NotAHeader):
+        header = read_header(start)
+        if isinstance(header, NotAHeader):
             if data is None and header.kind == "foreign" and header.version is None:
                 return None  # another program's transcript.jsonl
             problems.append(f"{TRANSCRIPT}: {header.reason}")
             begin = 0
         else:
-            members, mark = _reconcile(header[0], members, mark, problems)
+            found = None if isinstance(document, NotADocument) else document
+            members, mark = _reconcile(header[0], found, problems)
     elif mark is not None and mark.generation != members["generation"]:
         problems.append(f"{METADATA} has a mark of generation {mark.generation}")
-    last = recovery.last_record(tail)
-    while last is None and len(tail) < min(size, _LONGEST_TAIL_BYTES):
-        tail = read(max(0, size - 4 * len(tail)), 4 * len(tail))
-        last = recovery.last_record(tail)
+    last = last_record(tail, size - len(tail))
     if last is None and len(tail) < size:
-        problems.append(f"{TRANSCRIPT}: no record ends in its last {len(tail):,} bytes")
-    whole_to = size - len(tail) + last.end if last is not None else begin
+        last = look_back(read, size)
+        if last is None:
+            problems.append(f"{TRANSCRIPT}: no whole record ends in its last {min(size, LONGEST_TAIL_BYTES):,} bytes")
+    whole_to = last.end if last is not None else begin
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")
     return _summary(folder.path, members, last, size, "; ".join(problems) or None)
 
 
 def _reconcile(
-    header: Header, members: dict[str, Any] | None, mark: Mark | None, problems: list[str]
+    header: Header, document: MetadataDocument | None, problems: list[str]
 ) -> tuple[dict[str, Any], Mark | None]:
     """The metadata that holds: the header's, where metadata.json is not of this generation."""
-    if members is None:
+    if document is None:
         return header.metadata, None
-    if members["id"] != header.conversation:
-        problems.append(f"{TRANSCRIPT} is of conversation {header.conversation}, {METADATA} of {members['id']}")
-        return members, None
-    if header.generation > members["generation"]:
-        return header.metadata, None
-    if header.generation < members["generation"] or (mark and mark.generation != header.generation):
-        problems.append(f"{TRANSCRIPT} is of generation {header.generation}, {METADATA} of another")
-        return members, None
-    return members, mark
+    agreed = agreement.of_live(header, document)
+    if isinstance(agreed, agreement.Disagreement):
+        problems.append(f"{TRANSCRIPT}: {agreed.reason}")
+        return document.members, None
+    return agreed
 
 
 def _summary(
     path: str,
     members: dict[str, Any] | None = None,
-    last: recovery.LastRecord | None = None,
+    last: LastRecord | None = None,
     size_bytes: int | None = None,
     damage: str | None = None,
 ) -> ConversationSummary:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import (
     FILE_IN_PLACE,
     absence,
@@ -11,18 +13,19 @@ from transcript_store._conversation.layout import (
     never_finished,
     read_metadata,
 )
-from transcript_store._conversation.metadata import MetadataDocument
-from transcript_store._log import recovery
+from transcript_store._conversation.metadata import MetadataDocument, problem_with_members
+from transcript_store._conversation.twice import twice
+from transcript_store._log.damage import Damage, check, count_whole, describe_at, first_line, parts
+from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import Header, Mark, Position
+from transcript_store._log.scan import is_same, pieces_of
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder
+from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, archive_name, generation_of
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, CorruptMetadataError, UnsupportedVersionError
 
-_ATTEMPTS = 20
-_CHUNK_BYTES = 1 << 18  # little enough for a processor's cache: what is read is hashed while it is there
 _NOWHERE = Position(0, 0, b"")
 
 
@@ -87,14 +90,7 @@ def verify(directory: filesystem.AnyPath, *, file_system: FileSystem | None = No
 
 def look(folder: Folder) -> Verification:
     """Check everything in a conversation's folder; damage counts when it is seen twice."""
-    seen = None
-    for _ in range(_ATTEMPTS):  # a writer at work can make one moment look damaged
-        found = _look(folder)
-        if found.is_whole or found == seen:
-            break
-        seen = found
-        folder.files.wait(0.005)
-    return found
+    return twice(folder.files, lambda: _look(folder), lambda found: found.is_whole)
 
 
 def _look(folder: Folder) -> Verification:
@@ -116,12 +112,14 @@ def _look(folder: Folder) -> Verification:
         header, records, end = _transcript(folder, TRANSCRIPT, document.mark if document else None, findings)
         head = end.head.decode() if header else None
         if header is not None and document is not None:
-            _agreement(folder, header, document, findings)
+            agreed = agreement.of_live(header, document)
+            if isinstance(agreed, agreement.Disagreement):
+                _note(folder.path_of(TRANSCRIPT), agreed, findings)
     archived: list[int] = []
     if ARCHIVE in names:
         try:
             with folder.subfolder(ARCHIVE) as archive:
-                archived = _archive(archive, header, folder, findings)
+                archived = _archive(archive, header, document, folder, findings)
         except NotOursError as error:
             findings.append(Finding(path=folder.path_of(ARCHIVE), kind="foreign", reason=error.reason))
     quarantined: list[str] = []
@@ -166,98 +164,40 @@ def _metadata(folder: Folder, findings: list[Finding]) -> MetadataDocument | Non
     return None
 
 
-def _read(folder: Folder, name: str, findings: list[Finding]) -> bytes | None:
-    try:
-        return folder.read_file(name)
-    except NotOursError as error:
-        findings.append(Finding(path=folder.path_of(name), kind="foreign", reason=error.reason))
-        return None
-
-
 def _transcript(
     folder: Folder, name: str, mark: Mark | None, findings: list[Finding]
 ) -> tuple[Header | None, int, Position]:
     """Check one transcript file; returns its header, how many records are whole, and the end of the undamaged part."""
-    whole = _whole(folder, name, mark)
-    if whole is not None:
-        header, end = whole
-        return header, end.seq, end
-    buffer = _read(folder, name, findings)
-    return (None, 0, _NOWHERE) if buffer is None else _diagnose(folder.path_of(name), buffer, mark, findings)
-
-
-def _whole(folder: Folder, name: str, mark: Mark | None) -> tuple[Header, Position] | None:
-    """The header and the end of a transcript in which nothing is wrong, read a piece at a time; None for any other.
-
-    None too where the mark is of another generation: a replace that was cut off, which is rare.
-    """
     try:
-        handle, status = folder.open_with_status(name)
-    except (FileNotFoundError, NotOursError):
-        return None
-    try:
-        found = recovery.read_header(folder.first_line(handle))
-        if isinstance(found, recovery.NotAHeader):
-            return None
-        header, begin = found
-        if mark is not None:
-            if _follow(folder, handle, begin, mark.position.offset_bytes) != mark.position:
-                return None
-            begin = mark.position
-        end = _follow(folder, handle, begin, status.st_size)
-        return None if end is None else (header, end)
-    finally:
-        folder.files.close(handle)
+        with folder.reading(name) as source:
+            return _check(folder.path_of(name), source, mark, findings)
+    except NotOursError as error:
+        findings.append(Finding(path=folder.path_of(name), kind="foreign", reason=error.reason))
+        return None, 0, _NOWHERE
 
 
-def _follow(folder: Folder, handle: int, position: Position, stop: int) -> Position | None:
-    """The position at ``stop``, if complete appends and nothing else stand between it and ``position``; or None.
-
-    A line or a batch that does not end in its piece is looked at again with twice as much: the work stays linear.
-    """
-    buffer = bytearray()
-    while (at := position.offset_bytes + len(buffer)) < stop:
-        read = folder.files.read(handle, at, min(max(_CHUNK_BYTES, len(buffer)), stop - at))
-        if not read:
-            return None
-        buffer += read
-        cut = buffer[buffer.rfind(b"\n") + 1 :]  # a line that goes on
-        del buffer[len(buffer) - len(cut) :]
-        begin = Position(position.seq, 0, position.head)
-        scan = recovery.scan(buffer, begin, begin)
-        if scan.stopped.offset_bytes < len(buffer):
-            return None
-        del buffer[: scan.end.offset_bytes]
-        buffer += cut
-        position = scan.end._replace(offset_bytes=position.offset_bytes + scan.end.offset_bytes)
-    return None if buffer else position
-
-
-def _diagnose(
-    path: str, buffer: bytes, mark: Mark | None, findings: list[Finding]
+def _check(
+    path: str, source: Source, mark: Mark | None, findings: list[Finding]
 ) -> tuple[Header | None, int, Position]:
-    """The same as :func:`_transcript`, of what is not whole: where the damage is, and what is whole behind it."""
-    found = recovery.read_header(buffer)
-    if isinstance(found, recovery.NotAHeader):
+    found = read_header(first_line(source.read, source.size))
+    if isinstance(found, NotAHeader):
         kind = "version" if found.version is not None else found.kind
         findings.append(Finding(path=path, kind=kind, reason=found.reason, line_number=1, offset_bytes=0))
-        return None, 0, _NOWHERE
+        return None, 0 if found.version is not None else count_whole(source.read, source.size), _NOWHERE
     header, begin = found
-    if mark is not None and mark.generation != header.generation:
-        mark = None
-    scan = recovery.scan(buffer, begin, mark.position if mark else begin)
-    records = len(scan.starts)
-    damage = scan.damage or (recovery.check_mark(mark, scan.starts, scan.end, buffer) if mark else None)
+    if (problem := problem_with_members(header.metadata)) is not None:
+        reason = f"the header is whole, but of its metadata, {problem}"
+        findings.append(Finding(path=path, kind="damaged-header", reason=reason, line_number=1, offset_bytes=0))
+        return None, count_whole(source.read, source.size), _NOWHERE
+    if mark is None or mark.generation != header.generation:
+        place = begin
+    else:
+        place = mark.position
+    damage, end = check(source.read, source.size, begin, place)
     if damage is None:
-        return header, records, scan.end
-    gaps: list[tuple[int, int]] = []
-    at = damage.offset_bytes
-    if scan.damage is not None:
-        for whole in recovery.whole_lines(buffer, at, scan.stopped.head):
-            records += 1
-            gaps.append((at, whole.start))
-            at = whole.end + (buffer[whole.end : whole.end + 1] == b"\n")
-        gaps.append((at, len(buffer)))
+        return header, end.seq, end
+    others = [] if damage.kind in ("truncated", "rewritten") else _gaps(source, begin, damage)
+    first = others[0] if others and others[0].start <= damage.offset_bytes < others[0].end else None
     findings.append(
         Finding(
             path=path,
@@ -265,47 +205,54 @@ def _diagnose(
             reason=damage.reason,
             line_number=damage.line_number,
             offset_bytes=damage.offset_bytes,
-            length_bytes=gaps[0][1] - gaps[0][0] if gaps else None,
+            length_bytes=first.end - damage.offset_bytes if first else None,
         )
     )
-    line_number, counted = damage.line_number, damage.offset_bytes
-    for start, stop in gaps[1:]:
-        line_number, counted = line_number + buffer.count(b"\n", counted, start), start
-        if start < stop:
-            line_end = buffer.find(b"\n", start, stop)
-            findings.append(
-                Finding(
-                    path=path,
-                    kind="damaged-line",
-                    reason=recovery.describe(buffer[start : line_end if line_end >= 0 else stop]),
-                    line_number=line_number,
-                    offset_bytes=start,
-                    length_bytes=stop - start,
-                )
-            )
-    return header, records, scan.end
+    findings += (
+        Finding(
+            path=path,
+            kind="damaged-line",
+            reason=describe_at(source.read, gap.start, gap.line_end),
+            line_number=gap.line_number,
+            offset_bytes=gap.start,
+            length_bytes=gap.end - gap.start,
+        )
+        for gap in (others[1:] if first else others)
+    )
+    return header, count_whole(source.read, source.size), end
 
 
-def _agreement(folder: Folder, header: Header, document: MetadataDocument, findings: list[Finding]) -> None:
-    """Whether transcript and metadata belong together. The transcript may be ahead: a replace that was cut off."""
-    path = folder.path_of(TRANSCRIPT)
-    if header.conversation != document.members["id"]:
-        reason = f"it is of conversation {header.conversation}, metadata.json of {document.members['id']}"
-        findings.append(Finding(path=path, kind="wrong-conversation", reason=reason))
-    elif header.generation < document.members["generation"]:
-        reason = f"it is of generation {header.generation}, metadata.json of {document.members['generation']}"
-        findings.append(Finding(path=path, kind="wrong-generation", reason=reason))
-    elif (
-        header.generation == document.members["generation"]
-        and document.mark is not None
-        and document.mark.generation != header.generation
-    ):
-        reason = f"metadata.json has a mark of generation {document.mark.generation}"
-        findings.append(Finding(path=path, kind="wrong-generation", reason=reason))
+class _Gap(NamedTuple):
+    """Bytes between two whole records, or between one and an end of the file."""
+
+    start: int
+    line_end: int
+    end: int
+    line_number: int
 
 
-def _archive(archive: Folder, header: Header | None, folder: Folder, findings: list[Finding]) -> list[int]:
-    """Check the archived generations: each by itself, and against what its successor says it replaced."""
+def _gaps(source: Source, begin: Position, damage: Damage) -> list[_Gap]:
+    """What is not whole from the damage on."""
+    gaps: list[_Gap] = []
+    is_open = False
+    for part in parts(source.read, source.size):
+        for start, end, whole in part.stretches:
+            if whole is not None or end <= damage.offset_bytes:
+                is_open = False
+            elif is_open:
+                gaps[-1] = gaps[-1]._replace(end=end)
+            else:
+                gaps.append(_Gap(start, end, end, part.line_number))
+                is_open = True
+    return gaps
+
+
+def _archive(
+    archive: Folder, header: Header | None, document: MetadataDocument | None, folder: Folder, findings: list[Finding]
+) -> list[int]:
+    """Check the archived generations: each by itself, whose it is, and against what was replaced."""
+    conversation = header.conversation if header else document.members["id"] if document else None
+    members = document.members if document else header.metadata if header else {}
     ends: dict[int, Position] = {}
     headers = {header.generation: header} if header else {}
     for name in archive.names():
@@ -313,11 +260,7 @@ def _archive(archive: Folder, header: Header | None, folder: Folder, findings: l
         if generation is None:
             continue
         if header is not None and generation >= header.generation:
-            copy = _read(archive, name, findings)
-            if copy is None:
-                continue
-            live = _read(folder, TRANSCRIPT, findings) or b""
-            if generation > header.generation or not live.startswith(copy):  # else a replace that never committed
+            if generation > header.generation or not _is_begun_by(folder, archive, name):
                 reason = f"it is not older than the live generation {header.generation}: a backup was restored over it"
                 findings.append(Finding(path=archive.path_of(name), kind="wrong-generation", reason=reason))
             continue
@@ -325,13 +268,21 @@ def _archive(archive: Folder, header: Header | None, folder: Folder, findings: l
         if archived is None:
             continue
         headers[generation], ends[generation] = archived, end
-        if archived.generation != generation:
-            reason = f"its name says generation {generation}, its header {archived.generation}"
-            findings.append(Finding(path=archive.path_of(name), kind="wrong-generation", reason=reason))
+        _note(archive.path_of(name), agreement.of_archived(generation, archived, conversation), findings)
     for generation, end in ends.items():
-        successor = headers.get(generation + 1)
-        replaced = successor.members.get("replaces") if successor else None
-        if type(replaced) is dict and (replaced.get("records"), replaced.get("head")) != (end.seq, end.head.decode()):
-            reason = f"it is not what generation {generation + 1} says it replaced: {replaced.get('records')} records"
-            findings.append(Finding(path=archive.path_of(archive_name(generation)), kind="rewritten", reason=reason))
+        replaced = agreement.end_of(generation, conversation, headers.get(generation + 1), members)
+        path = archive.path_of(archive_name(generation))
+        if all(finding.path != path for finding in findings):  # of another conversation, or cut: that says enough
+            _note(path, agreement.of_end(generation, end, replaced), findings)
     return sorted(ends)
+
+
+def _is_begun_by(folder: Folder, archive: Folder, name: str) -> bool:
+    """Whether the live transcript begins with what is archived under this name: a replace that never committed."""
+    with folder.reading(TRANSCRIPT) as live, archive.reading(name) as copy:
+        return is_same(copy.read, copy.size, pieces_of(live.read, 0, min(live.size, copy.size)))
+
+
+def _note(path: str, found: agreement.Disagreement | None, findings: list[Finding]) -> None:
+    if found is not None:
+        findings.append(Finding(path=path, kind=found.kind, reason=found.reason))

@@ -20,6 +20,7 @@ R4  The work is linear in the bytes, and memory holds a piece of them, whatever 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -35,8 +36,9 @@ from transcript_store._log.record import (
     Position,
     body_batch,
     chain_hash,
+    record_seq,
 )
-from transcript_store._log.scan import PIECE_BYTES, Read, Walk, continues
+from transcript_store._log.scan import PIECE_BYTES, Piece, Read, Walk, continues
 
 Kind = Literal[
     "torn-tail",
@@ -53,7 +55,9 @@ Kind = Literal[
 ]
 """What can be wrong with a transcript; docs/format.md describes each and the way out."""
 
-_TOKEN = re.compile(rb'\n|\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"|,"hash":"([0-9a-f]{32})"\}')
+_TOKEN = re.compile(
+    rb'\n|\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"|,"hash":"([0-9a-f]{32})"\}'
+)
 """A line feed, the beginning of a record, the end of one: all that the reader looks for."""
 
 _LONGEST_TOKEN = 128
@@ -145,6 +149,11 @@ def is_ours(read: Read, size: int) -> bool:
     return any(stretch.whole for part in parts(read, size) for stretch in part.stretches)
 
 
+def count_whole(read: Read, size: int) -> int:
+    """How many records of a file verify, wherever they stand: what a repair with ``salvage`` keeps."""
+    return sum(stretch.whole is not None for part in parts(read, size) for stretch in part.stretches)
+
+
 def _behind_header(read: Read, size: int) -> tuple[int, list[bytes]]:
     """Where the header ends, edited or damaged, and what its hash is: as it stands there, and as it ought to be."""
     line = bytes(first_line(read, size))
@@ -157,7 +166,7 @@ def _behind_header(read: Read, size: int) -> tuple[int, list[bytes]]:
     content = line.rstrip(b" \t\r")
     if record is not None and content[-34:-2] != chain_hash(GENESIS, content[:-SUFFIX_BYTES]):
         line = content = line[: record.start()]  # a record is glued to it
-    if HASH_MEMBER != content[-SUFFIX_BYTES:-34]:
+    if content[-SUFFIX_BYTES:-34] != HASH_MEMBER:
         return len(line), [GENESIS]
     return len(line), [content[-34:-2], chain_hash(GENESIS, content[:-SUFFIX_BYTES])]
 
@@ -377,6 +386,35 @@ class _Reader:
 # ---- what is wrong -------------------------------------------------------------------------------------------------------
 
 
+def check(read: Read, size: int, begin: Position, mark: Position) -> tuple[Damage | None, Position]:
+    """Verify a whole file from behind its header; returns what is wrong, and where the last complete append ends before that.
+
+    ``mark`` is where it was last known to be synced, ``begin`` if that is not known.
+    """
+    walk = Walk(read, begin, size)
+    at_the_mark = begin
+    for piece in walk:
+        if at_the_mark.offset_bytes < mark.offset_bytes:
+            at_the_mark = _boundary(piece, mark.offset_bytes)
+    damage = judge(read, size, walk, mark)
+    if at_the_mark != mark and (damage is None or damage.offset_bytes >= mark.offset_bytes):
+        damage = rewritten(mark, at_the_mark)
+    return damage, walk.end
+
+
+def _boundary(piece: Piece, offset: int) -> Position:
+    """The first place in a piece, at or after an offset, where a record begins or the piece ends."""
+    index = bisect_left(piece.starts, offset - piece.begin.offset_bytes)
+    if index == len(piece.starts):
+        return piece.end
+    start = piece.starts[index]
+    if index == 0:
+        return piece.begin
+    return Position(
+        piece.begin.seq + index, piece.begin.offset_bytes + start, bytes(piece.data[start - 35 : start - 3])
+    )
+
+
 def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
     """What stands where a walk through a whole file stopped; None if nothing does, and the mark was reached.
 
@@ -406,8 +444,8 @@ def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
             )
         return Damage(kind=kind, reason=reason, offset_bytes=offset, line_number=line_number)
     if line_end is not None and _is_written_by_hand(read, stopped, line_end):
-        # A crash leaves a part of our own next record, or another record of ours; never a whole object of somebody else.
-        what = "a line that is JSON, and not the next record: another program or a person appended it"
+        # A crash leaves a part of our own next record, or an earlier record of ours; never a whole object of another form.
+        what = "a line that is JSON, and no record of ours: another program or a person appended it"
         return Damage(kind="foreign", reason=what, offset_bytes=offset, line_number=line_number)
     return _torn_or_hole(read, size, walk, reason, line_end)
 
@@ -486,8 +524,8 @@ def _is_written_by_hand(read: Read, before: Position, line_end: int) -> bool:
     if length > _LINE_BYTES:
         return False
     line = bytes(read(before.offset_bytes, length))
-    if line.startswith(b'{"seq":%d,' % (before.seq + 1)):
-        return False
+    if record_seq(line) is not None:
+        return False  # a crash can leave it: our own next record, or an earlier one in a block that was never written
     try:
         return type(orjson.loads(line)) is dict
     except orjson.JSONDecodeError:

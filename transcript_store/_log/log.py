@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -30,14 +29,14 @@ from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log import quarantine
 from transcript_store._log.cache import Block, Cache
-from transcript_store._log.damage import Damage, first_line, judge, rewritten
+from transcript_store._log.damage import Damage, check, first_line, judge
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import (
     DAY_US,
     GENESIS,
+    HASH_MEMBER,
     RECORD_HEAD_BYTES,
     SINGLE,
-    HASH_MEMBER,
     SUFFIX_BYTES,
     Batch,
     Copied,
@@ -54,9 +53,9 @@ from transcript_store._log.record import (
     record_body,
     record_time_us,
 )
-from transcript_store._log.scan import PIECE_BYTES, Piece, Walk, append_before, pieces_of, scan
 from transcript_store._log.salvage import copies
-from transcript_store._os.directory import Folder
+from transcript_store._log.scan import PIECE_BYTES, Walk, append_before, is_same, pieces_of, scan
+from transcript_store._os.directory import Folder, Source
 from transcript_store._os.names import TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, SyncFailedError, kind_of, refusals
 from transcript_store.errors import (
@@ -103,6 +102,9 @@ class Prepared(NamedTuple):
     at_us: int
 
 
+_TAIL_BYTES = 64 * 1024
+"""How much is read at first of what stands before a place, to verify what leads to it."""
+
 _new = tuple.__new__
 """Makes a named tuple of a tuple in half the time that its class takes: an append makes three."""
 
@@ -114,7 +116,9 @@ class CannotCutBackError(OSError):
 class Image:
     """A whole transcript that is being written, to be put in place by a rename: memory holds a piece of it at a time."""
 
-    def __init__(self, line: bytes, at: str, clock: bytes | None, entries: Iterable[Entry | Copied], cache_bytes: int) -> None:
+    def __init__(
+        self, line: bytes, at: str, clock: bytes | None, entries: Iterable[Entry | Copied], cache_bytes: int
+    ) -> None:
         found = read_header(line)
         assert not isinstance(found, NotAHeader)
         self.header, self.begin = found
@@ -242,7 +246,7 @@ class Log:
         else:
             place = mark.position
             if self._tail_only and place.offset_bytes <= self.size_bytes():
-                begin = append_before(self._read, begin, place.offset_bytes)
+                begin = append_before(self._read, begin, place.offset_bytes, _TAIL_BYTES)
                 cache = Cache(self._cache_bytes, begin)
             if self._take_in(begin, place.offset_bytes, cache).end != place:
                 raise self._why_not(place)
@@ -390,7 +394,9 @@ class Log:
         if isinstance(entries, Sequence):
             for k, entry in enumerate(entries):
                 self._refuse_a_long_line(k, entry)
-        body = header_body(conversation=members["id"], generation=members["generation"], at=at, metadata=members, **more)
+        body = header_body(
+            conversation=members["id"], generation=members["generation"], at=at, metadata=members, **more
+        )
         return Image(close_line(GENESIS, body)[0], at, clock, entries, self._cache_bytes)
 
     def _refuse_a_long_line(self, k: int, entry: Entry | Copied) -> None:
@@ -450,7 +456,7 @@ class Log:
                 "truncated",
                 f"the transcript has {size} bytes, and {acknowledged.offset_bytes} were stored; load() anew",
             )
-        before = append_before(self._read, self._begin, begin.offset_bytes)
+        before = append_before(self._read, self._begin, begin.offset_bytes, _TAIL_BYTES)
         if Walk(self._read, before, begin.offset_bytes).to_the_end() != begin:
             raise self._why_not(begin)  # what the next record would be chained to is not whole any more
         self._accept(begin, acknowledged, self._cache.until(begin))
@@ -475,6 +481,11 @@ class Log:
     def updated_at(self) -> str:
         """The time of the last record, or of the header."""
         return format_time(self._last_at_us)
+
+    @property
+    def is_fully_verified(self) -> bool:
+        """Whether every line was verified since the load; not so if only the tail was looked at."""
+        return self._verified_from == self._begin
 
     def complete(self) -> None:
         """Verify what a load of the tail left; raises ``CorruptTranscriptError``."""
@@ -577,15 +588,10 @@ class Log:
     def _why_not(self, place: Position) -> CorruptTranscriptError:
         """What is wrong with a transcript that was known to lead through this place, and does not."""
         self.settled = False  # a writer makes sure of what it chains to before it goes on
-        size = self.size_bytes()
-        walk = Walk(self._read, self._begin, size)
-        found = self._begin
-        for piece in walk:
-            if found.offset_bytes < place.offset_bytes:
-                found = _boundary(piece, place.offset_bytes)
-        damage = judge(self._read, size, walk, place)
-        if damage is None or damage.offset_bytes > place.offset_bytes:
-            damage = rewritten(place, found)
+        damage, _ = check(self._read, self.size_bytes(), self._begin, place)
+        if damage is None:
+            reason = "it was not whole when it was read, and is now: a disk or a memory that fails"
+            return self._corrupt("damaged-line", reason)
         return self._damaged(damage)
 
     def _not_a_record(self, line: bytes | bytearray) -> CorruptTranscriptError:
@@ -597,6 +603,14 @@ class Log:
                     return self._corrupt("foreign", reason, number, begin)
                 begin, number = begin + len(other) + 1, number + 1
         return self._corrupt("foreign", reason)
+
+    def begins_with(self, source: Source) -> bool:
+        """Whether a file holds the beginning of this one, or all of it."""
+        if (source.status.st_dev, source.status.st_ino) == self._inode:
+            return True
+        if source.size > self.end.offset_bytes:
+            return False
+        return is_same(source.read, source.size, pieces_of(self._read, 0, source.size))
 
     def is_at(self, inode: tuple[int, int]) -> bool:
         """Whether this is the file that is open."""
@@ -637,14 +651,5 @@ class Log:
         )
 
 
-def _lines(block: Block) -> list[bytes | bytearray]:
+def _lines(block: Block) -> Sequence[bytes | bytearray]:
     return block.lines.split(b"\n")[:-1]
-
-
-def _boundary(piece: Piece, offset: int) -> Position:
-    """The first place in a piece, at or after an offset, where a record begins or the piece ends."""
-    index = bisect_left(piece.starts, offset - piece.begin.offset_bytes)
-    if index == len(piece.starts):
-        return piece.end
-    start = piece.starts[index]
-    return Position(piece.begin.seq + index, piece.begin.offset_bytes + start, bytes(piece.data[start - 35 : start - 3]))

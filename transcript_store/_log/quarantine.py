@@ -7,7 +7,6 @@ Nothing in the store ever deletes them by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from hashlib import sha256
 
 import orjson
@@ -79,10 +78,7 @@ def named(
 def _holds(quarantine: Folder, name: str, pieces: Iterable[bytes | bytearray]) -> bool:
     """Whether a file has these bytes, and nothing else."""
     try:
-        handle, status = quarantine.open_with_status(name)
+        with quarantine.reading(name) as kept:
+            return is_same(kept.read, kept.size, pieces)
     except FileNotFoundError:
         return False
-    try:
-        return is_same(partial(quarantine.files.read, handle), status.st_size, pieces)
-    finally:
-        quarantine.files.close(handle)

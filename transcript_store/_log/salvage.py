@@ -21,7 +21,7 @@ import orjson
 
 from transcript_store._json.strict import encode, parse
 from transcript_store._json.times import format_time, parse_time
-from transcript_store._log.damage import Part, Stretch, describe_at, first_line, judge, parts
+from transcript_store._log.damage import Part, Stretch, count_whole, describe_at, first_line, judge, parts
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import RECORD_HEAD_BYTES, SUFFIX_BYTES, Copied, Position, copied, record_time_us
 from transcript_store._log.scan import Read, Walk
@@ -60,6 +60,9 @@ class Plan(NamedTuple):
     gaps: tuple[Gap, ...]
 
 
+NOTHING = Plan(lambda: iter(()), 0, 0, ())
+
+
 def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Plan:
     """Decide what to keep of a transcript.
 
@@ -79,11 +82,6 @@ def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Plan:
         return _with_gaps(_kept(read, size, at, accepts_edits=accepts_edits), at, original)
 
     return Plan(records, kept, 0, tuple(gaps))
-
-
-def count_whole(read: Read, size: int) -> int:
-    """How many records of a file verify, wherever they stand: what ``salvage`` keeps."""
-    return sum(stretch.whole is not None for part in parts(read, size) for stretch in part.stretches)
 
 
 def _prefix(read: Read, size: int) -> Plan:

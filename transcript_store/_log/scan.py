@@ -156,7 +156,7 @@ def is_same(read: Read, size: int, pieces: Iterable[bytes | bytearray]) -> bool:
     return offset == size
 
 
-def append_before(read: Read, begin: Position, offset: int, length: int = 1 << 16) -> Position:
+def append_before(read: Read, begin: Position, offset: int, length: int) -> Position:
     """The first append to begin in the ``length`` bytes before an offset, or in a multiple of it; ``begin`` if none does.
 
     Nothing is verified: the position says what stands there.

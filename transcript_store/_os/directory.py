@@ -8,15 +8,27 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import NamedTuple
 
 from transcript_store._os.filesystem import FileSystem, Status
 from transcript_store._os.names import is_temporary, temporary_name
 from transcript_store._os.refusals import NotOursError, SyncFailedError
 
 _ATTEMPTS = 10
-_FIRST_READ_BYTES = 16 * 1024
+
+
+class Source(NamedTuple):
+    """A file that is open: reads from an offset up to so many bytes, fewer only at its end; and its status when it was opened."""
+
+    read: Callable[[int, int], bytearray]
+    status: Status
+
+    @property
+    def size(self) -> int:
+        return self.status.st_size
 
 
 class Folder:
@@ -156,14 +168,14 @@ class Folder:
         finally:
             self.files.close(handle)
 
-    def first_line(self, handle: int) -> bytearray:
-        """The beginning of a file, up to its first line feed at least if it has one."""
-        length = _FIRST_READ_BYTES
-        while True:
-            start = self.files.read(handle, 0, length)
-            if b"\n" in start or len(start) < length:
-                return start
-            length *= 4
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Source]:
+        """A file of any size, to read pieces of it; raises what :meth:`open_file` does."""
+        handle, status = self.open_with_status(name)
+        try:
+            yield Source(partial(self.files.read, handle), status)
+        finally:
+            self.files.close(handle)
 
     def write_all(self, handle: int, data: bytes | bytearray) -> None:
         """Write everything; a short write is tried on, which gives the error that made it short."""

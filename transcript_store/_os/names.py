@@ -27,6 +27,7 @@ _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
 _TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
 _NOTE = ".new-"
+_QUARANTINED = re.compile(r"g\d+-o\d+-[0-9a-f]{16}(\.json)?")
 
 
 def is_id(text: str) -> bool:
@@ -44,6 +45,11 @@ def generation_of(name: str) -> int | None:
     digits = name.removeprefix("transcript-").removesuffix(".jsonl")
     number = int(digits) if digits.isascii() and digits.isdigit() else -1
     return number if 0 <= number <= LAST_GENERATION and name == archive_name(number) else None
+
+
+def is_generation(name: str) -> bool:
+    """Whether a name in the archive is that of a generation."""
+    return generation_of(name) is not None
 
 
 def temporary_name(files: FileSystem) -> str:
@@ -80,3 +86,8 @@ def noted_id(name: str) -> str | None:
 def quarantine_name(digest: str, *, generation: int, offset_bytes: int) -> str:
     """What the file is called that keeps bytes with this SHA-256, which stood there."""
     return f"g{generation}-o{offset_bytes}-{digest[:16]}"
+
+
+def is_quarantined(name: str) -> bool:
+    """Whether a name in quarantine/ is one of ours: of bytes that are kept, or of the note on them."""
+    return _QUARANTINED.fullmatch(name) is not None

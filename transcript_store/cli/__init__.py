@@ -93,9 +93,12 @@ def _run(argv: Sequence[str] | None) -> int:
         return status
     except (CorruptTranscriptError, CorruptMetadataError) as error:
         if error.kind == "foreign" and error.path is not None and os.path.isdir(error.path):
-            from transcript_store.cli._shared.folders import instead_of_a_conversation
+            from transcript_store.cli._shared.folders import instead_of_a_conversation, is_a_conversation
 
-            terminal.complain(f"{error}; {instead_of_a_conversation(error.path)}")
+            if is_a_conversation(error.path):
+                terminal.complain(error)  # the error is about what stands beside it
+            else:
+                terminal.complain(f"{error}; {instead_of_a_conversation(error.path)}")
         else:
             terminal.complain(error)
         return 1

@@ -16,9 +16,6 @@ from unicodedata import category
 from urllib.parse import urlsplit
 
 import orjson
-from transcript_store._log.damage import judge
-from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.scan import Walk
 
 from tests.crash.model import DIRECTORY, observe, store_on
 from tests.crash.operations import TRANSCRIPT
@@ -35,7 +32,10 @@ from transcript_store import (
 )
 from transcript_store._conversation.metadata import MetadataDocument, checked_fields, decode_document, encode_document
 from transcript_store._json.strict import MAX_DEPTH, encode, parse
+from transcript_store._log.damage import judge
+from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import SUFFIX_BYTES, as_record, close_line
+from transcript_store._log.scan import Walk
 from transcript_store._os.filesystem import absolute_path
 from transcript_store._snapshots.snapshot import validate_snapshot_id
 from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, validate_base_url

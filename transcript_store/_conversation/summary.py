@@ -16,7 +16,7 @@ from transcript_store._conversation.twice import twice
 from transcript_store._log.damage import first_line
 from transcript_store._log.header import NotAHeader, is_header_of, read_header
 from transcript_store._log.record import Header, Mark
-from transcript_store._log.tail import LONGEST_TAIL_BYTES, LastRecord, last_record, look_back
+from transcript_store._log.tail import LastRecord, last_record, look_back, searched_bytes
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.names import METADATA, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, refused
@@ -132,7 +132,7 @@ def _read(folder: Folder, data: bytes | None, source: Source) -> ConversationSum
     if last is None and len(tail) < size:
         last = look_back(read, size)
         if last is None:
-            problems.append(f"{TRANSCRIPT}: no whole record ends in its last {min(size, LONGEST_TAIL_BYTES):,} bytes")
+            problems.append(f"{TRANSCRIPT}: no whole record ends in its last {searched_bytes(size):,} bytes")
     whole_to = last.end if last is not None else begin
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")

@@ -15,7 +15,7 @@ from transcript_store._conversation.layout import (
 )
 from transcript_store._conversation.metadata import MetadataDocument, problem_with_members
 from transcript_store._conversation.twice import twice
-from transcript_store._log.damage import Damage, check, count_whole, describe_at, first_line, parts
+from transcript_store._log.damage import check, count_whole, describe_at, first_line, parts
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import Header, Mark, Position
 from transcript_store._log.scan import is_same, pieces_of
@@ -189,15 +189,14 @@ def _check(
         reason = f"the header is whole, but of its metadata, {problem}"
         findings.append(Finding(path=path, kind="damaged-header", reason=reason, line_number=1, offset_bytes=0))
         return None, count_whole(source.read, source.size), _NOWHERE
-    if mark is None or mark.generation != header.generation:
-        place = begin
-    else:
-        place = mark.position
+    place = mark.position if mark is not None and mark.generation == header.generation else begin
     damage, end = check(source.read, source.size, begin, place)
     if damage is None:
         return header, end.seq, end
-    others = [] if damage.kind in ("truncated", "rewritten") else _gaps(source, begin, damage)
-    first = others[0] if others and others[0].start <= damage.offset_bytes < others[0].end else None
+    records, gaps = _take_apart(source, damage.offset_bytes)
+    if damage.kind in ("truncated", "rewritten"):
+        gaps = []  # no bytes are bad: there are too few, or others
+    first = gaps[0] if gaps and gaps[0].start <= damage.offset_bytes < gaps[0].end else None
     findings.append(
         Finding(
             path=path,
@@ -217,9 +216,9 @@ def _check(
             offset_bytes=gap.start,
             length_bytes=gap.end - gap.start,
         )
-        for gap in (others[1:] if first else others)
+        for gap in (gaps[1:] if first else gaps)
     )
-    return header, count_whole(source.read, source.size), end
+    return header, records, end
 
 
 class _Gap(NamedTuple):
@@ -231,20 +230,20 @@ class _Gap(NamedTuple):
     line_number: int
 
 
-def _gaps(source: Source, begin: Position, damage: Damage) -> list[_Gap]:
-    """What is not whole from the damage on."""
+def _take_apart(source: Source, offset: int) -> tuple[int, list[_Gap]]:
+    """How many records are whole, wherever they stand, and what is not whole behind an offset."""
     gaps: list[_Gap] = []
-    is_open = False
+    records, is_open = 0, False
     for part in parts(source.read, source.size):
         for start, end, whole in part.stretches:
-            if whole is not None or end <= damage.offset_bytes:
-                is_open = False
+            if whole is not None:
+                records, is_open = records + 1, False
             elif is_open:
                 gaps[-1] = gaps[-1]._replace(end=end)
-            else:
+            elif end > offset:
                 gaps.append(_Gap(start, end, end, part.line_number))
                 is_open = True
-    return gaps
+    return records, gaps
 
 
 def _archive(

@@ -24,11 +24,13 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from transcript_store._log.record import (
+    FORMAT,
     GENESIS,
     HASH_MEMBER,
     SUFFIX_BYTES,
@@ -36,9 +38,8 @@ from transcript_store._log.record import (
     Position,
     body_batch,
     chain_hash,
-    record_seq,
 )
-from transcript_store._log.scan import PIECE_BYTES, Piece, Read, Walk, continues
+from transcript_store._log.scan import PIECE_BYTES, Piece, Read, Walk, continues, pieces_of
 
 Kind = Literal[
     "torn-tail",
@@ -58,20 +59,21 @@ Kind = Literal[
 _TOKEN = re.compile(
     rb'\n|\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"|,"hash":"([0-9a-f]{32})"\}'
 )
-"""A line feed, the beginning of a record, the end of one: all that the reader looks for."""
+"""Line feeds, the beginning of a record, the end of one: all that the reader looks for."""
 
 _LONGEST_TOKEN = 128
 _BEHIND = 64
 """How many bytes before a token are kept with it: more than the longest mark of a batch."""
 
-_NOT_BLANK = re.compile(rb"[^ \t\r\n]")
+_BLANK = b" \t\r"
+_NOT_BLANK = re.compile(rb"[^ \t\r]")
 _HEADER = re.compile(rb'(?:\xef\xbb\xbf)?\{\s*"format"\s*:\s*"transcript-store"')
 _HEADER_BYTES = 64 * 2**20
 """A first line that is longer is not looked for a header in."""
 
 _SAMPLE_BYTES = 1 << 20
-_LINE_BYTES = 64 * 2**20
-"""A line that is longer is nothing that a person appended by hand."""
+_LINES_BYTES = 64 * 2**20
+"""More than that is nothing that a person appended by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,23 +185,34 @@ def first_line(read: Read, size: int, length: int = 16 * 1024) -> bytearray:
 class _Candidate:
     """Bytes that may be a record: where they begin, and their hash so far, chained to each hash that may come before."""
 
-    __slots__ = ("hashers", "seq", "start")
+    __slots__ = ("_before", "_hashed", "_hashers", "_read", "seq", "start")
 
-    def __init__(self, start: int, seq: int, before: list[bytes]) -> None:
+    def __init__(self, read: Read, start: int, seq: int, before: list[bytes]) -> None:
         self.start = start
         self.seq = seq
-        self.hashers: list[tuple[bytes, Any]] = [(head, sha256(head)) for head in dict.fromkeys(before)]
+        self._read = read
+        self._before = before
+        self._hashed = start
+        self._hashers: list[tuple[bytes, Any]] = []
 
-    def chained_to(self, stated: bytes) -> bytes | None:
-        """The hash before, if with it the bytes so far have this one."""
-        for previous, hasher in self.hashers:
+    def chained_to(self, stated: bytes, end: int, window: bytearray, base: int) -> bytes | None:
+        """The hash before, if with it the bytes up to ``end`` have this one. ``window`` stands at ``base`` in the file."""
+        if not self._hashers:  # only now: of what is begun like a record, hostile bytes may hold any number
+            self._hashers = [(head, sha256(head)) for head in dict.fromkeys(self._before)]
+        # Each byte is hashed once, however many ends are tried: R4.
+        start, self._hashed = self._hashed, end
+        content = [window[start - base : end - base]] if start >= base else pieces_of(self._read, start, end)
+        for piece in content:
+            for _, hasher in self._hashers:
+                hasher.update(piece)
+        for previous, hasher in self._hashers:
             if hasher.hexdigest()[:32].encode() == stated:
                 return previous
         return None
 
 
 class _Reader:
-    """Reads a file once, a piece at a time, hashing what may be a record while it goes by.
+    """Reads a file once, a piece at a time.
 
     Two candidates are followed on a line: ``_outer``, which begins where the line does or where something first begins
     like a record, and ``_inner``, the latest such place behind it. So a record that holds another one (a transcript that a
@@ -215,18 +228,15 @@ class _Reader:
         self._last_whole = before[0]
         self._seen: dict[bytes, tuple[int, int]] = {}
         """Where the whole record with this hash stands."""
-        self._begin_part(offset)
+        self._begin_part()
 
-    def _begin_part(self, offset: int) -> None:
+    def _begin_part(self) -> None:
         self._start: int | None = None  # where its first byte that is not blank stands
-        self._searched = offset
+        self._end = 0  # and where the last one ends
         self._outer: _Candidate | None = None
         self._inner: _Candidate | None = None
-        self._text: Any = None  # hashes a part that does not begin like a record: its end may state a hash
         self._cuts: list[int] = []
         self._found: list[Stretch] = []
-        self._end: tuple[int, bytes, bytes] | None = None  # a hash that nothing but blanks followed: stated, recomputed
-        self._content_end = offset
 
     def parts(self, size: int) -> Iterator[Part]:
         """All parts, in order."""
@@ -247,7 +257,7 @@ class _Reader:
                 self._feed(window, base, done, limit)
                 done = limit
             if is_last:
-                yield from self._end_part(done)
+                yield from self._end_part()
                 return
             keep = max(0, done - base - _BEHIND)
             del window[:keep]
@@ -255,107 +265,84 @@ class _Reader:
 
     def _feed(self, window: bytearray, base: int, start: int, end: int) -> None:
         """Let bytes between two tokens go by."""
-        if start >= end:
-            return
-        a, b = start - base, end - base
-        if self._start is None:
-            found = _NOT_BLANK.search(window, a, b)
-            if found is None:
-                return
-            a = found.start()
-            self._start = base + a
-            self._text = sha256(self._before[0])
-        if length := len(bytes(window[a:b]).rstrip(b" \t\r")):
-            self._end = None
-            self._content_end = base + a + length
-        with memoryview(window) as view:
-            self._hash(view[a:b])
-
-    def _hash(self, stretch: memoryview) -> None:
-        if self._text is not None:
-            self._text.update(stretch)
-        for candidate in (self._outer, self._inner):
-            if candidate is not None:
-                for _, hasher in candidate.hashers:
-                    hasher.update(stretch)
+        between = window[start - base : end - base]
+        if (first := _NOT_BLANK.search(between)) is not None:
+            if self._start is None:
+                self._start = start + first.start()
+            self._end = start + len(between.rstrip(_BLANK))
 
     def _take(self, window: bytearray, base: int, token: re.Match[bytes]) -> Iterator[Part]:
         start, end = base + token.start(), base + token.end()
-        if token[0] == b"\n":
-            yield from self._end_part(start)
-            self._begin_part(end)
-            self._line_number += 1
+        if token[1] is None and token[2] is None:
+            yield from self._end_part()
+            self._begin_part()
+            self._line_number += end - start
             return
         if token[1] is not None:
-            if self._start is not None and window[token.start() - 2 : token.start()] == b'"}':
-                yield from self._end_part(start)  # two records are glued together: they count as two lines
-                self._begin_part(start)
+            if window[max(0, token.start() - 2) : token.start()] == b'"}' and self._start is not None:
+                yield from self._end_part()  # two records are glued together: they count as two lines
+                self._begin_part()
             self._begin_candidate(start, int(token[1]))
-        elif self._start is not None:
-            yield from self._end_candidate(window, token, start, end)
-            if self._start is None:
-                return  # a record ended here
-        with memoryview(window) as view:
-            if self._start is None:
-                self._start = start
-                self._text = sha256(self._before[0])
-            self._hash(view[token.start() : token.end()])
-        self._content_end = end
-        if token[1] is not None:
-            self._end = None
+        elif (ended := self._end_candidate(window, base, token)) is not None:
+            yield from ended
+            self._begin_part()
+            return
+        if self._start is None:
+            self._start = start
+        self._end = end
 
     def _begin_candidate(self, start: int, seq: int) -> None:
-        candidate = _Candidate(start, seq, [*self._before, self._last_whole])
+        candidate = _Candidate(self._read, start, seq, [*self._before, self._last_whole])
         if self._outer is None:
             self._outer = candidate
         else:
             self._inner = candidate
-        if self._start is None:
-            self._start = start  # and the candidate's first hash is that of the part
-        else:
+        if self._start is not None:
             self._cuts.append(start)
 
-    def _end_candidate(self, window: bytearray, token: re.Match[bytes], start: int, end: int) -> Iterator[Part]:
-        stated = bytes(token[2])
-        text = self._text if self._outer is None or self._text is not None else self._outer.hashers[0][1]
-        self._end = (end, stated, text.hexdigest()[:32].encode())
+    def _end_candidate(self, window: bytearray, base: int, token: re.Match[bytes]) -> list[Part] | None:
+        """What is known now that something ends like a record: the part that ends with it, if it is one, or none."""
+        start, end, stated = base + token.start(), base + token.end(), bytes(token[2])
         for candidate in (self._outer, self._inner):
-            if candidate is None or (previous := candidate.chained_to(stated)) is None:
+            if candidate is None or (previous := candidate.chained_to(stated, start, window, base)) is None:
                 continue
+            if candidate is self._outer and self._is_there_already(stated, candidate.start, end):
+                self._before = [stated]
+                return []
             # body_batch() looks at the last bytes alone, and a window keeps more of them than that.
             batch = body_batch(window, max(0, token.start() - _BEHIND), token.start())
             found = Stretch(candidate.start, end, Whole(candidate.seq, batch, stated, previous))
-            if candidate is self._outer:
-                assert self._start is not None
-                self._seen[stated] = (found.start, found.end)
-                self._before, self._last_whole = [stated], stated
-                between = [Stretch(self._start, found.start, None)] if self._start < found.start else []
-                part = Part(self._line_number, [*between, found])
-                self._begin_part(end)
-                yield part
-            else:
+            self._last_whole = stated
+            if candidate is self._inner:
                 self._found.append(found)
-                self._last_whole = stated
                 self._inner = None
                 self._cuts.append(end)
-            return
+                return None
+            self._seen[stated] = (found.start, found.end)
+            self._before = [stated]
+            between = [Stretch(self._start, found.start, None)] if self._start not in (None, found.start) else []
+            return [Part(self._line_number, [*between, found])]
+        return None
 
-    def _end_part(self, offset: int) -> Iterator[Part]:
+    def _end_part(self) -> Iterator[Part]:
         """What is known of a part when it ends, and no record in it began with it."""
         if self._start is None:
             return
-        start, end = self._start, self._content_end
-        stated = self._end
-        if stated is not None and stated[0] == end and self._is_there_already(stated[1], start, end):
-            self._before = [stated[1]]
+        start, end = self._start, self._end
+        stated = bytes(self._read(end - 34, 32)) if end - start > SUFFIX_BYTES else b""
+        if self._is_there_already(stated, start, end):
+            self._before = [stated]
             return
         for stretch in self._found:
             assert stretch.whole is not None
             self._seen[stretch.whole.head] = (stretch.start, stretch.end)
         if self._found and self._found[-1].end == end:
             self._before = [self._last_whole]
-        elif stated is not None and stated[0] == end:
-            self._before = [stated[1], stated[2]]
+        elif stated:
+            hasher = sha256(self._before[0])
+            for piece in pieces_of(self._read, start, end - SUFFIX_BYTES):
+                hasher.update(piece)
+            self._before = [stated, hasher.hexdigest()[:32].encode()]
         yield Part(self._line_number, self._stretches(start, end))
 
     def _stretches(self, start: int, end: int) -> list[Stretch]:
@@ -363,7 +350,7 @@ class _Reader:
         bounds = sorted({start, *self._cuts, *(stretch.start for stretch in self._found), end})
         stretches: list[Stretch] = []
         inside = start
-        for a, b in zip(bounds, bounds[1:], strict=False):
+        for a, b in pairwise(bounds):
             if a in found:
                 stretches.append(found[a])
                 inside = found[a].end
@@ -443,11 +430,11 @@ def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
                 "the last line feed is gone, and the record before it is whole: an editor trimmed the file; put it back"
             )
         return Damage(kind=kind, reason=reason, offset_bytes=offset, line_number=line_number)
-    if line_end is not None and _is_written_by_hand(read, stopped, line_end):
-        # A crash leaves a part of our own next record, or an earlier record of ours; never a whole object of another form.
-        what = "a line that is JSON, and no record of ours: another program or a person appended it"
+    found = _torn_or_hole(read, size, walk, reason, line_end)
+    if found.kind == "torn-tail" and _is_foreign(read, offset, size):
+        what = "lines of JSON, and no records of ours: another program or a person appended them"
         return Damage(kind="foreign", reason=what, offset_bytes=offset, line_number=line_number)
-    return _torn_or_hole(read, size, walk, reason, line_end)
+    return found
 
 
 def _torn_or_hole(read: Read, size: int, walk: Walk, reason: str, line_end: int | None) -> Damage:
@@ -519,15 +506,18 @@ def _is_whole_but_for_its_line_feed(read: Read, before: Position, size: int) -> 
     )
 
 
-def _is_written_by_hand(read: Read, before: Position, line_end: int) -> bool:
-    length = line_end - before.offset_bytes
-    if length > _LINE_BYTES:
+def _is_foreign(read: Read, start: int, size: int) -> bool:
+    """Whether what stands behind the last record is whole lines of JSON that do not begin as ours do.
+
+    No crash leaves that: it leaves a part of what was written, an earlier line of ours, or a block that ends anywhere.
+    """
+    if size - start > _LINES_BYTES:
         return False
-    line = bytes(read(before.offset_bytes, length))
-    if record_seq(line) is not None:
-        return False  # a crash can leave it: our own next record, or an earlier one in a block that was never written
+    *lines, rest = bytes(read(start, size - start)).split(b"\n")
+    if not lines or rest or any(line.startswith((b'{"seq":', FORMAT)) for line in lines):
+        return False
     try:
-        return type(orjson.loads(line)) is dict
+        return all(type(orjson.loads(line)) is dict for line in lines)
     except orjson.JSONDecodeError:
         return False
 

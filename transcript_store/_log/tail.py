@@ -62,6 +62,11 @@ def look_back(read: Read, size: int) -> LastRecord | None:
     return None
 
 
+def searched_bytes(size: int) -> int:
+    """How much of a file's end :func:`look_back` looks at."""
+    return min(size, LONGEST_TAIL_BYTES)
+
+
 def _line_feed_before(read: Read, offset: int, floor: int) -> int | None:
     while offset > floor:
         length = min(PIECE_BYTES, offset - floor)

@@ -591,12 +591,12 @@ def test_a_mixed_up_conversation_is_said_to_be(library, root):
     make(library, "b", id=OTHER_ID)
     shutil.copy(root / OTHER_ID / "metadata.json", root / ID / "metadata.json")
     damages = {Path(found.directory).name: found.damage for found in library.list()}
-    assert f"transcript.jsonl is of conversation {ID}, metadata.json of {OTHER_ID}" in (damages[ID] or "")
+    assert f"transcript.jsonl: it is of conversation {ID}, metadata.json of {OTHER_ID}" in (damages[ID] or "")
     with library.open(OTHER_ID) as store:
         store.replace_transcript([])
     shutil.copy(root / OTHER_ID / "archive" / "transcript-000000.jsonl", root / OTHER_ID / "transcript.jsonl")
     damages = {Path(found.directory).name: found.damage for found in library.list()}
-    assert "transcript.jsonl is of generation 0, metadata.json of another" in (damages[OTHER_ID] or "")
+    assert "transcript.jsonl: it is of generation 0, metadata.json of 1" in (damages[OTHER_ID] or "")
 
 
 def test_a_replace_that_was_cut_off_after_its_commit_is_listed_as_the_load_shows_it(library, root):

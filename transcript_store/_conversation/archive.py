@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import logging
 from dataclasses import dataclass
+from typing import Any
 
+from transcript_store._conversation import agreement
 from transcript_store._log import quarantine, recovery
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header
@@ -82,12 +84,15 @@ def tidy(folder: Folder, live: Log) -> None:
             folder.files.unlink(archive.handle, name)
 
 
-def generations(folder: Folder, live: Log) -> list[Generation]:
-    """Every generation that there is, the oldest first, the live one last; each archived one is read and verified."""
+def generations(folder: Folder, live: Log, members: dict[str, Any]) -> list[Generation]:
+    """Every generation that there is, the oldest first, the live one last; each archived one is read and verified.
+
+    ``members`` is the conversation's metadata, here as in :func:`read`.
+    """
     found = []
     for number in _available(folder, live)[:-1]:
         try:
-            found.append(_describe(number, read(folder, live, number), is_live=False))
+            found.append(_describe(number, read(folder, live, members, number), is_live=False))
         except GenerationNotFoundError:
             continue  # removed just now
         except (CorruptTranscriptError, UnsupportedVersionError) as error:
@@ -117,10 +122,11 @@ def _describe(number: int, log: Log, *, is_live: bool) -> Generation:
     )
 
 
-def read(folder: Folder, live: Log, number: int) -> Log:
-    """An archived generation in memory: verified, whole, and what its successor says it replaced."""
+def read(folder: Folder, live: Log, members: dict[str, Any], number: int) -> Log:
+    """An archived generation in memory: verified, whole, of this conversation, and what its successor says it replaced."""
     if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
+    conversation = live.header.conversation
     name = archive_name(number)
     with folder.subfolder(ARCHIVE) as archive:
         if archive.status(name) is None:
@@ -132,20 +138,28 @@ def read(folder: Folder, live: Log, number: int) -> Log:
             log.close()
         size_bytes = len(log.buffer)
         log.verify(None)
-        if log.header.generation != number:
-            reason = f"its name says generation {number}, its header {log.header.generation}"
-            raise _corrupt(folder, number, "wrong-generation", reason)
+        _insist(folder, number, agreement.of_archived(number, log.header, conversation))
         if size_bytes != log.end.offset_bytes:
             raise _corrupt(folder, number, "torn-tail", "its last record is cut")
         successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
-    replaced = successor.members.get("replaces") if successor else None
-    if type(replaced) is dict and (replaced.get("records"), replaced.get("head")) != (
-        log.end.seq,
-        log.end.head.decode(),
-    ):
-        reason = f"it is not what generation {number + 1} says it replaced: {replaced.get('records')} records"
-        raise _corrupt(folder, number, "rewritten", reason)
+    _insist(
+        folder, number, agreement.of_end(number, log.end, agreement.end_of(number, conversation, successor, members))
+    )
     return log
+
+
+def _insist(folder: Folder, number: int, found: agreement.Disagreement | None) -> None:
+    if found is not None:
+        raise _corrupt(folder, number, *found)
+
+
+def without(folder: Folder, members: dict[str, Any], number: int) -> dict[str, Any]:
+    """The metadata for when an archived generation is gone: it has what that one says of the one before it."""
+    if folder.status(ARCHIVE) is None:
+        return members
+    with folder.subfolder(ARCHIVE) as archive:
+        header, numbers = _header(archive, number), _numbers(archive)
+    return agreement.remembering(members, [header] if header else [], numbers)
 
 
 def _header(archive: Folder, number: int) -> Header | None:

@@ -35,6 +35,8 @@ CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "
 
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 _CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
+REPLACED = "replaced"
+"""Where earlier generations ended whose successor is gone: a list of ``conversation``, ``generation``, ``records``, ``head``."""
 ENVELOPE = ("format", "version", "mark", "hash")
 
 
@@ -119,7 +121,7 @@ def family(provider: str) -> str:
 
 def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:
     """The members of a conversation that begins now as a copy of another; ``origin`` says of which."""
-    kept = {key: value for key, value in members.items() if key != "forked_from"}
+    kept = {key: value for key, value in members.items() if key not in ("forked_from", REPLACED)}
     return {**kept, "id": id, "created_at": at, "updated_at": at, "generation": 0, **origin}
 
 

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import insist_on_a_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
@@ -355,16 +356,25 @@ class _Work:
                 kind=original.kind,
                 reason=f"{original.name}: {original.reason}",
             )
+        removed = [original.generation for original in self._originals if original.name.startswith(f"{ARCHIVE}/")]
+        members = self._remembering(removed)
         if self._rewrites_transcript:
             self._take_out_of_archive(list(self._choose_leftovers()))  # they would count as generations afterwards
-            image = self._image()
+            image = self._image(members)
             folder.replace_file(TRANSCRIPT, [image.buffer])
             self._write_metadata(image.header.metadata, image.end)
-        elif self._rewrites_metadata:
-            self._write_metadata({**self._members, "generation": self._generation}, self._end_on_the_medium())
-        # Last, for the metadata may be from there.
-        self._take_out_of_archive([o.generation for o in self._originals if o.name.startswith(f"{ARCHIVE}/")])
+        elif self._rewrites_metadata or members != self._members:
+            self._write_metadata({**members, "generation": self._generation}, self._end_on_the_medium())
+        self._take_out_of_archive(removed)  # last, for the metadata is from there, or what it says of those that stay
         return replace(self.proposal, applied=True)
+
+    def _remembering(self, removed: list[int]) -> dict[str, Any]:
+        """The metadata, with what the generations that go to quarantine say of those before them, as far as it can be read."""
+        found = (recovery.read_header(self._read(_path_in_archive(number))) for number in removed)
+        headers = [header[0] for header in found if not isinstance(header, recovery.NotAHeader)]
+        if self._rewrites_transcript and self._header is not None:
+            headers.append(self._header)
+        return agreement.remembering(self._members, headers, self._archived)
 
     def _end_on_the_medium(self) -> Position:
         """The end of a transcript that is whole, synced: nothing else may be remembered as a mark."""
@@ -384,10 +394,10 @@ class _Work:
                     archive.remove_tree(archive_name(number))
                 archive.sync()
 
-    def _image(self) -> Image:
+    def _image(self, members: dict[str, Any]) -> Image:
         log = Log(self._folder, writable=True, max_line_bytes=0)
         updated_at = max(self._now, self._members["updated_at"])
-        members = {**self._members, "generation": self._generation, "updated_at": updated_at}
+        members = {**members, "generation": self._generation, "updated_at": updated_at}
         origin = {"generation": self._damaged_generation, "mode": self._mode, "records": self._plan.kept}
         return log.image(members, self._plan.records, repaired_from=origin)
 

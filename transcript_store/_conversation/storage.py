@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from transcript_store._conversation import archive
+from transcript_store._conversation import agreement, archive
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.layout import (
     FILE_IN_PLACE,
@@ -242,18 +242,12 @@ class Storage:
         What was known before stays until all of it is verified.
         """
         try:
-            members, mark = read_metadata(self._folder)
-            log.open(mark)
-            header = log.header
-            if header.conversation != members["id"]:
-                what = f"the transcript is of {header.conversation}, {METADATA} of {members['id']}"
-                raise self._corrupt("wrong-conversation", what)
-            if header.generation > members["generation"]:
-                # A replace was cut off after its commit, before it wrote the metadata: the header has it.
-                members, mark = header.metadata, None
-            elif header.generation < members["generation"] or (mark and mark.generation != header.generation):
-                what = f"the transcript is of generation {header.generation}, {METADATA} of another"
-                raise self._corrupt("wrong-generation", what)
+            document = read_metadata(self._folder)
+            log.open(document.mark)
+            agreed = agreement.of_live(log.header, document)
+            if isinstance(agreed, agreement.Disagreement):
+                raise self._corrupt(*agreed)
+            members, mark = agreed
             log.verify(mark)
         except BaseException:
             with suppress(OSError):
@@ -312,10 +306,13 @@ class Storage:
         self._make_sure()
         at = self._log.stamp()[1]
         with self._changing("write the metadata"):
-            self._log.sync()
-            self._must_reload = True
-            self._write_document({**members, "updated_at": max(self.updated_at, at)})
-            self._must_reload = False
+            self._remember({**members, "updated_at": max(self.updated_at, at)})
+
+    def _remember(self, members: dict[str, Any]) -> None:
+        self._log.sync()
+        self._must_reload = True
+        self._write_document(members)
+        self._must_reload = False
 
     @contextmanager
     def _changing(self, doing: str) -> Iterator[None]:
@@ -414,17 +411,22 @@ class Storage:
     def generations(self) -> list[Generation]:
         """Every generation that there is, the oldest first, the live one last."""
         with refusals(self.path, "look into the archive"):
-            return archive.generations(self._folder, self._log)
+            return archive.generations(self._folder, self._log, self.members)
 
     def archived(self, number: int) -> Log:
         """An earlier generation, verified, to read; the live one for its own number."""
         with refusals(self.path, "read an earlier generation"):
-            return self._log if number == self._log.header.generation else archive.read(self._folder, self._log, number)
+            if number == self._log.header.generation:
+                return self._log
+            return archive.read(self._folder, self._log, self.members, number)
 
     def delete_generation(self, number: int) -> None:
-        """Remove an earlier generation from the archive, durably."""
+        """Remove an earlier generation from the archive, durably. First the metadata takes over what it says of the one before."""
         self._make_sure()
         with self._changing("delete an earlier generation"):
+            members = archive.without(self._folder, self.members, number)
+            if members != self.members:
+                self._remember(members)
             archive.remove(self._folder, self._log, number)
 
     def purge_quarantine(self) -> int:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import insist_on_a_conversation
-from transcript_store._conversation.metadata import NotADocument, decode_document
+from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._log import recovery
 from transcript_store._log.record import Header, Mark
 from transcript_store._os.directory import Folder
@@ -130,7 +131,8 @@ def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> Convers
             problems.append(f"{TRANSCRIPT}: {header.reason}")
             begin = 0
         else:
-            members, mark = _reconcile(header[0], members, mark, problems)
+            found = None if isinstance(document, NotADocument) else document
+            members, mark = _reconcile(header[0], found, problems)
     elif mark is not None and mark.generation != members["generation"]:
         problems.append(f"{METADATA} has a mark of generation {mark.generation}")
     last = recovery.last_record(tail)
@@ -146,20 +148,16 @@ def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> Convers
 
 
 def _reconcile(
-    header: Header, members: dict[str, Any] | None, mark: Mark | None, problems: list[str]
+    header: Header, document: MetadataDocument | None, problems: list[str]
 ) -> tuple[dict[str, Any], Mark | None]:
     """The metadata that holds: the header's, where metadata.json is not of this generation."""
-    if members is None:
+    if document is None:
         return header.metadata, None
-    if members["id"] != header.conversation:
-        problems.append(f"{TRANSCRIPT} is of conversation {header.conversation}, {METADATA} of {members['id']}")
-        return members, None
-    if header.generation > members["generation"]:
-        return header.metadata, None
-    if header.generation < members["generation"] or (mark and mark.generation != header.generation):
-        problems.append(f"{TRANSCRIPT} is of generation {header.generation}, {METADATA} of another")
-        return members, None
-    return members, mark
+    agreed = agreement.of_live(header, document)
+    if isinstance(agreed, agreement.Disagreement):
+        problems.append(f"{TRANSCRIPT}: {agreed.reason}")
+        return document.members, None
+    return agreed
 
 
 def _summary(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import (
     FILE_IN_PLACE,
     absence,
@@ -116,12 +117,14 @@ def _look(folder: Folder) -> Verification:
         header, records, end = _transcript(folder, TRANSCRIPT, document.mark if document else None, findings)
         head = end.head.decode() if header else None
         if header is not None and document is not None:
-            _agreement(folder, header, document, findings)
+            agreed = agreement.of_live(header, document)
+            if isinstance(agreed, agreement.Disagreement):
+                _note(folder.path_of(TRANSCRIPT), agreed, findings)
     archived: list[int] = []
     if ARCHIVE in names:
         try:
             with folder.subfolder(ARCHIVE) as archive:
-                archived = _archive(archive, header, folder, findings)
+                archived = _archive(archive, header, document, folder, findings)
         except NotOursError as error:
             findings.append(Finding(path=folder.path_of(ARCHIVE), kind="foreign", reason=error.reason))
     quarantined: list[str] = []
@@ -286,26 +289,12 @@ def _diagnose(
     return header, records, scan.end
 
 
-def _agreement(folder: Folder, header: Header, document: MetadataDocument, findings: list[Finding]) -> None:
-    """Whether transcript and metadata belong together. The transcript may be ahead: a replace that was cut off."""
-    path = folder.path_of(TRANSCRIPT)
-    if header.conversation != document.members["id"]:
-        reason = f"it is of conversation {header.conversation}, metadata.json of {document.members['id']}"
-        findings.append(Finding(path=path, kind="wrong-conversation", reason=reason))
-    elif header.generation < document.members["generation"]:
-        reason = f"it is of generation {header.generation}, metadata.json of {document.members['generation']}"
-        findings.append(Finding(path=path, kind="wrong-generation", reason=reason))
-    elif (
-        header.generation == document.members["generation"]
-        and document.mark is not None
-        and document.mark.generation != header.generation
-    ):
-        reason = f"metadata.json has a mark of generation {document.mark.generation}"
-        findings.append(Finding(path=path, kind="wrong-generation", reason=reason))
-
-
-def _archive(archive: Folder, header: Header | None, folder: Folder, findings: list[Finding]) -> list[int]:
-    """Check the archived generations: each by itself, and against what its successor says it replaced."""
+def _archive(
+    archive: Folder, header: Header | None, document: MetadataDocument | None, folder: Folder, findings: list[Finding]
+) -> list[int]:
+    """Check the archived generations: each by itself, whose it is, and against what was replaced."""
+    conversation = header.conversation if header else document.members["id"] if document else None
+    members = document.members if document else header.metadata if header else {}
     ends: dict[int, Position] = {}
     headers = {header.generation: header} if header else {}
     for name in archive.names():
@@ -325,13 +314,15 @@ def _archive(archive: Folder, header: Header | None, folder: Folder, findings: l
         if archived is None:
             continue
         headers[generation], ends[generation] = archived, end
-        if archived.generation != generation:
-            reason = f"its name says generation {generation}, its header {archived.generation}"
-            findings.append(Finding(path=archive.path_of(name), kind="wrong-generation", reason=reason))
+        _note(archive.path_of(name), agreement.of_archived(generation, archived, conversation), findings)
     for generation, end in ends.items():
-        successor = headers.get(generation + 1)
-        replaced = successor.members.get("replaces") if successor else None
-        if type(replaced) is dict and (replaced.get("records"), replaced.get("head")) != (end.seq, end.head.decode()):
-            reason = f"it is not what generation {generation + 1} says it replaced: {replaced.get('records')} records"
-            findings.append(Finding(path=archive.path_of(archive_name(generation)), kind="rewritten", reason=reason))
+        replaced = agreement.end_of(generation, conversation, headers.get(generation + 1), members)
+        path = archive.path_of(archive_name(generation))
+        if all(finding.path != path for finding in findings):  # of another conversation, or cut: that says enough
+            _note(path, agreement.of_end(generation, end, replaced), findings)
     return sorted(ends)
+
+
+def _note(path: str, found: agreement.Disagreement | None, findings: list[Finding]) -> None:
+    if found is not None:
+        findings.append(Finding(path=path, kind=found.kind, reason=found.reason))

@@ -1,0 +1,113 @@
+"""Do the files of a conversation belong together?  The one place that tells; load, list, verify, repair and the archive ask it.
+
+* Of the live transcript: metadata.json is of the same conversation, and not of a later generation.
+* Of an archived generation: it is this conversation's, the one that its name says, and it ends where the replace that ended it
+  found its end. The next generation's header says where that was (``replaces``). Where that generation is gone, the metadata
+  says it (``replaced``): whoever takes a generation out of the archive puts there what it said of the one before it.
+
+Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+from transcript_store._conversation.metadata import REPLACED, MetadataDocument
+from transcript_store._log.record import Header, Position
+from transcript_store._log.recovery import Kind
+
+
+class Disagreement(NamedTuple):
+    """Which files do not belong together, and why."""
+
+    kind: Kind
+    reason: str
+
+
+class End(NamedTuple):
+    """Where a generation ended, as the replace says that ended it."""
+
+    records: int
+    head: str
+
+
+def of_live(header: Header, document: MetadataDocument) -> MetadataDocument | Disagreement:
+    """The metadata and the mark that hold for a live transcript with this header.
+
+    The header's own, without a mark, if it is of a later generation: a replace was cut off after its commit, before it wrote
+    metadata.json.
+    """
+    members, mark = document
+    if (other := _of_another(header, members["id"], "metadata.json")) is not None:
+        return other
+    if header.generation > members["generation"]:
+        return MetadataDocument(header.metadata, None)
+    if header.generation < members["generation"]:
+        of = f"metadata.json of {members['generation']}"
+        return Disagreement("wrong-generation", f"it is of generation {header.generation}, {of}")
+    if mark is not None and mark.generation != header.generation:
+        of = f"metadata.json has a mark of generation {mark.generation}"
+        return Disagreement("wrong-generation", f"it is of generation {header.generation}, {of}")
+    return document
+
+
+def of_archived(number: int, header: Header, conversation: str | None) -> Disagreement | None:
+    """Why an archived transcript with this header is not generation ``number`` of a conversation; None if it is.
+
+    Without a conversation (neither the live header nor metadata.json can be read) only the number is compared.
+    """
+    if conversation is not None and (other := _of_another(header, conversation, "the live transcript")) is not None:
+        return other
+    if header.generation != number:
+        reason = f"its name says generation {number}, its header {header.generation}"
+        return Disagreement("wrong-generation", reason)
+    return None
+
+
+def of_end(number: int, end: Position, replaced: End | None) -> Disagreement | None:
+    """Why an archived transcript that ends here is not what was replaced; None if it is, or if that is not known."""
+    if replaced is None or replaced == (end.seq, end.head.decode()):
+        return None
+    reason = f"it is not what generation {number + 1} says it replaced: {replaced.records} records"
+    return Disagreement("rewritten", reason)
+
+
+def end_of(number: int, conversation: str | None, successor: Header | None, members: dict[str, Any]) -> End | None:
+    """Where an archived generation ended: as the next one's header says, or the metadata; None if neither does."""
+    if successor is not None and (successor.conversation, successor.generation) == (conversation, number + 1):
+        said = successor.members.get("replaces")
+        if type(said) is dict:
+            return End(said.get("records", -1), said.get("head", ""))
+    for entry in _remembered(members):
+        if (entry.get("conversation"), entry.get("generation")) == (conversation, number):
+            return End(entry.get("records", -1), entry.get("head", ""))
+    return None
+
+
+def remembering(members: dict[str, Any], removed: Iterable[Header], remaining: Collection[int]) -> dict[str, Any]:
+    """The metadata when generations with these headers go, and those with these numbers stay in the archive."""
+    said = [*_remembered(members)]
+    for header in removed:
+        replaces = header.members.get("replaces")
+        if type(replaces) is dict:
+            said.append({"conversation": header.conversation, **replaces})
+    kept = {
+        entry.get("generation"): entry
+        for entry in said
+        if entry.get("conversation") == members["id"] and entry.get("generation") in remaining
+    }
+    if kept:
+        return {**members, REPLACED: list(kept.values())}
+    return {name: value for name, value in members.items() if name != REPLACED}
+
+
+def _remembered(members: dict[str, Any]) -> list[dict[str, Any]]:
+    entries = members.get(REPLACED)
+    return [entry for entry in entries if type(entry) is dict] if type(entries) is list else []
+
+
+def _of_another(header: Header, conversation: str, whose: str) -> Disagreement | None:
+    if header.conversation == conversation:
+        return None
+    return Disagreement("wrong-conversation", f"it is of conversation {header.conversation}, {whose} of {conversation}")

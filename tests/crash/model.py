@@ -23,6 +23,7 @@ from transcript_store import (
     CorruptTranscriptError,
     PoisonedError,
     TranscriptStoreError,
+    Verification,
     verify,
 )
 from transcript_store._os.names import is_id
@@ -187,7 +188,18 @@ def observe(disk: Machine) -> State:
     insist(live not in disk.tree(), "an unfinished replace was left in the archive")
     leftovers = [path for path in disk.tree() if path.startswith(f"{DIRECTORY}/") and "/.tmp-" in path]
     insist(not leftovers, f"leftovers were not swept: {leftovers}")
+    _insist_on_the_ends(disk, verification)
     return state
+
+
+def _insist_on_the_ends(disk: Machine, found: Verification) -> None:
+    """An archived generation whose successor is gone cannot lose its end unnoticed: its last record is taken off here."""
+    for number in found.archived_generations:
+        if number + 1 not in (*found.archived_generations, found.generation):
+            path = f"{DIRECTORY}/archive/transcript-{number:06d}.jsonl"
+            content = disk.tree()[path] or b""
+            disk.write_file(path, b"".join(content.splitlines(keepends=True)[:-1]))
+            insist(not verify(DIRECTORY, file_system=disk).is_whole, f"how long generation {number} was is not known")
 
 
 def loaded(disk: Machine) -> ConversationStore:

@@ -131,6 +131,15 @@ def replaced() -> SimulatedFileSystem:
     return disk.copy()
 
 
+def replaced_twice() -> SimulatedFileSystem:
+    """Two earlier generations."""
+    disk = replaced()
+    with store_on(disk) as store:
+        store.load()
+        store.replace_transcript([message(12), message(13)], compaction_count=2)
+    return disk.copy()
+
+
 def leaked() -> SimulatedFileSystem:
     """A secret that was replaced away: it is in the archive, and in the quarantine, where a torn tail went."""
     disk = empty()
@@ -187,6 +196,14 @@ def damaged_metadata() -> SimulatedFileSystem:
 
 def damaged_archive() -> SimulatedFileSystem:
     return damaged(replaced(), ARCHIVED)
+
+
+def damaged_second_generation() -> SimulatedFileSystem:
+    """A record of it; how long the first should be is known only by its header."""
+    disk = replaced_twice()
+    path = f"{DIRECTORY}/archive/transcript-000001.jsonl"
+    disk.write_file(path, (disk.tree()[path] or b"").replace(b"message 11", b"no message"))
+    return disk
 
 
 def damaged_everything() -> SimulatedFileSystem:
@@ -339,6 +356,11 @@ def delete_generation(store: ConversationStore) -> None:
     store.delete_generation(0)
 
 
+def delete_second_generation(store: ConversationStore) -> None:
+    """What it says of the first is kept: the judge tries whether that is known to its last record."""
+    store.delete_generation(1)
+
+
 def purge_quarantine(store: ConversationStore) -> None:
     assert store.purge_quarantine() == 1
 
@@ -489,6 +511,7 @@ CASES = [
     Case(unmarked, (load_tail, batch)),
     Case(torn, (load_tail, append), keeps=TORN),
     Case(leaked, (delete_generation, purge_quarantine, append)),
+    Case(replaced_twice, (append, delete_second_generation, append)),
     Case(grown, (fork, append)),
     Case(replaced, (close, delete)),
     Case(grown, (close, delete_again)),
@@ -507,5 +530,6 @@ REPAIRS = [
     Case(unfinished_replace, (repair_prefix,)),
     Case(torn, (repair_salvage,)),
     Case(half_a_batch, (repair_prefix,)),
+    Case(damaged_second_generation, (repair_prefix,)),
 ]
 """Repairs: what is damaged, and each mode."""

@@ -48,6 +48,10 @@ class RealDisk(PosixFileSystem):
             for path in sorted(self.root.rglob("*"))
         }
 
+    def write_file(self, path: str, data: bytes) -> None:
+        """As another program would."""
+        (self.root / path.lstrip("/")).write_bytes(data)
+
     def copy(self) -> RealDisk:
         """The same on a folder of its own, beside this one."""
         root = Path(tempfile.mkdtemp(dir=self.root.parent, prefix="copy-"))

@@ -25,6 +25,7 @@ from tests.crash.operations import (
     delete,
     delete_again,
     delete_generation,
+    delete_second_generation,
     fork,
     grown,
     initialize,
@@ -32,6 +33,7 @@ from tests.crash.operations import (
     load,
     nothing,
     replace,
+    replaced_twice,
     restore_anew,
     torn,
     unmarked,
@@ -343,6 +345,22 @@ def generation_deleted_without_a_sync(patch: Patch) -> None:
     patch.setattr(_archive, "remove", remove)
 
 
+def end_of_the_generation_before_not_kept(patch: Patch) -> None:
+    """A generation is deleted, and with it what it said of the one before: nobody knows any more how long that was."""
+    patch.setattr(_archive, "without", lambda folder, members, number: members)
+
+
+def end_of_the_generation_before_kept_too_late(patch: Patch) -> None:
+    """The same, put right when the generation is gone: a crash in between leaves it unknown for ever."""
+
+    def delete_generation(self: Storage, number: int) -> None:
+        members = _archive.without(self._folder, self.members, number)
+        _archive.remove(self._folder, self._log, number)
+        self.write_metadata(members)
+
+    patch.setattr(Storage, "delete_generation", delete_generation)
+
+
 def snapshot_before_its_media(patch: Patch) -> None:
     """A snapshot is put in place, and then the media that it refers to."""
 
@@ -447,6 +465,18 @@ BUGS = [
     Bug(create_not_noted, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(fork_message_by_message, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts", ("traced_power_cuts",)),
+    Bug(
+        end_of_the_generation_before_not_kept,
+        Case(replaced_twice, (append, delete_second_generation)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        end_of_the_generation_before_kept_too_late,
+        Case(replaced_twice, (append, delete_second_generation)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
     Bug(
         snapshot_before_its_media,
         Case(nothing, (save, save_media), world=PLAIN),

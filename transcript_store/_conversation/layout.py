@@ -57,12 +57,17 @@ def read_metadata(folder: Folder) -> MetadataDocument:
     return document
 
 
-def insist_on_a_conversation(folder: Folder) -> None:
-    """Raise unless there is at least a part of a conversation in a folder; then it is ours, and may be locked."""
+def require_conversation(folder: Folder) -> None:
+    """Raise unless there is at least a part of a conversation in a folder; then it is ours, and may be locked.
+
+    metadata.json is read only where the transcript does not tell: whoever loads reads it once, with the lock held.
+    """
     names = names_in(folder)
     if (error := absence(names, folder.path)) is not None:
         raise error
-    if METADATA not in names and not _begins_like_ours(folder):
+    if TRANSCRIPT in names and _begins_like_ours(folder):
+        return
+    if METADATA not in names:
         what = f"{TRANSCRIPT} is not ours; choose a folder of its own for the conversation"
         raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what)
     document = read_metadata(folder)

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from transcript_store._conversation import agreement
-from transcript_store._conversation.layout import insist_on_a_conversation
+from transcript_store._conversation.layout import require_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
     MetadataDocument,
@@ -177,7 +177,7 @@ def _insist_on_something_to_repair(folder: Folder) -> None:
         except NotOursError as error:
             raise _foreign(folder, name, error) from None
     try:
-        insist_on_a_conversation(folder)
+        require_conversation(folder)
     except (CorruptTranscriptError, CorruptMetadataError) as error:
         if error.kind != "missing" and not _is_ours(folder):
             reason = "none of its files is ours, or they are so damaged that it cannot be told"

@@ -9,6 +9,21 @@ Order of writes (docs/durability.md says why each sync is there):
 * create: lock; metadata with a void mark; transcript under a temporary name, sync, **rename**, sync the folder; metadata.
 * replace: sync the old transcript; link it into ``archive/``, sync that; new transcript as above, **rename**; metadata.
 * metadata: sync the transcript, so that the mark is true; temporary file, sync, **rename**, sync the folder.
+
+What a storage is, is one value, :class:`State`; which call leads from which to which:
+
+======================  ==========  ==============================================================================
+call                    from        to
+======================  ==========  ==============================================================================
+load, create            NEW         READY; if it is refused it stays NEW, and whoever called lets go of it
+append                  READY       READY; POISONED if the sync failed
+replace, metadata, …    READY       CHANGING, then READY; READY too if it is refused; POISONED if a sync failed
+(interrupted)           CHANGING    CHANGING: the next call loads what is on the disk, and then it is READY
+load to write           CHANGING    READY; if it is refused it stays CHANGING
+close, let_go           any         CLOSED
+======================  ==========  ==============================================================================
+
+An append that is interrupted changes nothing here: its log knows that it is not ``settled``, and looks at its file again.
 """
 
 from __future__ import annotations
@@ -16,16 +31,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from typing import Any, NamedTuple
 
 from transcript_store._conversation import agreement, archive
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.layout import (
     FILE_IN_PLACE,
-    insist_on_a_conversation,
     occupant,
     occupant_of,
     read_metadata,
+    require_conversation,
 )
 from transcript_store._conversation.metadata import encode_document
 from transcript_store._conversation.twice import twice
@@ -55,6 +71,16 @@ _MARK_EVERY = 1000
 _UNKNOWN = (
     "Whether it is on the disk is unknown, and this store writes nothing more: load() anew to see what the disk holds"
 )
+
+
+class State(Enum):
+    """What is known of a conversation's folder; the table above says what leads from which to which."""
+
+    NEW = "nothing was loaded or created yet"
+    READY = "memory is what the disk holds"
+    CHANGING = "a change was begun, and has not ended: what the disk holds must be looked at"
+    POISONED = "a sync failed: what the disk holds is not known, and nothing more is written"
+    CLOSED = "every handle is closed, and the lock is free"
 
 
 class Refreshed(NamedTuple):
@@ -94,10 +120,9 @@ class Storage:
         self._mark: Mark | None = None
         self._mark_due = _MARK_EVERY
         """With the record of this number the mark is renewed, if appends are synced."""
-        self._must_reload = False
-        self._poisoned: str | None = None
-        self.is_open = True
-        """Whether it was not let go of."""
+        self._state = State.NEW
+        self._failure = ""
+        """What the sync that failed said."""
 
     @property
     def log(self) -> Log:
@@ -105,9 +130,14 @@ class Storage:
         return self._log
 
     @property
+    def is_open(self) -> bool:
+        """False once it was let go of."""
+        return self._state is not State.CLOSED
+
+    @property
     def is_poisoned(self) -> bool:
         """Whether a sync failed, so that nothing more is written."""
-        return self._poisoned is not None
+        return self._state is State.POISONED
 
     @property
     def updated_at(self) -> str:
@@ -137,6 +167,7 @@ class Storage:
             self._folder.replace_file(METADATA, [encode_document(members, None)])
         with refusals(self.path, doing, "Whether there is one now is unknown: exists() and load() tell"):
             self._put_in_place(image, members)
+        self._state = State.READY
         self._renew_mark()
 
     def _make_folder(self) -> None:
@@ -172,7 +203,7 @@ class Storage:
         except NotADirectoryError:
             raise self._corrupt("foreign", FILE_IN_PLACE) from None
         try:
-            insist_on_a_conversation(self._folder)
+            require_conversation(self._folder)
             if self._read_only:
                 self._load_to_read()
             elif self._take_lock(can_read_only=True):
@@ -202,10 +233,11 @@ class Storage:
         """Load without a lock. A writer at work can make one moment look damaged: only what is seen twice is damage."""
         if (error := twice(self._files, self._try_to_read, lambda error: error is None, key=str)) is not None:
             raise error
+        self._state = State.READY
 
     def _try_to_read(self) -> CorruptTranscriptError | CorruptMetadataError | None:
         try:
-            self._open_log(self._new_log())
+            self._take_in(self._new_log())
         except (CorruptTranscriptError, CorruptMetadataError) as error:
             return error
         return None
@@ -216,15 +248,16 @@ class Storage:
         The folder is synced first: a process that was killed between a rename and its sync left a name that a power cut
         would take back, and with it whatever is appended under it.
         """
-        self._must_reload = True
+        if self._state is not State.NEW:
+            self._state = State.CHANGING
         self._folder.sync()
         self._sweep()
-        self._open_log(self._new_log())
+        self._take_in(self._new_log())
         archive.tidy(self._folder, self._log)
         if self._log.hard_links() > 1:
             what = "the transcript has a second name (a hard link): what is written there is written here"
             logger.warning("%s: %s", self.path, what)
-        self._must_reload = False
+        self._state = State.READY
         self._renew_mark()
 
     def _sweep(self) -> None:
@@ -234,7 +267,7 @@ class Storage:
             with suppress(OSError), self._folder.subfolder(name) as subfolder:
                 subfolder.sweep()
 
-    def _open_log(self, log: Log) -> None:
+    def _take_in(self, log: Log) -> None:
         """Read metadata.json, then the transcript: in this order, so that a reader never meets an older generation.
 
         What was known before stays until all of it is verified.
@@ -293,10 +326,10 @@ class Storage:
         image = self._log.image(members, entries, replaces=replaces)
         with self._changing("replace the transcript"):
             self._log.sync()
-            self._must_reload = True
+            self._state = State.CHANGING
             archive.keep(self._folder, self._log)
             self._put_in_place(image, members)
-        self._must_reload = False
+        self._state = State.READY
         self._renew_mark()
 
     def write_metadata(self, members: dict[str, Any]) -> None:
@@ -308,9 +341,9 @@ class Storage:
 
     def _remember(self, members: dict[str, Any]) -> None:
         self._log.sync()
-        self._must_reload = True
+        self._state = State.CHANGING
         self._write_document(members)
-        self._must_reload = False
+        self._state = State.READY
 
     @contextmanager
     def _changing(self, doing: str) -> Iterator[None]:
@@ -323,11 +356,11 @@ class Storage:
         except SyncFailedError as error:
             raise self._poison(error, doing) from error
         except OSError as error:
-            self._must_reload = False
+            self._state = State.READY
             raise refused(error, self.path, doing, "What was there before is in place and intact") from error
 
     def _poison(self, error: OSError, doing: str) -> Exception:
-        self._poisoned = str(error.strerror)
+        self._state, self._failure = State.POISONED, str(error.strerror)
         return refused(error, self._folder.path_of(TRANSCRIPT), doing, _UNKNOWN)
 
     def _put_in_place(self, image: Image, members: dict[str, Any]) -> None:
@@ -365,7 +398,7 @@ class Storage:
             self._write_document({**self.members, "updated_at": self.updated_at})
         except (OSError, ConversationLockedError, CorruptTranscriptError) as error:
             if isinstance(error, SyncFailedError):
-                self._poisoned = str(error.strerror)
+                self._state, self._failure = State.POISONED, str(error.strerror)
             logger.warning(
                 "%s: every message is stored, but metadata.json could not note how far (%s); the next load tries again",
                 self.path,
@@ -374,15 +407,15 @@ class Storage:
 
     def _make_sure(self) -> None:
         """Before a write: the file is what memory says, the lock is ours, no sync failed and no call was interrupted."""
-        if self._poisoned:
+        if self._state is State.POISONED:
             raise PoisonedError(
-                f"{self.path}: a sync failed before ({self._poisoned}), so nothing more is written; load() anew to see what the disk holds"
+                f"{self.path}: a sync failed before ({self._failure}), so nothing more is written; load() anew to see what the disk holds"
             )
         try:
-            if not self._must_reload and self._log.is_as_remembered():
+            if self._state is State.READY and self._log.is_as_remembered():
                 return
             self._insist_on_the_lock()
-            if self._must_reload:
+            if self._state is not State.READY:
                 self._load_to_write()
             else:
                 self._log.look_again()
@@ -401,7 +434,9 @@ class Storage:
 
     def settle(self) -> None:
         """Before a read: look at what an interrupted call left."""
-        if (self._must_reload or not self._log.settled) and not self._read_only and not self._poisoned:
+        if self._read_only or self._state is State.POISONED:
+            return
+        if self._state is not State.READY or not self._log.settled:
             self._make_sure()
 
     # ---- earlier generations -------------------------------------------------------------------------------------
@@ -458,7 +493,7 @@ class Storage:
     def close(self) -> None:
         """Sync, renew the mark, let go. A poisoned storage is only let go of: neither synced nor marked."""
         try:
-            if self.members and not self._read_only and not self._poisoned:
+            if self._state in (State.READY, State.CHANGING) and not self._read_only:
                 self._settle_to_close()
         finally:
             self.let_go()
@@ -476,7 +511,7 @@ class Storage:
 
     def let_go(self) -> None:
         """Close every handle, release the lock, and forget what was read, whatever happens. May be interrupted and called again."""
-        self.is_open = False
+        self._state = State.CLOSED
         self._log.settled = False
         for release in (self._lock.release, self._log.close, self._folder.close):
             with suppress(OSError):

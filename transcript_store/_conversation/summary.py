@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transcript_store._conversation import agreement
-from transcript_store._conversation.layout import insist_on_a_conversation
+from transcript_store._conversation.layout import read_metadata, require_conversation
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._conversation.twice import twice
 from transcript_store._log.damage import first_line
@@ -80,7 +80,8 @@ def _look(folder: Folder) -> ConversationSummary | None:
 def _explain(folder: Folder) -> ConversationSummary | None:
     """What a folder is that lacks a transcript, or has something else in its place: nothing of ours, or damaged."""
     try:
-        insist_on_a_conversation(folder)
+        require_conversation(folder)
+        read_metadata(folder)
         folder.files.close(folder.open_file(TRANSCRIPT))
     except ConversationNotFoundError:
         return None

@@ -500,7 +500,7 @@ class Log:
         found: list[dict[str, Any]] = []
         if last is None:
             for block in self._blocks():
-                found += (message for message in map(self._message_in, _lines(block)) if message is not None)
+                self._decode(block, found)
             return found
         for line in self._lines_newest_first():
             if len(found) == last:
@@ -514,6 +514,19 @@ class Log:
         if last is None:
             return [self._record_in(line) for block in self._blocks() for line in _lines(block)]
         return [self._record_in(line) for line in islice(self._lines_newest_first(), last)][::-1]
+
+    def _decode(self, block: Block, found: list[dict[str, Any]]) -> None:
+        append = found.append
+        line: bytes | bytearray = b""
+        try:
+            for line in _lines(block):  # the one loop that a reader of everything waits for
+                message = decode(line).get("message")
+                if type(message) is dict:
+                    append(message)
+                elif message is not None:
+                    raise self._not_a_record(line)
+        except JSONDecodeError:
+            raise self._not_a_record(line) from None
 
     def _message_in(self, line: bytes | bytearray) -> dict[str, Any] | None:
         try:

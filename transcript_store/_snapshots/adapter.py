@@ -7,7 +7,8 @@ the native history begins with the prompt (OpenAI's does), it is added on the wa
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from transcript_store._conversation.metadata import family
@@ -15,9 +16,18 @@ from transcript_store._json import verbatim
 from transcript_store._json.strict import parse
 from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
-from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot, ToolSnapshot
+from transcript_store._snapshots.snapshot import (
+    APPROXIMATE_TOKENS,
+    BYTES_PER_TOKEN,
+    OURS,
+    Snapshot,
+    ToolSnapshot,
+    warn_of_tools,
+)
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import CorruptSnapshotError, ProviderMismatchError
+
+_log = logging.getLogger("transcript_store.snapshots")
 
 _PROMPT_ROLES = ("system", "developer")
 _INPUTS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
@@ -36,7 +46,10 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     ``usage_metadata``) and a quarter of the bytes of the messages after it, or of all messages, without media.
 
     What is lost: the time and the ``extra`` of each record, records without a message, and members of a tool other than
-    name, description and parameters. Raises ``ConversationNotLoadedError`` and what reading raises.
+    name, description and parameters. A tool whose parameters the Go library cannot read is kept, and a warning that names it
+    goes to the logger ``transcript_store.snapshots``.
+
+    Raises ``ConversationNotLoadedError`` and what reading raises.
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
@@ -55,7 +68,7 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
         model=metadata.model or "",
         messages=messages,
         system_prompt=prompt,
-        tools=[_tool(tool) for tool in metadata.tools or ()],
+        tools=tool_snapshots(metadata.tools or ()),
         metadata={
             **(kept if type(kept) is dict else {}),
             OURS + "conversation": metadata.id,
@@ -89,7 +102,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
     fields: dict[str, Any] = {
         "model": snapshot.model or None,
         "system_prompt": prompt or None,
-        "tools": [_tool_members(tool) for tool in snapshot.tools] or None,
+        "tools": tool_members(snapshot.tools) or None,
     }
     if (labels := metadata.get(OURS + "labels")) is not None:
         fields["labels"] = _labels(labels)
@@ -166,13 +179,30 @@ def _prompt_in(message: Any) -> str | None:
     return "".join(text for text in texts if type(text) is str) if all(type(text) is str for text in texts) else None
 
 
-def _tool(tool: dict[str, Any]) -> ToolSnapshot:
-    return ToolSnapshot(tool["name"], tool.get("description", ""), tool.get("parameters"))
+# ---- tools -------------------------------------------------------------------------------------------------------------
 
 
-def _tool_members(tool: ToolSnapshot) -> dict[str, Any]:
-    members: dict[str, Any] = {"name": tool.name, "description": tool.description}
-    return members if tool.parameters is None else {**members, "parameters": tool.parameters}
+def tool_snapshots(tools: Iterable[Mapping[str, Any]]) -> list[ToolSnapshot]:
+    """A conversation's tools as a snapshot remembers them. Warns of those that the Go library cannot read."""
+    found = []
+    for tool in tools:
+        parameters = tool.get("parameters")
+        if parameters == {"not": {}}:  # what tool_members() makes of False
+            parameters = False
+        found.append(ToolSnapshot(tool["name"], tool.get("description", ""), parameters))
+    warn_of_tools(found, _log)
+    return found
+
+
+def tool_members(tools: Iterable[ToolSnapshot]) -> list[dict[str, Any]]:
+    """Tools as a conversation has them: their parameters, if there are any, are an object, which is what a model is given."""
+    found = []
+    for tool in tools:
+        members: dict[str, Any] = {"name": tool.name, "description": tool.description}
+        if tool.parameters is not None:
+            members["parameters"] = {} if tool.parameters is True else tool.parameters or {"not": {}}
+        found.append(members)
+    return found
 
 
 # ---- metadata ----------------------------------------------------------------------------------------------------------

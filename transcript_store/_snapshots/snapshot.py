@@ -1,4 +1,4 @@
-"""A conversation as one portable value: what it is, its JSON form, and what a store of such values can do.
+"""A conversation as one portable value: what it is, and its JSON form.
 
 The JSON form is that of the Go library go-tool-base (``pkg/chat``), byte for byte and in both directions: two spaces
 a level, these members in this order, the optional ones left out when they are empty, no line feed at the end::
@@ -11,18 +11,19 @@ There is no member for a handler or a token, so none can get in. Nothing here to
 from __future__ import annotations
 
 import dataclasses
-import re
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from transcript_store._json import times, verbatim
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._os.names import is_id
+from transcript_store._snapshots import schemas
 from transcript_store.errors import (
     CorruptSnapshotError,
     InvalidMessageError,
@@ -38,10 +39,8 @@ OURS = "transcript_store."
 APPROXIMATE_TOKENS = OURS + "approximate_tokens"
 """The key in ``metadata`` under which a snapshot carries how many tokens it holds, in decimal digits."""
 
-_TOKENS = re.compile(r"\d{1,18}", re.ASCII)
-_SUMMARIZED = ("id", "provider", "model", "metadata", "created_at", "version")
 _NO_MESSAGES = b"null"
-_NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
+NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
 _SHOWN_CHARACTERS = 32
 BYTES_PER_TOKEN = 4
 """What an estimate of tokens goes by."""
@@ -69,23 +68,52 @@ def validate_snapshot_id(id: str) -> None:
 class ToolSnapshot:
     """A tool as a snapshot remembers it: what the model was told of it, without the function behind it.
 
-    ``parameters`` is its JSON Schema, None if it takes none. It is copied, and kept in the order in which it was given.
+    ``parameters`` is its JSON Schema: an object, True (anything goes) or False (nothing does); None if there is none. It is a
+    copy, in the order in which it was given, and in a form that the Go library reads where there is an equal one: ``{}`` is
+    True, ``"type": ["string", "null"]`` is ``anyOf`` of the two, ``"minLength": 1.0`` is 1 (docs/snapshots.md).
+
     Raises ``InvalidMetadataError``.
     """
 
     name: str
     description: str = ""
-    parameters: dict[str, Any] | None = field(default=None, hash=False)
+    parameters: dict[str, Any] | bool | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         _check_text("tools", "a tool's name", self.name)
         _check_text("tools", "a tool's description", self.description)
-        if self.parameters is not None:
-            if not isinstance(self.parameters, dict):
-                kind = type(self.parameters).__name__
-                raise InvalidMetadataError(field="tools", reason=f"a tool's parameters must be a dict, not {kind}")
-            encoded = _encoded(self.parameters, "tools")
-            object.__setattr__(self, "parameters", verbatim.decode(encoded))
+        if self.parameters is None or type(self.parameters) is bool:
+            return
+        if not isinstance(self.parameters, dict):
+            kind = type(self.parameters).__name__
+            raise InvalidMetadataError(
+                field="tools", reason=f"a tool's parameters must be a dict or a bool, not {kind}"
+            )
+        encoded = _encoded(self.parameters, "tools")
+        equal = verbatim.decode(encoded)
+        schemas.to_go_form(equal)
+        try:
+            _encoded(equal, "tools")
+        except InvalidMetadataError:  # it has two levels more, which is too deep
+            equal = verbatim.decode(encoded)
+        object.__setattr__(self, "parameters", equal or True)
+
+    @property
+    def unreadable_for_go(self) -> list[str]:
+        """What the Go library cannot read of the parameters; empty if it can.
+
+        A snapshot with such a tool is whole, and every store here keeps it. Go's ``Load`` of it fails, and its ``List``
+        leaves it out (docs/snapshots.md).
+        """
+        return schemas.unreadable_for_go(self.parameters) if isinstance(self.parameters, dict) else []
+
+
+def warn_of_tools(tools: Iterable[ToolSnapshot], logger: logging.Logger) -> None:
+    """Log a warning for each tool that the Go library cannot read: its name, and what is wrong in our words."""
+    for tool in tools:
+        if reasons := tool.unreadable_for_go:
+            what = "go-tool-base cannot load a snapshot with these parameters, and its list leaves the snapshot out"
+            logger.warning("tool %.100r: %s: %s (docs/snapshots.md)", tool.name, what, "; ".join(reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +162,7 @@ class Snapshot:
         normal: dict[str, Any] = {
             "tools": tools,
             "metadata": metadata,
-            "created_at": _time(self.created_at),
+            "created_at": normal_time(self.created_at),
             "messages_json": _compact_messages(bytes(self.messages_json)),
         }
         for name, value in normal.items():
@@ -220,52 +248,6 @@ class Snapshot:
         return read(data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotSummary:
-    """What a listing shows of a snapshot.
-
-    ``approximate_tokens`` is what the snapshot says of itself (``metadata["transcript_store.approximate_tokens"]``, which
-    ``snapshot_of`` writes: from recorded usage where there is some); otherwise a quarter of the bytes that its messages
-    take as compact JSON, without the media in them. ``size_bytes`` is what it takes where it is stored, media apart.
-    """
-
-    id: str
-    provider: str
-    model: str
-    created_at: str
-    message_count: int
-    approximate_tokens: int
-    size_bytes: int
-
-    @property
-    def created_at_datetime(self) -> datetime:
-        """``created_at`` as an aware ``datetime``, cut to microseconds."""
-        return times.as_datetime(self.created_at)
-
-
-Summaries = list[SnapshotSummary]
-
-
-class SnapshotStore(Protocol):
-    """Where snapshots are kept: four calls. ``testing.check_snapshot_store`` is the contract that an implementation keeps."""
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Store a snapshot, atomically; one with the same id is replaced."""
-        ...
-
-    def load(self, id: str) -> Snapshot:
-        """The snapshot with this id, equal to the one saved; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
-        ...
-
-    def list(self) -> Summaries:
-        """All snapshots, newest first; what is damaged or foreign is skipped."""
-        ...
-
-    def delete(self, id: str) -> None:
-        """Remove the snapshot with this id; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
-        ...
-
-
 # ---- the JSON form -----------------------------------------------------------------------------------------------------
 
 
@@ -300,22 +282,22 @@ def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snap
 
     Raises ``CorruptSnapshotError`` and ``UnsupportedVersionError``.
     """
-    with _damaged(path):
+    with damaged(path):
         members = verbatim.members(data)
-        _check_version(members, path)
-        if id is not None and (found := _member(members, "id", str, "")) != id:
+        check_version(members, path)
+        if id is not None and (found := member(members, "id", str, "")) != id:
             reason = f"it says that it is snapshot {found!r:.40}, not {id}: another file was put in its place"
             raise CorruptSnapshotError(path=path, kind="wrong-id", reason=reason)
         snapshot = Snapshot(
-            id=_member(members, "id", str, ""),
-            provider=_member(members, "provider", str, ""),
-            model=_member(members, "model", str, ""),
-            system_prompt=_member(members, "system_prompt", str, ""),
+            id=member(members, "id", str, ""),
+            provider=member(members, "provider", str, ""),
+            model=member(members, "model", str, ""),
+            system_prompt=member(members, "system_prompt", str, ""),
             messages_json=_NO_MESSAGES,
-            tools=tuple(_tool(tool) for tool in _member(members, "tools", list, [])),
-            metadata=_member(members, "metadata", dict, {}),
-            created_at=_member(members, "created_at", str, _NO_TIME),
-            version=_member(members, "version", int, 0),
+            tools=tuple(_tool(tool) for tool in member(members, "tools", list, [])),
+            metadata=member(members, "metadata", dict, {}),
+            created_at=member(members, "created_at", str, NO_TIME),
+            version=member(members, "version", int, 0),
         )
         return _put(snapshot, _compact_messages(members.get("messages", _NO_MESSAGES), is_unicode=True))
 
@@ -331,39 +313,8 @@ def _put(snapshot: Snapshot, compact: bytes) -> Snapshot:
     return snapshot
 
 
-def summarize(data: bytes, *, path: str | None = None, id: str | None = None, size_bytes: int = -1) -> SnapshotSummary:
-    """What a listing shows of a snapshot in its JSON form; no message is decoded. Raises what :func:`read` does."""
-    with _damaged(path):
-        members, messages = verbatim.outline(data, "messages", _SUMMARIZED)
-        _check_version(members, path)
-        found = _member(members, "id", str, "")
-        validate_snapshot_id(found)
-        if id is not None and found != id:
-            raise CorruptSnapshotError(path=path, kind="wrong-id", reason=f"it is snapshot {found}")
-        metadata = _member(members, "metadata", dict, {})
-        tokens = metadata.get(APPROXIMATE_TOKENS)
-        if type(tokens) is not str or not _TOKENS.fullmatch(tokens):
-            tokens = verbatim.compact_length(messages) // BYTES_PER_TOKEN if messages else 0
-        return SnapshotSummary(
-            id=found,
-            provider=_member(members, "provider", str, ""),
-            model=_member(members, "model", str, ""),
-            created_at=_time(_member(members, "created_at", str, _NO_TIME)),
-            message_count=len(messages),
-            approximate_tokens=int(tokens),
-            size_bytes=len(data) if size_bytes < 0 else size_bytes,
-        )
-
-
-def newest_first(summaries: list[SnapshotSummary]) -> list[SnapshotSummary]:
-    """Summaries by the moment they were made, the newest first; of one moment, by id."""
-    summaries.sort(key=lambda summary: summary.id)
-    summaries.sort(key=lambda summary: times.instant(summary.created_at), reverse=True)
-    return summaries
-
-
 @contextmanager
-def _damaged(path: str | None) -> Iterator[None]:
+def damaged(path: str | None) -> Iterator[None]:
     """What a caller would be told of an argument is damage in a file."""
     try:
         yield
@@ -371,14 +322,15 @@ def _damaged(path: str | None) -> Iterator[None]:
         raise CorruptSnapshotError(path=path, kind="damaged", reason=str(error)) from error
 
 
-def _check_version(members: dict[str, bytes], path: str | None) -> None:
-    version = _member(members, "version", int, 0)
+def check_version(members: dict[str, bytes], path: str | None) -> None:
+    """Raise ``UnsupportedVersionError`` for a snapshot of a later version."""
+    version = member(members, "version", int, 0)
     if version > SNAPSHOT_VERSION:
         what = f"{path or 'the snapshot'}: is of version {version}, this program reads version {SNAPSHOT_VERSION}"
         raise UnsupportedVersionError(f"{what}; upgrade it", path=path or "")
 
 
-def _member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:
+def member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:
     """A member's value; null counts as absent, as it does in Go."""
     value = verbatim.decode(members.get(name, b"null"))
     if value is None:
@@ -422,7 +374,8 @@ def _compact_messages(text: bytes, *, is_unicode: bool = False) -> bytes:
     return compact
 
 
-def _time(text: Any) -> str:
+def normal_time(text: Any) -> str:
+    """The time as Go writes it; raises ``InvalidMetadataError`` for what is not a time."""
     try:
         return times.normal(text)
     except ValueError:

@@ -20,8 +20,15 @@ from dataclasses import replace
 from typing import Any, Self
 
 from transcript_store._conversation.metadata import family
-from transcript_store._snapshots.adapter import native_history, restore_snapshot, said_in, snapshot_of
-from transcript_store._snapshots.snapshot import OURS, Snapshot, ToolSnapshot
+from transcript_store._snapshots.adapter import (
+    native_history,
+    restore_snapshot,
+    said_in,
+    snapshot_of,
+    tool_members,
+    tool_snapshots,
+)
+from transcript_store._snapshots.snapshot import OURS, Snapshot
 from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
 from transcript_store.chat._history import History, without_prompt
@@ -181,7 +188,7 @@ class ResumableChatClient:
             model=facts.model,
             messages=native_history(facts.provider, facts.system_prompt or "", self.export_history()),
             system_prompt=facts.system_prompt,
-            tools=[ToolSnapshot(tool["name"], tool["description"], tool["parameters"]) for tool in facts.tools],
+            tools=tool_snapshots(facts.tools),
             metadata=given,
         )
 
@@ -203,10 +210,7 @@ class ResumableChatClient:
                 self._facts.refresh()
             else:
                 messages, prompt, _ = said_in(snapshot)
-                tools = [
-                    {"name": tool.name, "description": tool.description, "parameters": tool.parameters or {}}
-                    for tool in snapshot.tools
-                ]
+                tools = tool_members(snapshot.tools)
                 self._history.replace(messages)
                 self._facts.take(system_prompt=prompt or None, tools=tools)
             self._known_tools = self._facts.tool_names

@@ -1,7 +1,8 @@
 """From conversations to snapshots and back.
 
-A snapshot carries the provider's native history; a transcript holds what was said, and never a system prompt. So where
-the native history begins with the prompt (OpenAI's does), it is added on the way out and taken off on the way in.
+A snapshot carries the provider's native history; a transcript holds what was said, and no system prompt, unless another
+program logged it there. So where the native history begins with the prompt (OpenAI's does), it is added on the way out and
+taken off on the way in: the prompt itself, and no other system message.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from transcript_store._conversation.metadata import family
+from transcript_store._conversation.metadata import ConversationMetadata, family
 from transcript_store._json import verbatim
 from transcript_store._json.strict import parse
 from transcript_store._log.record import Record
@@ -53,15 +54,12 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
-    metadata, records, head = conversation._state()
+    metadata, at_start, records, head = conversation._state()
     origin = metadata.restored_from or {}
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
-    messages = native_history(
-        provider,
-        prompt,
-        [record.message for record in records if record.message is not None],
-        taken_off=origin.get("system_message"),
-    )
+    said = [record.message for record in records if record.message is not None]
+    logged = said[:1] if prompt and family(provider) == "openai" and begins_with_prompt(said, prompt, at_start) else []
+    messages = native_history(provider, prompt, said[len(logged) :], carriers=(*logged, origin.get("system_message")))
     kept = origin.get("metadata")
     return Snapshot.create(
         provider=provider,
@@ -132,18 +130,30 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
 
 
 def native_history(
-    provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, taken_off: Any = None
+    provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, carriers: Sequence[Any] = ()
 ) -> list[dict[str, Any]]:
     """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once.
 
-    ``taken_off`` is the message that carried the prompt before; it comes back if it still says the same.
+    ``carriers`` are messages that carried a prompt before; the first that says the same as ``prompt`` comes back as it was.
     """
-    history = list(messages)
     if provider == "gemini":
-        return [gemini.as_the_api_writes(message) for message in history]
-    if prompt and family(provider) == "openai" and (not history or _prompt_in(history[0]) != prompt):
-        history.insert(0, taken_off if _prompt_in(taken_off) == prompt else {"role": "system", "content": prompt})
-    return history
+        return [gemini.as_the_api_writes(message) for message in messages]
+    if not prompt or family(provider) != "openai":
+        return list(messages)
+    plain = {"role": "system", "content": prompt}
+    return [next((one for one in carriers if _prompt_in(one) == prompt), plain), *messages]
+
+
+def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, at_start: ConversationMetadata) -> bool:
+    """Whether a transcript's first message is the system prompt, as a program that logs all it sends writes it.
+
+    It is if it says the prompt of today, or that of ``at_start``, or if there was none at the start. Other system messages
+    are messages like all others; so is the first, if a prompt was taken off when the transcript was restored.
+    """
+    said = _prompt_in(messages[0]) if messages else None
+    if not said or "system_message" in (at_start.restored_from or {}):
+        return False
+    return not at_start.system_prompt or said in (prompt, at_start.system_prompt)
 
 
 def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:

@@ -17,14 +17,8 @@ from transcript_store._json import verbatim
 from transcript_store._json.strict import parse
 from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
-from transcript_store._snapshots.snapshot import (
-    APPROXIMATE_TOKENS,
-    BYTES_PER_TOKEN,
-    OURS,
-    Snapshot,
-    ToolSnapshot,
-    warn_of_tools,
-)
+from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot
+from transcript_store._snapshots.tool import ToolSnapshot, warn_of_tools
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import CorruptSnapshotError, ProviderMismatchError
 

@@ -30,8 +30,9 @@ from transcript_store._os.refusals import refusals
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
 from transcript_store._snapshots.files import MAX_FILE_BYTES, Failure, SnapshotFiles, file_name
-from transcript_store._snapshots.snapshot import Snapshot, warn_of_tools, with_messages
+from transcript_store._snapshots.snapshot import Snapshot, with_messages
 from transcript_store._snapshots.summary import SnapshotSummary, Summaries
+from transcript_store._snapshots.tool import warn_of_tools
 from transcript_store.errors import (
     CorruptSnapshotError,
     DecryptionError,

@@ -108,7 +108,7 @@ def _walk(schema: dict[str, Any], keyword: Callable[[str], str]) -> Iterator[dic
 
 
 def _as_go_finds_it(name: str) -> str:
-    """The keyword that Go takes a member's name for; the name itself if it is none."""
+    """The keyword that Go takes a member's name for; the name itself if it takes it for no keyword."""
     return _IN_ANY_CASE.get(name.lower().replace(_LONG_S, "s"), name)
 
 

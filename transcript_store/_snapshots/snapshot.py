@@ -11,7 +11,6 @@ There is no member for a handler or a token, so none can get in. Nothing here to
 from __future__ import annotations
 
 import dataclasses
-import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 from transcript_store._json import times, verbatim
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._os.names import is_id
-from transcript_store._snapshots import schemas
+from transcript_store._snapshots.tool import ToolSnapshot, check_text, read_tool, tool_json
 from transcript_store.errors import (
     CorruptSnapshotError,
     InvalidMessageError,
@@ -64,58 +63,6 @@ def validate_snapshot_id(id: str) -> None:
         raise InvalidSnapshotIdError(what, id=shown)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSnapshot:
-    """A tool as a snapshot remembers it: what the model was told of it, without the function behind it.
-
-    ``parameters`` is its JSON Schema: an object, True (anything goes) or False (nothing does); None if there is none. It is a
-    copy, in the order in which it was given, and in a form that the Go library reads where there is an equal one: ``{}`` is
-    True, ``"type": ["string", "null"]`` is ``anyOf`` of the two, ``"minLength": 1.0`` is 1 (docs/snapshots.md).
-
-    Raises ``InvalidMetadataError``.
-    """
-
-    name: str
-    description: str = ""
-    parameters: dict[str, Any] | bool | None = field(default=None, hash=False)
-
-    def __post_init__(self) -> None:
-        _check_text("tools", "a tool's name", self.name)
-        _check_text("tools", "a tool's description", self.description)
-        if self.parameters is None or type(self.parameters) is bool:
-            return
-        if not isinstance(self.parameters, dict):
-            kind = type(self.parameters).__name__
-            raise InvalidMetadataError(
-                field="tools", reason=f"a tool's parameters must be a dict or a bool, not {kind}"
-            )
-        encoded = _encoded(self.parameters, "tools")
-        equal = verbatim.decode(encoded)
-        schemas.to_go_form(equal)
-        try:
-            _encoded(equal, "tools")
-        except InvalidMetadataError:  # it has two levels more, which is too deep
-            equal = verbatim.decode(encoded)
-        object.__setattr__(self, "parameters", equal or True)
-
-    @property
-    def unreadable_for_go(self) -> list[str]:
-        """What the Go library cannot read of the parameters; empty if it can.
-
-        A snapshot with such a tool is whole, and every store here keeps it. Go's ``Load`` of it fails, and its ``List``
-        leaves it out (docs/snapshots.md).
-        """
-        return schemas.unreadable_for_go(self.parameters) if isinstance(self.parameters, dict) else []
-
-
-def warn_of_tools(tools: Iterable[ToolSnapshot], logger: logging.Logger) -> None:
-    """Log a warning for each tool that the Go library cannot read: its name, and what is wrong in our words."""
-    for tool in tools:
-        if reasons := tool.unreadable_for_go:
-            what = "go-tool-base cannot load a snapshot with these parameters, and its list leaves the snapshot out"
-            logger.warning("tool %.100r: %s: %s (docs/snapshots.md)", tool.name, what, "; ".join(reasons))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """An immutable copy of a conversation: one value that can be stored, listed, sealed, moved and continued.
@@ -148,14 +95,14 @@ class Snapshot:
             what = f"snapshot {self.id} is of version {self.version}, this program reads version {SNAPSHOT_VERSION}"
             raise UnsupportedVersionError(f"{what}; upgrade it", path="")
         for name in ("provider", "model", "system_prompt"):
-            _check_text(name, "it", getattr(self, name))
+            check_text(name, "it", getattr(self, name))
         tools = tuple(self.tools)
         if not all(isinstance(tool, ToolSnapshot) for tool in tools):
             raise InvalidMetadataError(field="tools", reason="must be ToolSnapshots")
         metadata = dict(self.metadata)
         for key, value in metadata.items():
-            _check_text("metadata", "a key", key)
-            _check_text("metadata", "a value", value)
+            check_text("metadata", "a key", key)
+            check_text("metadata", "a value", value)
         if not isinstance(self.messages_json, bytes | bytearray | memoryview):
             reason = f"messages_json must be bytes, not {type(self.messages_json).__name__}"
             raise InvalidMessageError(member="messages", reason=reason)
@@ -262,19 +209,13 @@ def _compact_json(snapshot: Snapshot) -> bytes:
         parts.append(("system_prompt", string(snapshot.system_prompt)))
     parts.append(("messages", snapshot.messages_json))
     if snapshot.tools:
-        parts.append(("tools", b"[" + b",".join(map(_tool_json, snapshot.tools)) + b"]"))
+        parts.append(("tools", b"[" + b",".join(map(tool_json, snapshot.tools)) + b"]"))
     if snapshot.metadata:
         pairs = (string(key) + b":" + string(value) for key, value in sorted(snapshot.metadata.items()))
         parts.append(("metadata", b"{" + b",".join(pairs) + b"}"))
     parts += [("created_at", string(snapshot.created_at)), ("version", b"%d" % snapshot.version)]
     members = (piece for name, value in parts for piece in (b",", string(name), b":", value))
     return b"".join((b"{", *islice(members, 1, None), b"}"))
-
-
-def _tool_json(tool: ToolSnapshot) -> bytes:
-    string = verbatim.encode_string
-    parameters = b"" if tool.parameters is None else b',"parameters":' + verbatim.encode(tool.parameters)
-    return b'{"name":' + string(tool.name) + b',"description":' + string(tool.description) + parameters + b"}"
 
 
 def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snapshot:
@@ -294,7 +235,7 @@ def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snap
             model=member(members, "model", str, ""),
             system_prompt=member(members, "system_prompt", str, ""),
             messages_json=_NO_MESSAGES,
-            tools=tuple(_tool(tool) for tool in member(members, "tools", list, [])),
+            tools=tuple(read_tool(tool) for tool in member(members, "tools", list, [])),
             metadata=member(members, "metadata", dict, {}),
             created_at=member(members, "created_at", str, NO_TIME),
             version=member(members, "version", int, 0),
@@ -338,30 +279,6 @@ def member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> 
     if type(value) is not kind:
         raise NotJSONError(f"has a {name} that is of another type")
     return value
-
-
-def _tool(value: Any) -> ToolSnapshot:
-    if type(value) is not dict:
-        raise NotJSONError("has a tool that is not an object")
-    absent: dict[str, Any] = {"name": "", "description": "", "parameters": None}
-    known = {name: absent[name] if value.get(name) is None else value[name] for name in absent}
-    return ToolSnapshot(**known)
-
-
-def _check_text(field: str, what: str, text: Any) -> None:
-    if type(text) is not str:
-        raise InvalidMetadataError(field=field, reason=f"{what} must be a str, not {type(text).__name__}")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidMetadataError(field=field, reason=f"{what} holds a lone surrogate") from None
-
-
-def _encoded(value: Any, field: str) -> bytes:
-    try:
-        return verbatim.compact(verbatim.encode(value))
-    except NotJSONError as error:
-        raise InvalidMetadataError(field=field, reason=str(error)) from None
 
 
 def _compact_messages(text: bytes, *, is_unicode: bool = False) -> bytes:

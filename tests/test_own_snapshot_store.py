@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,8 +98,9 @@ def test_the_names_are_public() -> None:
 
 def test_a_summary_counts_no_media() -> None:
     """Neither in the tokens nor in the size, unless a store says how many bytes it takes there."""
-    with_image = Snapshot.create(provider="claude", messages=["x" * 400, IMAGE])
-    without = Snapshot.create(provider="claude", messages=["x" * 400, ""])
+    of_a_moment: dict[str, Any] = {"provider": "claude", "created_at": "2026-03-31T12:00:00Z"}
+    with_image = Snapshot.create(**of_a_moment, messages=["x" * 400, IMAGE])
+    without = Snapshot.create(**of_a_moment, messages=["x" * 400, ""])
     ours, plain = SnapshotSummary.of(with_image), SnapshotSummary.of(without)
     assert plain.size_bytes == len(without.to_json())
     assert ours.size_bytes - plain.size_bytes == len("chatmedia+sha256:") + 64

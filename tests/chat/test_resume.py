@@ -290,6 +290,25 @@ def test_a_system_message_behind_a_prompt_that_is_not_in_the_log(server: Server,
             assert dialect.system_prompts(server.bodies[-1]) == [prompt, "It is Monday."]
             assert client.export_history()[0] == said("system", "It is Monday.")
             conversation.close()
+        client = connect(dialect, server, conversation, system_prompt="It is Monday.")  # which makes it the prompt
+        server.answers += [dialect.reply("Yes.")]
+        client.chat("Is it?")
+        assert dialect.system_prompts(server.bodies[-1]) == ["It is Monday."]
+        assert client.export_history()[0] == said("user", "Is it?")
+
+
+@pytest.mark.parametrize("provider", ["claude", "gemini"])
+def test_system_messages_in_a_log_of_a_provider_that_has_none(provider: str, server: Server, tmp_path: Path) -> None:
+    """The service would refuse them, and nothing but another program's log can hold them: all that stand in front are left out."""
+    dialect = DIALECTS[provider]
+    with ConversationStore(tmp_path / "c") as conversation:
+        logged = [said("system", "Old."), said("developer", "It is Monday.")]
+        conversation.initialize(provider=provider, system_prompt="Be brief.", messages=logged)
+        client = connect(dialect, server, conversation)
+        server.answers += [dialect.reply("Yes.")]
+        client.chat("Is it?")
+        assert dialect.system_prompts(server.bodies[-1]) == ["Be brief."]
+        assert dialect.messages(server.bodies[-1]) == client.export_history()[:1] == conversation.get_messages()[2:3]
 
 
 def test_a_prompt_that_replaced_the_one_of_a_log_replaces_it_everywhere(server: Server, tmp_path: Path) -> None:

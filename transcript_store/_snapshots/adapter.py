@@ -34,8 +34,8 @@ _BESIDES = ("cache_creation_input_tokens", "cache_read_input_tokens")  # Claude 
 def snapshot_of(conversation: ConversationStore) -> Snapshot:
     """A loaded conversation as a snapshot, with a fresh id: its messages, all of them of one moment, as they are.
 
-    With an OpenAI provider the system prompt is put before the messages, as it stands in that history; Gemini's
-    messages get the names and the base64 of the API. What the format has no member for travels in ``metadata`` under
+    With an OpenAI provider the system prompt is put before the messages, as it stands in that history, and in the place of
+    one that another program logged there; no other system message is left out. Gemini's messages get the names and the base64 of the API. What the format has no member for travels in ``metadata`` under
     ``transcript_store.``: the conversation's id, generation, seq (records), head, labels, compaction count, and the
     approximate tokens: what the last reply's recorded usage says (an ``extra`` with ``usage``, ``usageMetadata`` or
     ``usage_metadata``) and a quarter of the bytes of the messages after it, or of all messages, without media.

@@ -17,7 +17,7 @@ from transcript_store.errors import InvalidMetadataError
 class ToolSnapshot:
     """A tool as a snapshot remembers it: what the model was told of it, without the function behind it.
 
-    ``parameters`` is its JSON Schema: an object, True (anything goes) or False (nothing does); None if there is none. It is a
+    ``parameters`` is its JSON Schema: an object, True (anything goes) or False (nothing does); None if it has no schema. It is a
     copy, in the order in which it was given, and in a form that the Go library reads where there is an equal one: ``{}`` is
     True, ``"type": ["string", "null"]`` is ``anyOf`` of the two, ``"minLength": 1.0`` is 1 (docs/snapshots.md).
 

@@ -35,10 +35,13 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     """A loaded conversation as a snapshot, with a fresh id: its messages, all of them of one moment, as they are.
 
     With an OpenAI provider the system prompt is put before the messages, as it stands in that history, and in the place of
-    one that another program logged there; no other system message is left out. Gemini's messages get the names and the base64 of the API. What the format has no member for travels in ``metadata`` under
-    ``transcript_store.``: the conversation's id, generation, seq (records), head, labels, compaction count, and the
-    approximate tokens: what the last reply's recorded usage says (an ``extra`` with ``usage``, ``usageMetadata`` or
-    ``usage_metadata``) and a quarter of the bytes of the messages after it, or of all messages, without media.
+    one that another program logged there; no other system message is left out. Gemini's messages get the names and the
+    base64 of the API.
+
+    What the format has no member for travels in ``metadata`` under ``transcript_store.``: the conversation's id, generation,
+    seq (records), head, labels, compaction count, and the approximate tokens: what the last reply's recorded usage says (an
+    ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``) and a quarter of the bytes of the messages after it, or
+    of all messages, without media.
 
     What is lost: the time and the ``extra`` of each record, records without a message, and members of a tool other than
     name, description and parameters. A tool whose parameters the Go library cannot read is kept, and a warning that names it

@@ -216,10 +216,28 @@ def test_a_prompt_comes_back_in_the_form_it_had(first: dict[str, Any]) -> None:
     assert snapshot_of(store).messages == [{"role": "system", "content": "Be long."}, USER]
 
 
-def test_a_prompt_that_was_logged_is_not_added_again() -> None:
-    """A transcript that begins with the very prompt, as some agents log it."""
-    first = {"role": "system", "content": "Be brief."}
-    assert snapshot_of(begun(first, USER, provider="openai", system_prompt="Be brief.")).messages == [first, USER]
+@pytest.mark.parametrize("role", ["system", "developer"])
+@pytest.mark.parametrize(
+    "content", ["Be brief.", [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]]
+)
+def test_a_prompt_that_was_logged_is_not_added_again(role: str, content: Any) -> None:
+    """A transcript that begins with it, as some agents log it, gives a history with one, in the form that was logged."""
+    first = {"role": role, "content": content}
+    for prompt in ("Be brief.", None):
+        assert snapshot_of(begun(first, USER, provider="openai", system_prompt=prompt)).messages == [first, USER]
+
+
+def test_a_prompt_that_was_logged_and_replaced_is_replaced_in_the_history() -> None:
+    """Another prompt takes its place; a system message behind it stays; without any prompt the history is what was logged."""
+    first, second = {"role": "system", "content": "Old."}, {"role": "system", "content": "It is Monday."}
+    store = begun(first, second, USER, provider="openai")
+    assert snapshot_of(store).messages == [first, second, USER]
+    store.update_metadata(system_prompt="New.")
+    assert snapshot_of(store).messages == [{"role": "system", "content": "New."}, second, USER]
+    assert store.get_messages()[0] == first
+    copy = through(store)
+    assert copy.get_messages() == [second, USER]
+    assert snapshot_of(copy).messages == snapshot_of(store).messages
 
 
 @pytest.mark.parametrize(

@@ -897,6 +897,26 @@ def test_metadata_is_a_frozen_fresh_copy(store):
     assert store.get_metadata() is not metadata
 
 
+@pytest.mark.parametrize("verify", ["all", "tail"])
+def test_metadata_as_it_was_at_the_start(store, verify):
+    """``at_start`` shows what the first line of the live generation says, whatever was changed since; a replace starts anew."""
+    first = store.get_metadata()
+    assert store.get_metadata(at_start=True) == first
+    store.update_metadata(system_prompt="New.", labels={"a": "1"})
+    store.append_message(ONE)
+    for writer in (True, False):
+        store.close()
+        with ConversationStore(store.directory, read_only=not writer) as again:
+            again.load(verify=verify)
+            assert again.get_metadata(at_start=True) == first
+            assert again.get_metadata().system_prompt == "New."
+    store.load(verify=verify)
+    store.replace_transcript([THREE], compaction_count=1)
+    at_start = store.get_metadata(at_start=True)
+    assert (at_start.generation, at_start.system_prompt, at_start.compaction_count) == (1, "New.", 1)
+    assert at_start.labels == {"a": "1"}
+
+
 def test_unknown_members_of_the_metadata_survive(store):
     """P20: members that a later minor version wrote stay through updates and replaces, in metadata.json and header."""
     store.close()

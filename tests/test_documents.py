@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from typing import get_args
 import pytest
 
 from tests.crash.seeded_bugs import BUGS
+from transcript_store import ToolSnapshot
 from transcript_store._log.damage import Kind
 
 TOP = Path(__file__).parent.parent
 FORMAT = (TOP / "docs/format.md").read_text()
 DURABILITY = (TOP / "docs/durability.md").read_text()
+SNAPSHOTS = (TOP / "docs/snapshots.md").read_text()
 
 
 def test_every_kind_of_damage_is_described() -> None:
@@ -53,6 +56,20 @@ def test_every_kind_of_damage_to_a_snapshot_is_described() -> None:
     given = set(re.findall(r'kind="([a-z-]+)"', source))
     assert given > {"wrong-id", "wrong-media", "unopened"}
     assert [kind for kind in sorted(given) if f"`{kind}`" not in FORMAT] == []
+
+
+def test_what_go_cannot_read_is_described() -> None:
+    """Each schema that docs/snapshots.md prints in its table is read, written otherwise or warned of as its row says."""
+    rows = [line.split("|")[1:3] for line in SNAPSHOTS.splitlines() if line.startswith("| ")]
+    printed = 0
+    for given, verdict in rows:
+        for members in re.findall(r'`(?:\{\}|(".*?))`', given):
+            tool = ToolSnapshot("t", "", json.loads(f"{{{members}}}".replace("…", "")))
+            assert bool(tool.unreadable_for_go) == ("cannot read" in verdict), members
+            for equal in re.findall(r'`(true|"anyOf".*?|"type".*?)`', verdict):
+                assert tool.parameters == json.loads("true" if equal == "true" else f"{{{equal}}}")
+            printed += 1
+    assert printed > 10
 
 
 @pytest.mark.parametrize(

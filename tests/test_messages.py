@@ -28,8 +28,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from transcript_store import ConversationStore, InvalidMessageError
+from transcript_store import ConversationStore, InvalidMessageError, Snapshot, ToolSnapshot, snapshot_of
 from transcript_store._json.strict import MAX_DEPTH, parse
+
+FORMAT = (Path(__file__).parent.parent / "docs/format.md").read_text()
 
 
 @pytest.fixture
@@ -534,6 +536,21 @@ def test_parse_refuses_what_reading_would_change_in_silence(text, reason):
 def test_parse_reads_the_rest_as_it_stands(text, value):
     """P15: what JSON can say and 64 bits can carry is read exactly."""
     assert same(parse(text), value)
+
+
+def test_the_value_of_a_float_is_kept_and_not_its_spelling(store):
+    """P14, as docs/format.md says: on the disk each has the shortest spelling that reads back as the same float."""
+    given = b'{"a":0.000005,"b":1e3,"c":1.50,"d":1E+22,"e":-0.0,"f":0.1000000000000000055511151231257827}'
+    appended = store.append_message(parse(given))
+    line = Path(store.directory, "transcript.jsonl").read_bytes()[appended.offset_bytes :]
+    assert b'"message":{"a":5e-6,"b":1000.0,"c":1.5,"d":1e+22,"e":-0.0,"f":0.1}' in line
+    assert same(store.get_messages(last=1)[0], json.loads(given))
+    assert "0.000005 is written 5e-6, 1e3 as 1000.0, 1.50 as 1.5" in FORMAT
+    snapshot = snapshot_of(store)
+    assert b'"a":5e-6,"b":1000.0' in snapshot.messages_json
+    read = Snapshot.from_json(snapshot.to_json().replace(b"5e-6", b"0.000005"))
+    assert b'"a":0.000005,"b":1000.0' in read.messages_json
+    assert ToolSnapshot("t", "", {"multipleOf": json.loads("0.000005")}).parameters == {"multipleOf": 5e-6}
 
 
 @settings(deadline=None)

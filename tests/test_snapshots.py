@@ -39,7 +39,7 @@ from transcript_store import (
 )
 from transcript_store._json import verbatim
 from transcript_store._json.verbatim import NotJSONError
-from transcript_store._snapshots.snapshot import newest_first, summarize
+from transcript_store._snapshots.summary import read_summary
 from transcript_store.testing import SimulatedFileSystem
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -82,7 +82,7 @@ def form(**members: Any) -> bytes:
 
 def test_the_vectors_are_there() -> None:
     """A folder without vectors would prove nothing."""
-    assert len(ALL) == 10
+    assert len(ALL) == 11
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -109,7 +109,7 @@ def test_but_for_the_parameters_of_tools_they_are_too() -> None:
     (theirs,) = (VECTORS / "06-tools-nested/store").glob("*.json")
     parameters = re.compile(rb'"parameters": \{\n.*\n      \}', re.DOTALL)
     assert parameters.sub(b"", ours.to_json()) == parameters.sub(b"", theirs.read_bytes())
-    assert ours.tools[0].parameters is not None
+    assert isinstance(ours.tools[0].parameters, dict)
     assert ours.tools[0].parameters["x-custom"] == {"keep": "me"}
     assert list(ours.tools[0].parameters) == [
         "type",
@@ -264,7 +264,7 @@ def test_what_nests_too_deeply_is_refused(depth: int) -> None:
         with suppress(CorruptSnapshotError):  # neither looks at everything, and must not fail otherwise
             Snapshot.from_json(text)
         with suppress(CorruptSnapshotError):
-            summarize(text)
+            read_summary(text)
 
 
 @pytest.mark.parametrize("bad", [None, "[]", 7, [1]])
@@ -450,8 +450,8 @@ def test_one_look_sees_what_several_would(pairs: list[tuple[str, Any]], indent: 
 def test_a_listing_leaves_out_what_has_no_messages(bad: Any) -> None:
     """Neither an array nor null: what load() refuses is not worth listing."""
     with pytest.raises(CorruptSnapshotError):
-        summarize(form(messages=bad))
-    assert summarize(form(messages=None)).message_count == 0
+        read_summary(form(messages=bad))
+    assert read_summary(form(messages=None)).message_count == 0
 
 
 def test_a_later_version_is_refused() -> None:
@@ -580,7 +580,7 @@ def test_times_as_datetimes() -> None:
     moment = datetime(2026, 3, 31, 12, 0, 0, 120000, tzinfo=UTC)
     assert snapshot(created_at=moment).created_at == "2026-03-31T12:00:00.12Z"
     assert snapshot(created_at="2026-03-31T14:00:00Z").created_at_datetime == datetime(2026, 3, 31, 14, tzinfo=UTC)
-    assert summarize(one.to_json()).created_at_datetime == one.created_at_datetime
+    assert read_summary(one.to_json()).created_at_datetime == one.created_at_datetime
 
 
 @given(
@@ -616,6 +616,6 @@ def test_newest_first_is_by_the_moment(times: list[tuple[datetime, int, int]]) -
                 moments[-1],
             )
         )
-    order = newest_first([summary for summary, _ in summaries])
+    order = SnapshotSummary.newest_first([summary for summary, _ in summaries])
     by_text = {summary.created_at: moment for summary, moment in summaries}
     assert [by_text[summary.created_at] for summary in order] == sorted(moments, reverse=True)

@@ -23,13 +23,9 @@ if _typing.TYPE_CHECKING:
     from transcript_store._snapshots.encryption import generate_encryption_key
     from transcript_store._snapshots.file_store import FileStore
     from transcript_store._snapshots.memory_store import MemorySnapshotStore
-    from transcript_store._snapshots.snapshot import (
-        Snapshot,
-        SnapshotStore,
-        SnapshotSummary,
-        ToolSnapshot,
-        validate_snapshot_id,
-    )
+    from transcript_store._snapshots.snapshot import Snapshot, validate_snapshot_id
+    from transcript_store._snapshots.summary import SnapshotStore, SnapshotSummary
+    from transcript_store._snapshots.tool import ToolSnapshot
     from transcript_store.conversation import ConversationStore
     from transcript_store.errors import (
         ConversationExistsError,
@@ -134,9 +130,9 @@ _HOMES = {
     "Refreshed": "_conversation.storage",
     "Repair": "_conversation.repair",
     "Snapshot": "_snapshots.snapshot",
-    "SnapshotStore": "_snapshots.snapshot",
-    "SnapshotSummary": "_snapshots.snapshot",
-    "ToolSnapshot": "_snapshots.snapshot",
+    "SnapshotStore": "_snapshots.summary",
+    "SnapshotSummary": "_snapshots.summary",
+    "ToolSnapshot": "_snapshots.tool",
     "Verification": "_conversation.verify",
     "generate_encryption_key": "_snapshots.encryption",
     "list_conversations": "library",

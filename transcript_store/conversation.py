@@ -394,10 +394,15 @@ class ConversationStore:
         with self._exclusively():
             return self._readable().generations()
 
-    def get_metadata(self) -> ConversationMetadata:
-        """What the conversation is: a frozen value and a fresh copy."""
+    def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
+        """What the conversation is: a frozen value and a fresh copy.
+
+        With ``at_start`` what it was when its live generation began, as the first line of the transcript has it.
+        """
         with self._exclusively():
             storage = self._readable()
+            if at_start:
+                return _metadata.public(storage.log.header.metadata, storage.log.header.at)
             return _metadata.public(storage.members, storage.updated_at)
 
     @property
@@ -473,12 +478,13 @@ class ConversationStore:
     def _load(self, *, tail_only: bool = False) -> None:
         self._begin(Storage.load, tail_only=tail_only)
 
-    def _state(self) -> tuple[ConversationMetadata, list[Record], str]:
-        """Metadata, records and head of one moment: what a snapshot is made of."""
+    def _state(self) -> tuple[ConversationMetadata, ConversationMetadata, list[Record], str]:
+        """Metadata now and at the start, records and head of one moment: what a snapshot is made of."""
         with self._exclusively():
             storage = self._readable()
             metadata = _metadata.public(storage.members, storage.updated_at)
-            return metadata, storage.log.records(), storage.log.end.head.decode()
+            at_start = _metadata.public(storage.log.header.metadata, storage.log.header.at)
+            return metadata, at_start, storage.log.records(), storage.log.end.head.decode()
 
     def _restore(
         self,

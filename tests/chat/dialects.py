@@ -124,8 +124,13 @@ class Claude(Dialect):
 
     def refusal(self, body):
         wanted: set[str] = set()
+        if [message["role"] for message in body["messages"][:1]] != ["user"]:
+            return "messages: first message must use the user role"
         for message in body["messages"]:
             blocks = message["content"] if isinstance(message["content"], list) else []
+            is_result = [block["type"] == "tool_result" for block in blocks]
+            if is_result != sorted(is_result, reverse=True):
+                return "tool_result blocks must come first in the content"
             if not message["content"]:
                 return "messages must have non-empty content"
             results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
@@ -244,6 +249,8 @@ class Gemini(Dialect):
 
     def refusal(self, body):
         wanted: list[str] = []
+        if [content.get("role", "user") for content in body["contents"][:1]] != ["user"]:
+            return "contents must begin with a user turn"
         for content in body["contents"]:
             if not content.get("parts"):
                 return "contents.parts must not be empty"

@@ -87,6 +87,6 @@ def test_the_contract_tells_a_client_that_does_not_keep_it(monkeypatch: pytest.M
         with pytest.raises(AssertionError, match=r"^C2, "):
             check_chat_client(benches(dialect))
     with monkeypatch.context() as patch:
-        patch.setattr(History, "export", History.messages.fget)  # type: ignore[attr-defined]
+        patch.setattr(History, "export", lambda history, _prompt: history.messages)
         with pytest.raises(AssertionError, match=r"^C12, "):
             check_chat_client(benches(dialect))

@@ -320,6 +320,23 @@ def test_claude_local_talks_to_the_program_and_keeps_nothing(program: Path) -> N
     assert CANARY not in str(first["argv"]) + repr(client)
 
 
+@pytest.mark.parametrize("given", ["argument", "environment"])
+def test_claude_local_says_where_it_sends(
+    given: str, program: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One INFO line with the host alone, as for the other providers; without a base URL the program has its own."""
+    url = "https://gateway.test:8443/v1/canary?key=canary"
+    if given == "environment":
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+    with caplog.at_level(logging.INFO, "transcript_store"):
+        create_client(ChatConfig(provider="claude-local", base_url=url if given == "argument" else None))
+        assert [record.getMessage() for record in caplog.records] == ["claude-local: requests go to gateway.test"]
+        caplog.clear()
+        monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
+        create_client(ChatConfig(provider="claude-local"))
+    assert caplog.records == []
+
+
 def test_claude_local_fails_as_the_program_does(program: Path) -> None:
     """An error that it reports is ours; an exit status is ``CalledProcessError``; what was not said yet stays unsaid."""
     client = create_client(ChatConfig(provider="claude-local"))

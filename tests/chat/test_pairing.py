@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.chat.dialects import DIALECTS
 from transcript_store.chat._create import PROVIDERS
 from transcript_store.chat._provider import Message, Request, ToolCall, Wire
-from transcript_store.chat._tool_results import owed, paired
+from transcript_store.chat._tool_results import opened, owed, paired
 
 WIRES: dict[str, Wire] = {name: PROVIDERS[name].wire() for name in ("claude", "openai", "gemini")}
 
@@ -33,15 +33,17 @@ def reply(name: str, calls: list[str], text: str) -> Message:
     return {"role": "model", "parts": [{"text": text}, *({"functionCall": {"name": c, "args": {}}} for c in calls)]}
 
 
-def results(name: str, ids: list[str], *, with_text: bool) -> list[Message]:
+def results(name: str, ids: list[str], *, where: int | None = None) -> list[Message]:
+    """The messages that carry these results, and perhaps a text among them."""
     wire = WIRES[name]
     natives = [wire.result(ToolCall(id=None if name == "gemini" else c, name=c, arguments={}), f"r-{c}", is_error=False) for c in ids]  # fmt: skip
     if wire.results_are_messages:
         return natives
     message = wire.results_message(natives)
-    if with_text:
-        message["content" if name == "claude" else "parts"].append({"type": "text", "text": "and this"} if name == "claude" else {"text": "and this"})  # fmt: skip
-    return [message] if natives or with_text else []
+    parts, text = (message["content"], {"type": "text", "text": "and this"}) if name == "claude" else (message["parts"], {"text": "and this"})  # fmt: skip
+    if where is not None:
+        parts.insert(min(where, len(parts)), text)
+    return [message] if parts else []
 
 
 @st.composite
@@ -57,7 +59,7 @@ def histories(draw: st.DrawFn) -> tuple[str, list[Message]]:
             messages.append(reply(name, calls, f"t{number}"))
         else:
             ids = draw(st.lists(st.sampled_from("abcd"), max_size=3))
-            messages += results(name, ids, with_text=draw(st.booleans()))
+            messages += results(name, ids, where=draw(st.none() | st.integers(0, 3)))
     return name, messages
 
 
@@ -69,12 +71,35 @@ def test_what_is_sent_is_paired(case: tuple[str, list[Message]]) -> None:
     before = json.dumps(messages)
     sent = paired(wire, messages)
     assert json.dumps(messages) == before
-    body = wire.request(Request(model="m", system_prompt=None, messages=sent), stream=False)
+    opening = wire.user_message("the question")
+    body = wire.request(Request(model="m", system_prompt=None, messages=[opening, *sent]), stream=False)
     assert DIALECTS[name].refusal(body) is None
     assert paired(wire, sent) == sent
     assert said(sent) == said(messages)
     if DIALECTS[name].refusal({"messages": messages, "contents": messages}) is None:
         assert all(ours is theirs for ours, theirs in zip(sent, messages, strict=True))
+
+
+@given(histories(), st.integers(0, 9), st.integers(0, 9))
+def test_what_was_chosen_opens_as_the_provider_demands(case: tuple[str, list[Message]], begin: int, end: int) -> None:
+    """Any stretch of a record, be it empty, makes a request that is not refused, and all of it from its first opening is sent.
+
+    Incident: the last n messages began with a reply; Gemini refused the function call, and Claude the assistant.
+    """
+    name, messages = case
+    wire = WIRES[name]
+    record = [wire.user_message("the question"), *messages]
+    chosen = record[begin:end]
+    sent = opened(wire, chosen, record)
+    body = wire.request(Request(model="m", system_prompt=None, messages=paired(wire, sent)), stream=False)
+    assert DIALECTS[name].refusal(body) is None
+    assert wire.may_open(sent[0])
+    for place, message in enumerate(chosen):
+        if wire.may_open(message):
+            assert [id(one) for one in sent] == [id(one) for one in chosen[place:]]
+            return
+    assert any(sent[0] is message for message in record)
+    assert not any(map(wire.is_reply, chosen)) or [id(one) for one in sent[1:]] == [id(one) for one in chosen]
 
 
 @given(histories())
@@ -118,7 +143,7 @@ def test_a_moved_result_keeps_its_content() -> None:
     """A result that stands behind a remark is moved in front of it; one that is missing says that it is."""
     for name, wire in WIRES.items():
         one, remark = reply(name, ["a", "b"], "t"), wire.user_message("wait")
-        sent = paired(wire, [one, remark, *results(name, ["b"], with_text=False)])
+        sent = paired(wire, [one, remark, *results(name, ["b"])])
         assert sent[0] is one
         assert sent[-1] is remark
         told = json.dumps(sent[1:-1])

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.chat.conftest import connect
-from tests.chat.dialects import DIALECTS, Call, Dialect
+from tests.chat.dialects import DIALECTS, Call, Dialect, OpenAI
 from tests.chat.server import Server
-from transcript_store import ConversationStore, FileStore
+from transcript_store import ConversationStore, FileStore, Snapshot
 from transcript_store.chat import ChatConfig, PersistentChatClient, Tool, create_client
 from transcript_store.errors import ConversationNotLoadedError, InvalidMessageError, ProviderMismatchError
 
@@ -217,6 +217,139 @@ def test_a_prompt_that_a_log_holds_is_not_sent_twice(server: Server, tmp_path: P
         assert dialect.system_prompts(server.bodies[-1]) == ["New."]
 
 
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+@pytest.mark.parametrize("provider", ["openai", "openai-compatible"])
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in memory"])
+@pytest.mark.parametrize(
+    "second", [said("developer", "It is Monday."), said("system", "Be brief.")], ids=["other", "same"]
+)
+def test_a_second_system_message_is_sent_exported_and_saved(
+    provider: str, second: dict[str, Any], recorded: bool, server: Server, tmp_path: Path
+) -> None:
+    """An OpenAI history that begins with two: only the prompt is taken off, the other is a message like all others.
+
+    Incident: it was on record, and in no request and in no export.
+    """
+    dialect = DIALECTS[provider]
+    history = [said("system", "Be brief."), second, said("user", "Hi"), said("assistant", "Hello.")]
+    snapshot = Snapshot.create(provider=provider, messages=history, system_prompt="Be brief.")
+    for number in range(2):
+        with ConversationStore(tmp_path / f"{number}") as conversation:
+            client = connect(dialect, server, conversation if recorded else None)
+            client.restore(snapshot)
+            assert client.export_history() == history[1:]
+            if recorded:  # and so it is for the next process
+                conversation.close()
+                client = connect(dialect, server, conversation)
+            server.answers += [dialect.reply("Yes.")]
+            client.chat("Is it?")
+            assert server.bodies[-1]["messages"] == [*history, said("user", "Is it?")]
+            history = [history[0], *client.export_history()]
+            snapshot = client.save()
+            assert snapshot.messages == history
+
+
+@pytest.mark.parametrize("recorded_prompt", [None, "Be brief."])
+@pytest.mark.parametrize("configured", [None, "Be brief.", "New."])
+def test_a_log_that_begins_with_two_system_messages(
+    recorded_prompt: str | None, configured: str | None, server: Server, tmp_path: Path
+) -> None:
+    """The first is the prompt, whichever is configured; the second is sent, exported and saved."""
+    dialect = DIALECTS["openai"]
+    second, hello = said("system", "It is Monday."), said("user", "Hi")
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize(
+            provider="openai", system_prompt=recorded_prompt, messages=[said("system", "Be brief."), second, hello]
+        )
+        for question in ("One", "Two"):
+            client = connect(dialect, server, conversation, system_prompt=configured)
+            before = client.export_history()
+            assert before[:2] == [second, hello]
+            server.answers += [dialect.reply("Yes.")]
+            client.chat(question)
+            prompt = said("system", configured or "Be brief.")
+            assert server.bodies[-1]["messages"] == [prompt, *before, said("user", question)]
+            assert client.save().messages[:3] == [prompt, second, hello]
+            conversation.close()
+
+
+def test_a_system_message_behind_a_prompt_that_is_not_in_the_log(server: Server, tmp_path: Path) -> None:
+    """The prompt is in the metadata from the start, so that the system message which the transcript begins with is another one."""
+    dialect = DIALECTS["openai"]
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize(
+            provider="openai", system_prompt="Be brief.", messages=[said("system", "It is Monday.")]
+        )
+        for configured, prompt in ((None, "Be brief."), ("New.", "New."), (None, "New.")):
+            client = connect(dialect, server, conversation, system_prompt=configured)
+            server.answers += [dialect.reply("Yes.")]
+            client.chat("Is it?")
+            assert dialect.system_prompts(server.bodies[-1]) == [prompt, "It is Monday."]
+            assert client.export_history()[0] == said("system", "It is Monday.")
+            conversation.close()
+        client = connect(dialect, server, conversation, system_prompt="It is Monday.")  # which makes it the prompt
+        server.answers += [dialect.reply("Yes.")]
+        client.chat("Is it?")
+        assert dialect.system_prompts(server.bodies[-1]) == ["It is Monday."]
+        assert client.export_history()[0] == said("user", "Is it?")
+
+
+@pytest.mark.parametrize("provider", ["claude", "gemini"])
+def test_system_messages_in_a_log_of_a_provider_that_has_none(provider: str, server: Server, tmp_path: Path) -> None:
+    """The service would refuse them, and nothing but another program's log can hold them: all that stand in front are left out."""
+    dialect = DIALECTS[provider]
+    with ConversationStore(tmp_path / "c") as conversation:
+        logged = [said("system", "Old."), said("developer", "It is Monday.")]
+        conversation.initialize(provider=provider, system_prompt="Be brief.", messages=logged)
+        client = connect(dialect, server, conversation)
+        server.answers += [dialect.reply("Yes.")]
+        client.chat("Is it?")
+        assert dialect.system_prompts(server.bodies[-1]) == ["Be brief."]
+        assert dialect.messages(server.bodies[-1]) == client.export_history()[:1] == conversation.get_messages()[2:3]
+
+
+def test_a_prompt_that_replaced_the_one_of_a_log_replaces_it_everywhere(server: Server, tmp_path: Path) -> None:
+    """Through save, restore and resume: one prompt on each request."""
+    dialect = DIALECTS["openai"]
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize(provider="openai", messages=[said("system", "Old."), said("user", "Hi")])
+        snapshot = connect(dialect, server, conversation, system_prompt="New.").save()
+    assert snapshot.messages == [said("system", "New."), said("user", "Hi")]
+    with ConversationStore(tmp_path / "copy") as copy:
+        client = connect(dialect, server, copy)
+        client.restore(snapshot)
+        server.answers += [dialect.reply("Yes.")]
+        client.chat("Is it?")
+        assert dialect.system_prompts(server.bodies[-1]) == ["New."]
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 3, 4])
+def test_the_last_messages_of_a_long_turn(dialect: Dialect, server: Server, last: int) -> None:
+    """However few are selected, each request opens as the provider demands, has the question, and results with their calls.
+
+    Incident: with ``messages[-n:]`` a request began with a function call, which Gemini refuses, or an assistant's, which Claude
+    refuses; with fewer still, with nothing at all.
+    """
+    client = connect(
+        dialect, server, select_messages=lambda messages: messages[len(messages) - last :], system_prompt="Be brief."
+    )
+    client.set_tools([ADD])
+    server.answers += [dialect.reply("Hello.")]
+    client.chat("Hi")
+    server.answers += [*[dialect.reply(f"Step {k}.", CALLS) for k in range(3)], dialect.reply("Done.")]
+    assert client.chat("1 and 2?") == "Done."
+    assert len(server.bodies) == 5
+    assert list(filter(None, map(dialect.refusal, server.bodies))) == []
+    for step, body in enumerate(server.bodies[1:]):
+        assert dialect.system_prompts(body) == ["Be brief."]
+        sent = json.dumps(dialect.messages(body))
+        assert "1 and 2?" in sent or isinstance(dialect, OpenAI)
+        assert step == 0 or f"Step {step - 1}." in sent
+
+
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in memory"])
 def test_initial_history_is_as_if_it_had_grown(
     dialect: Dialect, server: Server, tmp_path: Path, recorded: bool
@@ -349,7 +482,10 @@ def test_a_tool_that_records_something_itself(dialect: Dialect, server: Server, 
 
 
 def test_a_request_may_carry_less_than_the_record(dialect: Dialect, server: Server, tmp_path: Path) -> None:
-    """``select_messages`` chooses; a result whose call it left out is left out too, and the record stays whole."""
+    """``select_messages`` chooses; a result whose call it left out is left out too, and the record stays whole.
+
+    So is a reply at the beginning, for a provider that refuses a request which opens with one.
+    """
     with ConversationStore(tmp_path / "c") as conversation:
         begin(dialect, server, conversation)
     with ConversationStore(tmp_path / "c") as conversation:
@@ -357,7 +493,7 @@ def test_a_request_may_carry_less_than_the_record(dialect: Dialect, server: Serv
         server.answers += [dialect.reply("Yes.")]
         client.chat("Still there?")
         sent = dialect.messages(server.bodies[-1])
-        assert sent == conversation.get_messages()[3:5]
+        assert sent == conversation.get_messages()[3 if isinstance(dialect, OpenAI) else 4 : 5]
         assert len(conversation.get_messages()) == 6
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from tests.chat.dialects import Dialect
+from tests.chat.dialects import DIALECTS, Dialect
 from transcript_store.chat._create import PROVIDERS
 from transcript_store.chat._provider import Message, Reply, Request, ToolDescription, Wire
 from transcript_store.chat._providers.claude import ClaudeWire
@@ -217,6 +217,29 @@ def test_citations_survive_a_stream_and_lose_in_a_request_what_only_a_response_m
     assert message["content"][0]["citations"] == [citation, search]
     (sent,) = sent_messages(ClaudeWire(), message)
     assert sent["content"][0]["citations"] == [{k: v for k, v in citation.items() if k != "file_id"}, search]
+
+
+def test_claude_is_sent_results_before_texts() -> None:
+    """In one message of an imported history; the order within each kind, and the record, stay.
+
+    Incident: behind a text the API finds no results, and refuses this request and all later ones: "Messages following tool_use
+    blocks must begin with a matching number of tool_result blocks".
+    """
+    calls: list[Any] = [{"type": "tool_use", "id": k, "name": "add", "input": {}} for k in "ab"]
+    one, two = ({"type": "tool_result", "tool_use_id": k, "content": k} for k in "ab")
+    text, image = (
+        {"type": "text", "text": "see"},
+        {"type": "image", "source": {"type": "url", "url": "https://x.test/"}},
+    )
+    message = {"role": "user", "content": [text, two, image, {"type": "text", "text": " "}, one]}
+    history: list[Message] = [{"role": "user", "content": "Go"}, {"role": "assistant", "content": calls}, message]
+    sent = sent_messages(ClaudeWire(), *paired(ClaudeWire(), history))
+    assert sent[:2] == history[:2]
+    assert sent[2:] == [{"role": "user", "content": [two, one, text, image]}]
+    assert DIALECTS["claude"].refusal({"messages": history}) is not None
+    assert DIALECTS["claude"].refusal({"messages": sent}) is None
+    reply = {"role": "assistant", "content": [text, {"type": "server_tool_use", "id": "s"}, text]}
+    assert sent_messages(ClaudeWire(), reply) == [reply]
 
 
 def test_openai_requests_leave_out_what_only_a_response_has() -> None:

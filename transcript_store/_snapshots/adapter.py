@@ -1,23 +1,28 @@
 """From conversations to snapshots and back.
 
-A snapshot carries the provider's native history; a transcript holds what was said, and never a system prompt. So where
-the native history begins with the prompt (OpenAI's does), it is added on the way out and taken off on the way in.
+A snapshot carries the provider's native history; a transcript holds what was said, and no system prompt, unless another
+program logged it there. So where the native history begins with the prompt (OpenAI's does), it is added on the way out and
+taken off on the way in: the prompt itself, and no other system message.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from transcript_store._conversation.metadata import family
+from transcript_store._conversation.metadata import ConversationMetadata, family
 from transcript_store._json import verbatim
 from transcript_store._json.strict import parse
 from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
-from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot, ToolSnapshot
+from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot
+from transcript_store._snapshots.tool import ToolSnapshot, warn_of_tools
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import CorruptSnapshotError, ProviderMismatchError
+
+_log = logging.getLogger("transcript_store.snapshots")
 
 _PROMPT_ROLES = ("system", "developer")
 _INPUTS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
@@ -29,33 +34,36 @@ _BESIDES = ("cache_creation_input_tokens", "cache_read_input_tokens")  # Claude 
 def snapshot_of(conversation: ConversationStore) -> Snapshot:
     """A loaded conversation as a snapshot, with a fresh id: its messages, all of them of one moment, as they are.
 
-    With an OpenAI provider the system prompt is put before the messages, as it stands in that history; Gemini's
-    messages get the names and the base64 of the API. What the format has no member for travels in ``metadata`` under
-    ``transcript_store.``: the conversation's id, generation, seq (records), head, labels, compaction count, and the
-    approximate tokens: what the last reply's recorded usage says (an ``extra`` with ``usage``, ``usageMetadata`` or
-    ``usage_metadata``) and a quarter of the bytes of the messages after it, or of all messages, without media.
+    With an OpenAI provider the system prompt is put before the messages, as it stands in that history, and in the place of
+    one that another program logged there; no other system message is left out. Gemini's messages get the names and the
+    base64 of the API.
+
+    What the format has no member for travels in ``metadata`` under ``transcript_store.``: the conversation's id, generation,
+    seq (records), head, labels, compaction count, and the approximate tokens: what the last reply's recorded usage says (an
+    ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``) and a quarter of the bytes of the messages after it, or
+    of all messages, without media.
 
     What is lost: the time and the ``extra`` of each record, records without a message, and members of a tool other than
-    name, description and parameters. Raises ``ConversationNotLoadedError`` and what reading raises.
+    name, description and parameters. A tool whose parameters the Go library cannot read is kept, and a warning that names it
+    goes to the logger ``transcript_store.snapshots``.
+
+    Raises ``ConversationNotLoadedError`` and what reading raises.
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
-    metadata, records, head = conversation._state()
+    metadata, at_start, records, head = conversation._state()
     origin = metadata.restored_from or {}
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
-    messages = native_history(
-        provider,
-        prompt,
-        [record.message for record in records if record.message is not None],
-        taken_off=origin.get("system_message"),
-    )
+    said = [record.message for record in records if record.message is not None]
+    logged = said[:1] if prompt and family(provider) == "openai" and begins_with_prompt(said, prompt, at_start) else []
+    messages = native_history(provider, prompt, said[len(logged) :], carriers=(*logged, origin.get("system_message")))
     kept = origin.get("metadata")
     return Snapshot.create(
         provider=provider,
         model=metadata.model or "",
         messages=messages,
         system_prompt=prompt,
-        tools=[_tool(tool) for tool in metadata.tools or ()],
+        tools=tool_snapshots(metadata.tools or ()),
         metadata={
             **(kept if type(kept) is dict else {}),
             OURS + "conversation": metadata.id,
@@ -89,7 +97,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
     fields: dict[str, Any] = {
         "model": snapshot.model or None,
         "system_prompt": prompt or None,
-        "tools": [_tool_members(tool) for tool in snapshot.tools] or None,
+        "tools": tool_members(snapshot.tools) or None,
     }
     if (labels := metadata.get(OURS + "labels")) is not None:
         fields["labels"] = _labels(labels)
@@ -119,18 +127,30 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
 
 
 def native_history(
-    provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, taken_off: Any = None
+    provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, carriers: Sequence[Any] = ()
 ) -> list[dict[str, Any]]:
     """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once.
 
-    ``taken_off`` is the message that carried the prompt before; it comes back if it still says the same.
+    ``carriers`` are messages that carried a prompt before; the first that says the same as ``prompt`` comes back as it was.
     """
-    history = list(messages)
     if provider == "gemini":
-        return [gemini.as_the_api_writes(message) for message in history]
-    if prompt and family(provider) == "openai" and (not history or _prompt_in(history[0]) != prompt):
-        history.insert(0, taken_off if _prompt_in(taken_off) == prompt else {"role": "system", "content": prompt})
-    return history
+        return [gemini.as_the_api_writes(message) for message in messages]
+    if not prompt or family(provider) != "openai":
+        return list(messages)
+    plain = {"role": "system", "content": prompt}
+    return [next((one for one in carriers if _prompt_in(one) == prompt), plain), *messages]
+
+
+def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, at_start: ConversationMetadata) -> bool:
+    """Whether a transcript's first message is the system prompt, as a program that logs all it sends writes it.
+
+    It is if it says the prompt of today, or that of ``at_start``, or if there was none at the start. Other system messages
+    are messages like all others; so is the first, if a prompt was taken off when the transcript was restored.
+    """
+    said = _prompt_in(messages[0]) if messages else None
+    if not said or "system_message" in (at_start.restored_from or {}):
+        return False
+    return not at_start.system_prompt or said in (prompt, at_start.system_prompt)
 
 
 def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:
@@ -166,13 +186,30 @@ def _prompt_in(message: Any) -> str | None:
     return "".join(text for text in texts if type(text) is str) if all(type(text) is str for text in texts) else None
 
 
-def _tool(tool: dict[str, Any]) -> ToolSnapshot:
-    return ToolSnapshot(tool["name"], tool.get("description", ""), tool.get("parameters"))
+# ---- tools -------------------------------------------------------------------------------------------------------------
 
 
-def _tool_members(tool: ToolSnapshot) -> dict[str, Any]:
-    members: dict[str, Any] = {"name": tool.name, "description": tool.description}
-    return members if tool.parameters is None else {**members, "parameters": tool.parameters}
+def tool_snapshots(tools: Iterable[Mapping[str, Any]]) -> list[ToolSnapshot]:
+    """A conversation's tools as a snapshot remembers them. Warns of those that the Go library cannot read."""
+    found = []
+    for tool in tools:
+        parameters = tool.get("parameters")
+        if parameters == {"not": {}}:  # what tool_members() makes of False
+            parameters = False
+        found.append(ToolSnapshot(tool["name"], tool.get("description", ""), parameters))
+    warn_of_tools(found, _log)
+    return found
+
+
+def tool_members(tools: Iterable[ToolSnapshot]) -> list[dict[str, Any]]:
+    """Tools as a conversation has them: their parameters, if there are any, are an object, which is what a model is given."""
+    found = []
+    for tool in tools:
+        members: dict[str, Any] = {"name": tool.name, "description": tool.description}
+        if tool.parameters is not None:
+            members["parameters"] = {} if tool.parameters is True else tool.parameters or {"not": {}}
+        found.append(members)
+    return found
 
 
 # ---- metadata ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,9 @@ from transcript_store._os.refusals import refusals
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
 from transcript_store._snapshots.files import MAX_FILE_BYTES, Failure, SnapshotFiles, file_name
-from transcript_store._snapshots.snapshot import Snapshot, Summaries, newest_first, with_messages
+from transcript_store._snapshots.snapshot import Snapshot, with_messages
+from transcript_store._snapshots.summary import SnapshotSummary, Summaries
+from transcript_store._snapshots.tool import warn_of_tools
 from transcript_store.errors import (
     CorruptSnapshotError,
     DecryptionError,
@@ -53,8 +55,9 @@ class FileStore:
 
     With an ``encryption_key`` (32 bytes, see ``generate_encryption_key``) everything is sealed with AES-256-GCM, and what
     is not sealed is refused. ``retired_keys`` open what is not sealed with that key yet; they seal nothing. What is
-    sealed, and what is not, stands in docs/encryption.md. ``logger`` gets what was skipped, at DEBUG, never contents;
-    it is ``transcript_store.file_store`` if none is given. ``file_system`` is for tests.
+    sealed, and what is not, stands in docs/encryption.md. ``logger`` (``transcript_store.file_store`` if none is given) gets
+    what was skipped, at DEBUG, and the names of tools that the Go library cannot read, as warnings; no other contents.
+    ``file_system`` is for tests.
 
     Several threads and processes may use one store: what writes takes a lock, and waits ten seconds for it
     (``ConversationLockedError``). Files of the store that are links, or not files, are refused, never followed. It
@@ -104,6 +107,8 @@ class FileStore:
         (give its key, or ``delete`` it), or media that this one has in common with others; and without a key if the store
         is sealed: the first ``save`` of this object looks at how the first snapshots begin. Otherwise a new id is saved with
         any key, as several in one store are legitimate: ``opens`` tells.
+
+        A tool whose parameters the Go library cannot read is stored all the same; ``logger`` gets a warning that names it.
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
@@ -125,6 +130,7 @@ class FileStore:
                 files.sweep()
                 self._is_prepared = True
             files.save(name, data, media)
+        warn_of_tools(snapshot.tools, self._logger)
 
     def load(self, id: str) -> Snapshot:
         """The snapshot with this id, its media back in place.
@@ -154,7 +160,7 @@ class FileStore:
                     if isinstance(error, OSError) and error.errno in _NOT_ONE_FILES_FAULT:
                         raise
                     files.skipped(found, error)
-        return newest_first(summaries)
+        return SnapshotSummary.newest_first(summaries)
 
     def delete(self, id: str) -> None:
         """Remove the snapshot with this id, for good. Its media stays: another snapshot may have it (``collect_media``).

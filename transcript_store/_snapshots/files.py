@@ -17,14 +17,8 @@ from transcript_store._os.refusals import NotOursError
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import BEGINNING_BYTES, NONCE_BYTES, Key, Keys, NotOpenedError
 from transcript_store._snapshots.media import BadReferenceError
-from transcript_store._snapshots.snapshot import (
-    Snapshot,
-    SnapshotSummary,
-    read,
-    summarize,
-    validate_snapshot_id,
-    with_messages,
-)
+from transcript_store._snapshots.snapshot import Snapshot, read, validate_snapshot_id, with_messages
+from transcript_store._snapshots.summary import SnapshotSummary, read_summary
 from transcript_store.errors import CorruptSnapshotError, DecryptionError, InvalidSnapshotIdError
 
 MAX_FILE_BYTES = 2**30
@@ -128,7 +122,7 @@ class SnapshotFiles:
     def summarize(self, id: str) -> SnapshotSummary:
         """What a listing shows of a snapshot. Raises what :meth:`load` does, but for media."""
         data, size = self._open(self.folder, file_name(id))
-        return summarize(data, path=self._path(id), id=id, size_bytes=size)
+        return read_summary(data, path=self._path(id), id=id, size_bytes=size)
 
     def references(self, id: str) -> set[str]:
         """The names of the media that a snapshot refers to. Raises what :meth:`summarize` does."""

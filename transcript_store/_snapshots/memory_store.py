@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from transcript_store._snapshots import media
-from transcript_store._snapshots.snapshot import (
-    Snapshot,
-    SnapshotSummary,
-    Summaries,
-    newest_first,
-    summarize,
-    validate_snapshot_id,
-    with_messages,
-)
+from transcript_store._snapshots.snapshot import Snapshot, validate_snapshot_id
+from transcript_store._snapshots.summary import SnapshotSummary, Summaries
 from transcript_store.errors import SnapshotNotFoundError
 
 
@@ -28,9 +20,7 @@ class MemorySnapshotStore:
         """Keep a snapshot; one with the same id is replaced."""
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
-        messages = media.move_out(snapshot.messages_json, lambda *_: None)
-        summary = summarize(with_messages(snapshot, messages).to_json())
-        self._stored[snapshot.id] = (snapshot, summary)
+        self._stored[snapshot.id] = (snapshot, SnapshotSummary.of(snapshot))
 
     def load(self, id: str) -> Snapshot:
         """The snapshot with this id. Raises ``SnapshotNotFoundError`` and ``InvalidSnapshotIdError``."""
@@ -40,7 +30,7 @@ class MemorySnapshotStore:
 
     def list(self) -> Summaries:
         """All snapshots, newest first."""
-        return newest_first([summary for _, summary in tuple(self._stored.values())])
+        return SnapshotSummary.newest_first(summary for _, summary in tuple(self._stored.values()))
 
     def delete(self, id: str) -> None:
         """Forget the snapshot with this id. Raises ``SnapshotNotFoundError`` and ``InvalidSnapshotIdError``."""

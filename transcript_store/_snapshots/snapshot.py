@@ -1,4 +1,4 @@
-"""A conversation as one portable value: what it is, its JSON form, and what a store of such values can do.
+"""A conversation as one portable value: what it is, and its JSON form.
 
 The JSON form is that of the Go library go-tool-base (``pkg/chat``), byte for byte and in both directions: two spaces
 a level, these members in this order, the optional ones left out when they are empty, no line feed at the end::
@@ -11,18 +11,18 @@ There is no member for a handler or a token, so none can get in. Nothing here to
 from __future__ import annotations
 
 import dataclasses
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from transcript_store._json import times, verbatim
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._os.names import is_id
+from transcript_store._snapshots.tool import ToolSnapshot, check_text, read_tool, tool_json
 from transcript_store.errors import (
     CorruptSnapshotError,
     InvalidMessageError,
@@ -38,10 +38,8 @@ OURS = "transcript_store."
 APPROXIMATE_TOKENS = OURS + "approximate_tokens"
 """The key in ``metadata`` under which a snapshot carries how many tokens it holds, in decimal digits."""
 
-_TOKENS = re.compile(r"\d{1,18}", re.ASCII)
-_SUMMARIZED = ("id", "provider", "model", "metadata", "created_at", "version")
 _NO_MESSAGES = b"null"
-_NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
+NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
 _SHOWN_CHARACTERS = 32
 BYTES_PER_TOKEN = 4
 """What an estimate of tokens goes by."""
@@ -63,29 +61,6 @@ def validate_snapshot_id(id: str) -> None:
         more = "…" if len(id) > _SHOWN_CHARACTERS else ""
         what = f"{shown!r}{more} is not a canonical lower-case UUID" if id else "a snapshot's id must not be empty"
         raise InvalidSnapshotIdError(what, id=shown)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSnapshot:
-    """A tool as a snapshot remembers it: what the model was told of it, without the function behind it.
-
-    ``parameters`` is its JSON Schema, None if it takes none. It is copied, and kept in the order in which it was given.
-    Raises ``InvalidMetadataError``.
-    """
-
-    name: str
-    description: str = ""
-    parameters: dict[str, Any] | None = field(default=None, hash=False)
-
-    def __post_init__(self) -> None:
-        _check_text("tools", "a tool's name", self.name)
-        _check_text("tools", "a tool's description", self.description)
-        if self.parameters is not None:
-            if not isinstance(self.parameters, dict):
-                kind = type(self.parameters).__name__
-                raise InvalidMetadataError(field="tools", reason=f"a tool's parameters must be a dict, not {kind}")
-            encoded = _encoded(self.parameters, "tools")
-            object.__setattr__(self, "parameters", verbatim.decode(encoded))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,21 +95,21 @@ class Snapshot:
             what = f"snapshot {self.id} is of version {self.version}, this program reads version {SNAPSHOT_VERSION}"
             raise UnsupportedVersionError(f"{what}; upgrade it", path="")
         for name in ("provider", "model", "system_prompt"):
-            _check_text(name, "it", getattr(self, name))
+            check_text(name, "it", getattr(self, name))
         tools = tuple(self.tools)
         if not all(isinstance(tool, ToolSnapshot) for tool in tools):
             raise InvalidMetadataError(field="tools", reason="must be ToolSnapshots")
         metadata = dict(self.metadata)
         for key, value in metadata.items():
-            _check_text("metadata", "a key", key)
-            _check_text("metadata", "a value", value)
+            check_text("metadata", "a key", key)
+            check_text("metadata", "a value", value)
         if not isinstance(self.messages_json, bytes | bytearray | memoryview):
             reason = f"messages_json must be bytes, not {type(self.messages_json).__name__}"
             raise InvalidMessageError(member="messages", reason=reason)
         normal: dict[str, Any] = {
             "tools": tools,
             "metadata": metadata,
-            "created_at": _time(self.created_at),
+            "created_at": normal_time(self.created_at),
             "messages_json": _compact_messages(bytes(self.messages_json)),
         }
         for name, value in normal.items():
@@ -220,52 +195,6 @@ class Snapshot:
         return read(data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotSummary:
-    """What a listing shows of a snapshot.
-
-    ``approximate_tokens`` is what the snapshot says of itself (``metadata["transcript_store.approximate_tokens"]``, which
-    ``snapshot_of`` writes: from recorded usage where there is some); otherwise a quarter of the bytes that its messages
-    take as compact JSON, without the media in them. ``size_bytes`` is what it takes where it is stored, media apart.
-    """
-
-    id: str
-    provider: str
-    model: str
-    created_at: str
-    message_count: int
-    approximate_tokens: int
-    size_bytes: int
-
-    @property
-    def created_at_datetime(self) -> datetime:
-        """``created_at`` as an aware ``datetime``, cut to microseconds."""
-        return times.as_datetime(self.created_at)
-
-
-Summaries = list[SnapshotSummary]
-
-
-class SnapshotStore(Protocol):
-    """Where snapshots are kept: four calls. ``testing.check_snapshot_store`` is the contract that an implementation keeps."""
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Store a snapshot, atomically; one with the same id is replaced."""
-        ...
-
-    def load(self, id: str) -> Snapshot:
-        """The snapshot with this id, equal to the one saved; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
-        ...
-
-    def list(self) -> Summaries:
-        """All snapshots, newest first; what is damaged or foreign is skipped."""
-        ...
-
-    def delete(self, id: str) -> None:
-        """Remove the snapshot with this id; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
-        ...
-
-
 # ---- the JSON form -----------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +209,7 @@ def _compact_json(snapshot: Snapshot) -> bytes:
         parts.append(("system_prompt", string(snapshot.system_prompt)))
     parts.append(("messages", snapshot.messages_json))
     if snapshot.tools:
-        parts.append(("tools", b"[" + b",".join(map(_tool_json, snapshot.tools)) + b"]"))
+        parts.append(("tools", b"[" + b",".join(map(tool_json, snapshot.tools)) + b"]"))
     if snapshot.metadata:
         pairs = (string(key) + b":" + string(value) for key, value in sorted(snapshot.metadata.items()))
         parts.append(("metadata", b"{" + b",".join(pairs) + b"}"))
@@ -289,33 +218,27 @@ def _compact_json(snapshot: Snapshot) -> bytes:
     return b"".join((b"{", *islice(members, 1, None), b"}"))
 
 
-def _tool_json(tool: ToolSnapshot) -> bytes:
-    string = verbatim.encode_string
-    parameters = b"" if tool.parameters is None else b',"parameters":' + verbatim.encode(tool.parameters)
-    return b'{"name":' + string(tool.name) + b',"description":' + string(tool.description) + parameters + b"}"
-
-
 def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snapshot:
     """Read the JSON form; ``path`` is for errors, and ``id`` is the one that it has to have.
 
     Raises ``CorruptSnapshotError`` and ``UnsupportedVersionError``.
     """
-    with _damaged(path):
+    with damaged(path):
         members = verbatim.members(data)
-        _check_version(members, path)
-        if id is not None and (found := _member(members, "id", str, "")) != id:
+        check_version(members, path)
+        if id is not None and (found := member(members, "id", str, "")) != id:
             reason = f"it says that it is snapshot {found!r:.40}, not {id}: another file was put in its place"
             raise CorruptSnapshotError(path=path, kind="wrong-id", reason=reason)
         snapshot = Snapshot(
-            id=_member(members, "id", str, ""),
-            provider=_member(members, "provider", str, ""),
-            model=_member(members, "model", str, ""),
-            system_prompt=_member(members, "system_prompt", str, ""),
+            id=member(members, "id", str, ""),
+            provider=member(members, "provider", str, ""),
+            model=member(members, "model", str, ""),
+            system_prompt=member(members, "system_prompt", str, ""),
             messages_json=_NO_MESSAGES,
-            tools=tuple(_tool(tool) for tool in _member(members, "tools", list, [])),
-            metadata=_member(members, "metadata", dict, {}),
-            created_at=_member(members, "created_at", str, _NO_TIME),
-            version=_member(members, "version", int, 0),
+            tools=tuple(read_tool(tool) for tool in member(members, "tools", list, [])),
+            metadata=member(members, "metadata", dict, {}),
+            created_at=member(members, "created_at", str, NO_TIME),
+            version=member(members, "version", int, 0),
         )
         return _put(snapshot, _compact_messages(members.get("messages", _NO_MESSAGES), is_unicode=True))
 
@@ -331,39 +254,8 @@ def _put(snapshot: Snapshot, compact: bytes) -> Snapshot:
     return snapshot
 
 
-def summarize(data: bytes, *, path: str | None = None, id: str | None = None, size_bytes: int = -1) -> SnapshotSummary:
-    """What a listing shows of a snapshot in its JSON form; no message is decoded. Raises what :func:`read` does."""
-    with _damaged(path):
-        members, messages = verbatim.outline(data, "messages", _SUMMARIZED)
-        _check_version(members, path)
-        found = _member(members, "id", str, "")
-        validate_snapshot_id(found)
-        if id is not None and found != id:
-            raise CorruptSnapshotError(path=path, kind="wrong-id", reason=f"it is snapshot {found}")
-        metadata = _member(members, "metadata", dict, {})
-        tokens = metadata.get(APPROXIMATE_TOKENS)
-        if type(tokens) is not str or not _TOKENS.fullmatch(tokens):
-            tokens = verbatim.compact_length(messages) // BYTES_PER_TOKEN if messages else 0
-        return SnapshotSummary(
-            id=found,
-            provider=_member(members, "provider", str, ""),
-            model=_member(members, "model", str, ""),
-            created_at=_time(_member(members, "created_at", str, _NO_TIME)),
-            message_count=len(messages),
-            approximate_tokens=int(tokens),
-            size_bytes=len(data) if size_bytes < 0 else size_bytes,
-        )
-
-
-def newest_first(summaries: list[SnapshotSummary]) -> list[SnapshotSummary]:
-    """Summaries by the moment they were made, the newest first; of one moment, by id."""
-    summaries.sort(key=lambda summary: summary.id)
-    summaries.sort(key=lambda summary: times.instant(summary.created_at), reverse=True)
-    return summaries
-
-
 @contextmanager
-def _damaged(path: str | None) -> Iterator[None]:
+def damaged(path: str | None) -> Iterator[None]:
     """What a caller would be told of an argument is damage in a file."""
     try:
         yield
@@ -371,14 +263,15 @@ def _damaged(path: str | None) -> Iterator[None]:
         raise CorruptSnapshotError(path=path, kind="damaged", reason=str(error)) from error
 
 
-def _check_version(members: dict[str, bytes], path: str | None) -> None:
-    version = _member(members, "version", int, 0)
+def check_version(members: dict[str, bytes], path: str | None) -> None:
+    """Raise ``UnsupportedVersionError`` for a snapshot of a later version."""
+    version = member(members, "version", int, 0)
     if version > SNAPSHOT_VERSION:
         what = f"{path or 'the snapshot'}: is of version {version}, this program reads version {SNAPSHOT_VERSION}"
         raise UnsupportedVersionError(f"{what}; upgrade it", path=path or "")
 
 
-def _member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:
+def member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:
     """A member's value; null counts as absent, as it does in Go."""
     value = verbatim.decode(members.get(name, b"null"))
     if value is None:
@@ -386,30 +279,6 @@ def _member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) ->
     if type(value) is not kind:
         raise NotJSONError(f"has a {name} that is of another type")
     return value
-
-
-def _tool(value: Any) -> ToolSnapshot:
-    if type(value) is not dict:
-        raise NotJSONError("has a tool that is not an object")
-    absent: dict[str, Any] = {"name": "", "description": "", "parameters": None}
-    known = {name: absent[name] if value.get(name) is None else value[name] for name in absent}
-    return ToolSnapshot(**known)
-
-
-def _check_text(field: str, what: str, text: Any) -> None:
-    if type(text) is not str:
-        raise InvalidMetadataError(field=field, reason=f"{what} must be a str, not {type(text).__name__}")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidMetadataError(field=field, reason=f"{what} holds a lone surrogate") from None
-
-
-def _encoded(value: Any, field: str) -> bytes:
-    try:
-        return verbatim.compact(verbatim.encode(value))
-    except NotJSONError as error:
-        raise InvalidMetadataError(field=field, reason=str(error)) from None
 
 
 def _compact_messages(text: bytes, *, is_unicode: bool = False) -> bytes:
@@ -422,7 +291,8 @@ def _compact_messages(text: bytes, *, is_unicode: bool = False) -> bytes:
     return compact
 
 
-def _time(text: Any) -> str:
+def normal_time(text: Any) -> str:
+    """The time as Go writes it; raises ``InvalidMetadataError`` for what is not a time."""
     try:
         return times.normal(text)
     except ValueError:

@@ -20,6 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _PORT = re.compile(r"[0-9]{1,5}")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PLACEHOLDERS = ("example.com", "example.net", "example.org", "localhost.localdomain")
 
 
@@ -27,8 +28,9 @@ def validate_base_url(url: str, *, allow_insecure: bool = False) -> None:
     """Check that a provider's credentials may be sent to this URL; the empty string means the provider's own.
 
     The cheapest rule comes first: at most ``MAX_BASE_URL_LENGTH`` bytes; no control characters; no lone surrogates (what
-    Python makes of a variable or an argument that is not UTF-8); a URL at all, with an ASCII
-    host name (an internationalized one in its ``xn--`` form) or address, no empty label and a port from 1 to 65535; no
+    Python makes of a variable or an argument that is not UTF-8); a URL at all, with two hexadecimal digits behind each
+    ``%`` of its path and fragment, an ASCII host name (an internationalized one in its ``xn--`` form) or address, no empty
+    label and a port from 1 to 65535; no
     user information; https, or http too with ``allow_insecure=True``; a host; not a placeholder host from some documentation
     (example.com, .net, .org, localhost.localdomain, and everything below them).
 
@@ -65,6 +67,8 @@ def _fault(url: str, allow_insecure: bool) -> str | None:
     parts = _split(url)
     if parts is None:
         return "it cannot be parsed"
+    if _BROKEN_ESCAPE.search(parts.path) or _BROKEN_ESCAPE.search(parts.fragment):
+        return "it cannot be parsed: a % in it is not followed by two hexadecimal digits"
     _, at, authority = parts.netloc.rpartition("@")
     if at:
         return "it contains user information; a token belongs into the token field"

@@ -20,15 +20,22 @@ from dataclasses import replace
 from typing import Any, Self
 
 from transcript_store._conversation.metadata import family
-from transcript_store._snapshots.adapter import native_history, restore_snapshot, said_in, snapshot_of
-from transcript_store._snapshots.snapshot import OURS, Snapshot, ToolSnapshot
+from transcript_store._snapshots.adapter import (
+    native_history,
+    restore_snapshot,
+    said_in,
+    snapshot_of,
+    tool_members,
+    tool_snapshots,
+)
+from transcript_store._snapshots.snapshot import OURS, Snapshot
 from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
-from transcript_store.chat._history import History, without_prompt
+from transcript_store.chat._history import History
 from transcript_store.chat._protocols import Complete, StreamEvent, TextDelta, ToolCallEnded, ToolCallStarted, Usage
 from transcript_store.chat._provider import JSON, Connection, Reply, Request, ToolCall, Wire
 from transcript_store.chat._settings import Facts
-from transcript_store.chat._tool_results import paired
+from transcript_store.chat._tool_results import opened, paired
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import IncompleteResponseError, InvalidMessageError, MaxStepsError, ProviderMismatchError
 
@@ -161,7 +168,7 @@ class ResumableChatClient:
 
     def export_history(self) -> list[dict[str, Any]]:
         """A deep copy of the native messages in order, without the system prompt; from any thread, also while a turn runs."""
-        return self._history.export()
+        return self._history.export(self._facts.system_prompt)
 
     def save(self, *, metadata: dict[str, str] | None = None) -> Snapshot:
         """The conversation as a snapshot with a fresh id; neither the token nor a handler is in it.
@@ -181,7 +188,7 @@ class ResumableChatClient:
             model=facts.model,
             messages=native_history(facts.provider, facts.system_prompt or "", self.export_history()),
             system_prompt=facts.system_prompt,
-            tools=[ToolSnapshot(tool["name"], tool["description"], tool["parameters"]) for tool in facts.tools],
+            tools=tool_snapshots(facts.tools),
             metadata=given,
         )
 
@@ -203,10 +210,7 @@ class ResumableChatClient:
                 self._facts.refresh()
             else:
                 messages, prompt, _ = said_in(snapshot)
-                tools = [
-                    {"name": tool.name, "description": tool.description, "parameters": tool.parameters or {}}
-                    for tool in snapshot.tools
-                ]
+                tools = tool_members(snapshot.tools)
                 self._history.replace(messages)
                 self._facts.take(system_prompt=prompt or None, tools=tools)
             self._known_tools = self._facts.tool_names
@@ -290,15 +294,13 @@ class ResumableChatClient:
         return reply
 
     def _request(self, schema: JSON | None) -> Request:
-        messages = self._history.messages
-        if self._config.select_messages is not None:
-            messages = self._config.select_messages(messages)
-        if self._facts.system_prompt:
-            messages = without_prompt(messages)
+        prompt = self._facts.system_prompt
+        record = self._history.without_prompt(prompt) if prompt else self._history.messages
+        chosen = record if self._config.select_messages is None else self._config.select_messages(list(record))
         return Request(
             model=self._facts.model,
-            system_prompt=self._facts.system_prompt,
-            messages=paired(self._wire, messages),
+            system_prompt=prompt,
+            messages=paired(self._wire, opened(self._wire, chosen, record)),
             tools=[tool.describe() for tool in self._tools.values()],
             max_tokens=self._config.max_tokens,
             schema=schema,

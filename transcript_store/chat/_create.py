@@ -123,7 +123,7 @@ def create_client(
     recorded = History(wire, conversation)
     if conversation is None:
         recorded.replace(history)
-    _log.info("%s: requests go to %s", config.provider, host_of(base_url))
+    _log_where_requests_go(config, base_url)
     return ResumableChatClient(
         config=config,
         wire=wire,
@@ -140,7 +140,14 @@ def _local(config: ChatConfig, conversation: ConversationStore | None, *, allow_
     base_url = config.base_url or os.environ.get(_CLAUDE.base_url_variable) or ""
     validate_base_url(base_url, allow_insecure=allow_insecure)
     token = _checked(config.token() if callable(config.token) else config.token)
-    return ClaudeLocalClient(config, token=token, base_url=base_url)
+    client = ClaudeLocalClient(config, token=token, base_url=base_url)
+    if base_url:  # otherwise the program has its own
+        _log_where_requests_go(config, base_url)
+    return client
+
+
+def _log_where_requests_go(config: ChatConfig, base_url: str) -> None:
+    _log.info("%s: requests go to %s", config.provider, host_of(base_url))
 
 
 def _base_url(config: ChatConfig, provider: Provider, *, allow_insecure: bool) -> str:

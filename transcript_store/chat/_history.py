@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any
 
+from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._json.strict import decode, encode
 from transcript_store._log.log import Appended
 from transcript_store._log.record import Record
+from transcript_store._snapshots.adapter import begins_with_prompt
 from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
 from transcript_store.chat._tool_results import Owed, owed
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore
@@ -47,6 +49,7 @@ class History:
         self._messages: list[Message] = []
         self._tail: list[_Entry] = []  # the last reply and everything behind it
         self._seen: tuple[str, int] | None = None  # head and number of records of the transcript as the list has it
+        self._at_start: ConversationMetadata | None = None
         self.refresh()
 
     @property
@@ -67,15 +70,28 @@ class History:
             return True
         return False
 
-    def export(self) -> list[Message]:
-        """A deep copy of the messages; may be called from any thread."""
-        return plain_copies(without_prompt(self.messages), "messages")
+    def without_prompt(self, prompt: str | None) -> list[Message]:
+        """The messages without the system prompt, which a log of some other program may begin with.
+
+        It is one message (``begins_with_prompt``) where system messages are messages; elsewhere all that stand in front.
+        """
+        messages = self.messages
+        if not self._wire.has_system_messages:
+            return list(dropwhile(lambda message: message.get("role") in PROMPT_ROLES, messages))
+        if self._at_start is not None and begins_with_prompt(messages, prompt, self._at_start):
+            return messages[1:]
+        return messages
+
+    def export(self, prompt: str | None) -> list[Message]:
+        """A deep copy of the messages without the system prompt; may be called from any thread."""
+        return plain_copies(self.without_prompt(prompt), "messages")
 
     def refresh(self) -> None:
         """Follow the transcript if it is not as it was: another writer of this process, or a call that was interrupted."""
         if self._conversation is None or (seen := _state(self._conversation)) == self._seen:
             return
         messages = self._conversation.get_messages()
+        self._at_start = self._conversation.get_metadata(at_start=True)
         self._tail = [_Entry(message=r.message, extra=r.extra) for r in self._last_reply_on(self._conversation)]
         self._messages = messages
         self._seen = seen
@@ -168,11 +184,6 @@ def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:
     if type(note) is dict and type(note.get("index")) is int and type(note.get("result")) is dict:
         return note["index"], note["result"]
     return None
-
-
-def without_prompt(messages: Sequence[Message]) -> list[Message]:
-    """The messages without system prompts at their beginning, where a log of some other program may have them."""
-    return list(dropwhile(lambda message: message.get("role") in PROMPT_ROLES, messages))
 
 
 def plain_copies(messages: Sequence[Mapping[str, Any]], name: str) -> list[Message]:

@@ -90,10 +90,17 @@ class Wire(Protocol):
     results_are_messages: bool
     """Whether each tool result is a native message of its own, or all results of one reply share a message."""
 
+    has_system_messages: bool
+    """Whether a native history may hold system messages, the prompt among them; else the prompt has a place of its own."""
+
     def user_message(self, text: str) -> Message: ...
 
     def is_reply(self, message: Message) -> bool:
         """Whether the model said it: tool calls can only be in such a message."""
+        ...
+
+    def may_open(self, message: Message) -> bool:
+        """Whether the provider takes a request whose first message this is, and something of it is sent."""
         ...
 
     def calls(self, message: Message) -> list[ToolCall]:

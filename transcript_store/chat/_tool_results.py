@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from transcript_store.chat._provider import JSON, Message, ToolCall, ToolResult, Wire
 
@@ -51,6 +52,28 @@ def owed(wire: Wire, tail: Sequence[Message], journaled: Mapping[int, JSON], *, 
         messages=tuple(results) if wire.results_are_messages else (wire.results_message(results),),
         interrupted=tuple(calls[place].id or calls[place].name for place in unknown),
     )
+
+
+def opened(wire: Wire, chosen: Sequence[Message], record: Sequence[Message]) -> list[Message]:
+    """What was chosen of the record, from the first message that may open a request.
+
+    Claude and Gemini refuse a request that begins with a reply. In a long turn nothing that was chosen may open one (the
+    last n messages are calls and results): then the last message on record that may stands in front of it; and results
+    that were chosen without a reply, which nobody could send, are taken together with the reply that they belong to.
+    """
+    messages = _from_the_opening(wire, chosen)
+    if not messages and not any(map(wire.is_reply, chosen)):
+        replies = [place for place, message in enumerate(record) if wire.is_reply(message)]
+        chosen = record[replies[-1] :] if replies else record
+        messages = _from_the_opening(wire, chosen)
+    if messages:
+        return messages
+    openings = [message for message in record if wire.may_open(message)]
+    return [*openings[-1:], *chosen]
+
+
+def _from_the_opening(wire: Wire, messages: Sequence[Message]) -> list[Message]:
+    return list(dropwhile(lambda message: not wire.may_open(message), messages))
 
 
 def paired(wire: Wire, messages: Sequence[Message]) -> list[Message]:

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, Snapshot, SnapshotStore, ToolSnapshot
+from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, Snapshot
+from transcript_store._snapshots.summary import SnapshotStore
+from transcript_store._snapshots.tool import ToolSnapshot
 from transcript_store.errors import InvalidSnapshotIdError, SnapshotNotFoundError
 
 MakeStore = Callable[[], SnapshotStore]

@@ -42,12 +42,17 @@ class ClaudeWire:
     """The Messages format; it satisfies ``Wire``."""
 
     results_are_messages = False
+    has_system_messages = False
 
     def user_message(self, text: str) -> Message:
         return {"role": "user", "content": text}
 
     def is_reply(self, message: Message) -> bool:
         return message.get("role") == "assistant"
+
+    def may_open(self, message: Message) -> bool:
+        rest = None if self.is_reply(message) else self.without_results(message)
+        return rest is not None and _sendable(rest) is not None
 
     def calls(self, message: Message) -> list[ToolCall]:
         return [
@@ -217,7 +222,8 @@ def _sendable(message: Message) -> Message | None:
     """The message as a request may carry it; None if nothing of it may.
 
     Left out: text that is only white space and thinking at the end of a reply (the API refuses them), and the ``file_id``
-    of a citation in a document, which only a response may have.
+    of a citation in a document, which only a response may have. Tool results are put before everything else that the user
+    said with them: behind a text the API does not find them.
     """
     content = message.get("content")
     if not isinstance(content, list):
@@ -227,6 +233,8 @@ def _sendable(message: Message) -> Message | None:
     ]
     if message.get("role") == "assistant":
         blocks = _without_last_thoughts(blocks)
+    else:
+        blocks.sort(key=lambda block: block.get("type") != "tool_result")
     return {**message, "content": blocks} if blocks else None
 
 

@@ -55,12 +55,17 @@ class GeminiWire:
     """The generateContent format; it satisfies ``Wire``."""
 
     results_are_messages = False
+    has_system_messages = False
 
     def user_message(self, text: str) -> Message:
         return {"role": "user", "parts": [{"text": text}]}
 
     def is_reply(self, message: Message) -> bool:
         return message.get("role") == "model"
+
+    def may_open(self, message: Message) -> bool:
+        rest = None if self.is_reply(message) else self.without_results(message)
+        return rest is not None and bool(_parts(rest))
 
     def calls(self, message: Message) -> list[ToolCall]:
         calls = [call for part in _parts(message) if (call := _call(part)) is not None]

@@ -34,6 +34,7 @@ class OpenAIWire:
     """Chat completions; it satisfies ``Wire``. Compatible servers know the older name of the token limit."""
 
     results_are_messages = True
+    has_system_messages = True
 
     def __init__(self, *, limit_member: str = "max_completion_tokens") -> None:
         self._limit_member = limit_member
@@ -43,6 +44,9 @@ class OpenAIWire:
 
     def is_reply(self, message: Message) -> bool:
         return message.get("role") == "assistant"
+
+    def may_open(self, message: Message) -> bool:
+        return message.get("role") != "tool" and _sendable(message) is not None
 
     def calls(self, message: Message) -> list[ToolCall]:
         return [

@@ -1,0 +1,170 @@
+"""What the Go library can read of a tool's JSON schema, and the equal form that it can read where there is one.
+
+go-tool-base decodes ``tools[].parameters`` into a struct with one Go type for each keyword of JSON Schema 2020-12 (``Schema`` in
+``invopop/jsonschema`` 0.14). A keyword with a value of another type makes its ``Load`` fail, and its ``List`` leave the snapshot
+out without a word. Keywords that the struct does not know are passed over, whatever they hold; names are matched in any case.
+
+tests/vectors/schemas.json has that program's own verdict on each keyword. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Any
+
+
+class _Go(Enum):
+    """What Go takes as the value of a keyword, besides null."""
+
+    TEXT = "a text"
+    FLAG = "true or false"
+    NUMBER = "a number"
+    COUNT = "a whole number from 0 to 2^64 - 1"
+    TEXTS = "a list of texts"
+    TEXTS_BY_NAME = "an object of lists of texts"
+    SCHEMA = "a schema"
+    SCHEMAS = "a list of schemas"
+    SCHEMAS_BY_NAME = "an object of schemas"
+    LIST = "a list"
+    ANYTHING = "anything"
+
+
+_KEYWORDS = {
+    **dict.fromkeys(("$schema", "$id", "$anchor", "$ref", "$dynamicRef", "$comment", "type"), _Go.TEXT),
+    **dict.fromkeys(("pattern", "format", "contentEncoding", "contentMediaType", "title", "description"), _Go.TEXT),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _Go.FLAG),
+    **dict.fromkeys(("multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"), _Go.NUMBER),
+    **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxContains", "minContains"), _Go.COUNT),
+    **dict.fromkeys(("maxProperties", "minProperties"), _Go.COUNT),
+    "required": _Go.TEXTS,
+    "dependentRequired": _Go.TEXTS_BY_NAME,
+    **dict.fromkeys(("not", "if", "then", "else", "items", "contains", "additionalProperties"), _Go.SCHEMA),
+    **dict.fromkeys(("propertyNames", "contentSchema"), _Go.SCHEMA),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _Go.SCHEMAS),
+    **dict.fromkeys(("$defs", "dependentSchemas", "properties", "patternProperties"), _Go.SCHEMAS_BY_NAME),
+    **dict.fromkeys(("enum", "examples"), _Go.LIST),
+    **dict.fromkeys(("const", "default"), _Go.ANYTHING),
+}
+_IN_ANY_CASE = {name.lower(): name for name in _KEYWORDS}
+_LONG_S = "\u017f"  # Go takes it for an s, and the Kelvin sign for a k; lower() sees to the latter alone
+_NUMERAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def to_go_form(schema: dict[str, Any]) -> None:
+    """Change a schema, in place, to an equal one that more of Go's types fit; all else, and the order of members, stays.
+
+    * several types (``"type": ["string", "null"]``): ``anyOf`` of one type each; one type in a list: that type;
+    * a count with a fraction of zero (``"minLength": 1.0``): the whole number.
+
+    What only another dialect of JSON Schema has is not translated (``items`` that is a list, ``exclusiveMinimum`` that is
+    true): what it means depends on ``$schema``, and on whoever reads it.
+    """
+    for one in _walk(schema, lambda name: name):
+        for name, value in one.items():
+            if _KEYWORDS.get(name) is _Go.COUNT and type(value) is float and value.is_integer():
+                one[name] = int(value)
+        types = one.get("type")
+        if type(types) is list and types and all(type(kind) is str for kind in types):
+            _separate(one, types)
+
+
+def unreadable_for_go(schema: dict[str, Any]) -> list[str]:
+    """What Go cannot read of a schema, each reason once; of the schema's own words only keywords are repeated."""
+    reasons: dict[str, None] = {}
+    for one in _walk(schema, _as_go_finds_it):
+        for key, value in one.items():
+            name = _as_go_finds_it(key)
+            kind = _KEYWORDS.get(name)
+            if kind is None or value is None:
+                continue
+            if not _fits(kind, value):
+                reasons[f"{name} is not {kind.value}"] = None
+            elif kind in (_Go.LIST, _Go.ANYTHING) and not _is_within_floats(value):
+                reasons[f"{name} holds a number beyond those of 64-bit floats"] = None
+    return list(reasons)
+
+
+def _walk(schema: dict[str, Any], keyword: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    """The schema and all that are in it, the outer ones first; what ``keyword`` gives for a name says where they stand.
+
+    Without recursion: a schema may be nested more deeply than Python's calls.
+    """
+    found = [schema]
+    for one in found:
+        yield one
+        for name, value in one.items():
+            kind = _KEYWORDS.get(keyword(name))
+            if kind is _Go.SCHEMA:
+                inner: Iterable[Any] = (value,)
+            elif kind is _Go.SCHEMAS and type(value) is list:
+                inner = value
+            elif kind is _Go.SCHEMAS_BY_NAME and type(value) is dict:
+                inner = value.values()
+            else:
+                continue
+            found += (child for child in inner if type(child) is dict)
+
+
+def _as_go_finds_it(name: str) -> str:
+    """The keyword that Go takes a member's name for; the name itself if it takes it for no keyword."""
+    return _IN_ANY_CASE.get(name.lower().replace(_LONG_S, "s"), name)
+
+
+def _separate(schema: dict[str, Any], types: list[str]) -> None:
+    """Give each of a schema's types a schema of its own."""
+    if len(types) == 1:
+        schema["type"] = types[0]
+        return
+    choice = [{"type": kind} for kind in types]
+    if "anyOf" not in schema:  # then it takes the place of the types
+        members = [("anyOf", choice) if name == "type" else (name, value) for name, value in schema.items()]
+        schema.clear()
+        schema.update(members)
+    elif type(others := schema.get("allOf", [])) is list:
+        del schema["type"]
+        schema["allOf"] = [*others, {"anyOf": choice}]
+
+
+def _fits(kind: _Go, value: Any) -> bool:
+    """Whether Go takes a value that is not null for this kind; what is inside its schemas is not looked at."""
+    given = type(value)
+    match kind:
+        case _Go.TEXT:
+            return given is str
+        case _Go.FLAG:
+            return given is bool
+        case _Go.NUMBER:
+            return given in (int, float) or (given is str and _NUMERAL.fullmatch(value) is not None)
+        case _Go.COUNT:
+            return given is int and 0 <= value < 2**64
+        case _Go.TEXTS:
+            return given is list and all(one is None or type(one) is str for one in value)
+        case _Go.TEXTS_BY_NAME:
+            return given is dict and all(one is None or _fits(_Go.TEXTS, one) for one in value.values())
+        case _Go.SCHEMA:
+            return given in (dict, bool)
+        case _Go.SCHEMAS:
+            return given is list and all(one is None or _fits(_Go.SCHEMA, one) for one in value)
+        case _Go.SCHEMAS_BY_NAME:
+            return given is dict and all(one is None or _fits(_Go.SCHEMA, one) for one in value.values())
+        case _Go.LIST:
+            return given is list
+        case _Go.ANYTHING:
+            return True
+
+
+def _is_within_floats(value: Any) -> bool:
+    values = [value]
+    for one in values:
+        if type(one) is int:
+            try:
+                float(one)
+            except OverflowError:
+                return False
+        elif type(one) is dict:
+            values += one.values()
+        elif type(one) is list:
+            values += one
+    return True

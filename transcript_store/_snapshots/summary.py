@@ -1,0 +1,126 @@
+"""What a listing shows of a snapshot, in which order, and what a store of snapshots can do. Nothing here touches a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from transcript_store._json import times, verbatim
+from transcript_store._snapshots import media
+from transcript_store._snapshots.snapshot import (
+    APPROXIMATE_TOKENS,
+    BYTES_PER_TOKEN,
+    NO_TIME,
+    Snapshot,
+    check_version,
+    damaged,
+    member,
+    normal_time,
+    validate_snapshot_id,
+    with_messages,
+)
+from transcript_store.errors import CorruptSnapshotError
+
+_SUMMARIZED = ("id", "provider", "model", "metadata", "created_at", "version")
+_TOKENS = re.compile(r"\d{1,18}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSummary:
+    """What a listing shows of a snapshot.
+
+    ``approximate_tokens`` is what the snapshot says of itself (``metadata["transcript_store.approximate_tokens"]``, which
+    ``snapshot_of`` writes: from recorded usage where there is some); otherwise a quarter of the bytes that its messages
+    take as compact JSON, without the media in them. ``size_bytes`` is what it takes where it is stored, media apart.
+
+    A store of your own has :meth:`of` to make one when a snapshot is saved, and :meth:`newest_first` to list them.
+    """
+
+    id: str
+    provider: str
+    model: str
+    created_at: str
+    message_count: int
+    approximate_tokens: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, *, size_bytes: int | None = None) -> SnapshotSummary:
+        """The summary of a snapshot; no message is decoded.
+
+        ``size_bytes`` is how many bytes it takes where it is stored. If that is not given, it is the length of its JSON form
+        without media: with a reference of 81 bytes in the place of each long base64 text, as a ``FileStore`` writes it.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(f"of() takes a Snapshot, not {type(snapshot).__name__}")
+        messages = media.move_out(snapshot.messages_json, lambda *_: None)
+        return read_summary(with_messages(snapshot, messages).to_json(), size_bytes=size_bytes)
+
+    @staticmethod
+    def newest_first(summaries: Iterable[SnapshotSummary]) -> list[SnapshotSummary]:
+        """A new list in the order of every listing: by the moment they were made, the newest first; of one moment, by id.
+
+        Moments are compared to the nanosecond, whatever offset ``created_at`` is written with.
+        """
+        by_id = sorted(summaries, key=lambda summary: summary.id)
+        return sorted(by_id, key=lambda summary: times.instant(summary.created_at), reverse=True)
+
+    @property
+    def created_at_datetime(self) -> datetime:
+        """``created_at`` as an aware ``datetime``, cut to microseconds."""
+        return times.as_datetime(self.created_at)
+
+
+Summaries = list[SnapshotSummary]
+
+
+class SnapshotStore(Protocol):
+    """Where snapshots are kept: four calls. ``testing.check_snapshot_store`` is the contract that an implementation keeps.
+
+    docs/snapshots.md has one in a database, of public names alone.
+    """
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Store a snapshot, atomically; one with the same id is replaced."""
+        ...
+
+    def load(self, id: str) -> Snapshot:
+        """The snapshot with this id, equal to the one saved; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
+        ...
+
+    def list(self) -> Summaries:
+        """All snapshots, newest first; what is damaged or foreign is skipped."""
+        ...
+
+    def delete(self, id: str) -> None:
+        """Remove the snapshot with this id; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
+        ...
+
+
+def read_summary(
+    data: bytes, *, path: str | None = None, id: str | None = None, size_bytes: int | None = None
+) -> SnapshotSummary:
+    """What a listing shows of a snapshot in its JSON form; no message is decoded. Raises what ``snapshot.read`` does."""
+    with damaged(path):
+        members, messages = verbatim.outline(data, "messages", _SUMMARIZED)
+        check_version(members, path)
+        found = member(members, "id", str, "")
+        validate_snapshot_id(found)
+        if id is not None and found != id:
+            raise CorruptSnapshotError(path=path, kind="wrong-id", reason=f"it is snapshot {found}")
+        metadata = member(members, "metadata", dict, {})
+        tokens = metadata.get(APPROXIMATE_TOKENS)
+        if type(tokens) is not str or not _TOKENS.fullmatch(tokens):
+            tokens = verbatim.compact_length(messages) // BYTES_PER_TOKEN if messages else 0
+        return SnapshotSummary(
+            id=found,
+            provider=member(members, "provider", str, ""),
+            model=member(members, "model", str, ""),
+            created_at=normal_time(member(members, "created_at", str, NO_TIME)),
+            message_count=len(messages),
+            approximate_tokens=int(tokens),
+            size_bytes=len(data) if size_bytes is None else size_bytes,
+        )

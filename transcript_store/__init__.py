@@ -60,6 +60,7 @@ if _typing.TYPE_CHECKING:
         UnsupportedVersionError,
     )
     from transcript_store.library import ConversationLibrary, list_conversations
+    from transcript_store.ways_out import WayOut
 
 __version__ = "0.1.0"
 
@@ -109,6 +110,7 @@ __all__ = [
     "TranscriptStoreError",
     "UnsupportedVersionError",
     "Verification",
+    "WayOut",
     "generate_encryption_key",
     "list_conversations",
     "repair",
@@ -138,6 +140,7 @@ _HOMES = {
     "SnapshotSummary": "_snapshots.snapshot",
     "ToolSnapshot": "_snapshots.snapshot",
     "Verification": "_conversation.verify",
+    "WayOut": "ways_out",
     "generate_encryption_key": "_snapshots.encryption",
     "list_conversations": "library",
     "repair": "_conversation.repair",

@@ -37,6 +37,7 @@ from transcript_store.errors import (
     ConversationNotLoadedError,
     ReadOnlyError,
 )
+from transcript_store.ways_out import WayOut
 
 Durability = Literal["power-loss", "process-crash"]
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
@@ -489,7 +490,7 @@ class ConversationStore:
 
     def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
-            raise ConversationExistsError(f"{self._path}: there is a conversation, and it is loaded", path=self._path)
+            raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         new_id = id or str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
         self._begin(
             lambda storage: storage.create(lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries)
@@ -521,13 +522,14 @@ class ConversationStore:
 
     def _loaded(self) -> Storage:
         if self._storage is not None and not self._storage.is_open:
-            raise ConversationNotLoadedError(f"{self._path}: was closed, or its last load failed; load() it again")
+            raise ConversationNotLoadedError(
+                path=self._path, reason="it was closed, or its last load failed", way_out=WayOut.LOAD_ANEW
+            )
         if self._storage is None:
             if self._loaded_by is not None:
-                raise ConversationNotLoadedError(
-                    f"{self._path}: was loaded by process {self._loaded_by}, not by its fork; load() it here"
-                )
-            raise ConversationNotLoadedError(f"{self._path}: call load(), initialize() or load_or_initialize() first")
+                reason = f"it was loaded by process {self._loaded_by}, not by its fork"
+                raise ConversationNotLoadedError(path=self._path, reason=reason, way_out=WayOut.LOAD_HERE)
+            raise ConversationNotLoadedError(path=self._path, reason="it is not loaded yet")
         return self._storage
 
     def _writable(self) -> Storage:
@@ -538,7 +540,7 @@ class ConversationStore:
 
     def _refuse_read_only(self) -> None:
         if self._read_only:
-            raise ReadOnlyError(f"{self._path}: was opened with read_only=True")
+            raise ReadOnlyError(path=self._path)
 
     def _readable(self, last: int | None = None) -> Storage:
         if last is not None and (type(last) is not int or last < 0):

@@ -43,6 +43,7 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
+from transcript_store.ways_out import WayOut
 
 """What the name of a note begins with that a conversation is being made; its id follows."""
 _NOTE_TIMEOUT_SECONDS = 10.0
@@ -302,17 +303,19 @@ class ConversationLibrary:
         except ConversationNotFoundError:
             pass
         except CorruptTranscriptError as error:
-            path = self._path_of(id)
-            raise ConversationExistsError(f"{path}: {error.reason}; nothing was changed", path=path) from None
+            raise ConversationExistsError(path=self._path_of(id), reason=error.reason) from None
 
     def _insist_on_its_own_folder(self, id: str, found: str) -> None:
         if found != id:
-            reason = f"conversation {found} is in the folder that belongs to {id}: give it a folder of its own name"
+            reason = f"conversation {found} is in the folder that belongs to {id}"
             raise CorruptTranscriptError(path=self._path_of(id), kind="wrong-conversation", reason=reason)
 
     def _not_found(self, id: str) -> ConversationNotFoundError:
-        path = self._path_of(id)
-        return ConversationNotFoundError(f"{path}: there is no such conversation in the library", path=path)
+        return ConversationNotFoundError(
+            path=self._path_of(id),
+            reason="there is no such conversation in the library",
+            way_out=WayOut.LIST_TELLS,
+        )
 
     @contextmanager
     def _noted(self, id: str) -> Iterator[None]:
@@ -372,7 +375,7 @@ class ConversationLibrary:
 
 
 def _note_of(parent: Folder, id: str) -> Lock:
-    return Lock(parent, f"it is making conversation {id}", name=note_name(id))
+    return Lock(parent, name=note_name(id))
 
 
 def _put_away(parent: Folder, note: Lock, id: str, *, made: bool = False) -> None:
@@ -417,7 +420,7 @@ def _summaries(files: FileSystem, path: str) -> list[ConversationSummary]:
         try:
             parent = Folder.open(files, path)
         except FileNotFoundError:
-            raise ConversationNotFoundError(f"{path}: there is no such directory", path=path) from None
+            raise ConversationNotFoundError(path=path, reason="there is no such directory") from None
         with parent:
             looked_at = (summarize(parent, name) for name in parent.names() if not is_trash(name))
             found = [summary for summary in looked_at if summary is not None]

@@ -288,7 +288,7 @@ def test_a_provider_is_chosen_by_its_key(
     monkeypatch.setenv("ANTHROPIC_API_KEY" if dialect != "claude" else "OPENAI_API_KEY", "another")
     result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", stdin=b"hi\n")
     assert (result.code, result.out) == (2, "")
-    assert re.search(rf"provider {dialect} needs its key in .*{key}", result.err)
+    assert re.search(rf"provider '{dialect}' needs a token, and none is in .*{key}", result.err)
 
 
 def test_the_order_of_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -504,7 +504,7 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
         for arguments in ((), (str(home / "c"),)):
             result = chat(*arguments, lines="hi\n")
             assert result.code == 1
-            assert "transcript-store[openai]'; or --provider local, which needs no key" in result.err
+            assert "transcript-store[openai]' (or another --provider: local needs no key)" in result.err
     assert list(home.iterdir()) == []
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "platformdirs", None)

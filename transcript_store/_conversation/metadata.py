@@ -90,7 +90,7 @@ def checked_id(text: object) -> str:
     """An identifier as it was given, if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
     if type(text) is not str or not is_id(text):
         shown = repr(text[:32]) + "…" * (len(text) > 32) if type(text) is str else type(text).__name__
-        raise InvalidIdError(f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
+        raise InvalidIdError(reason=f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
     return text
 
 

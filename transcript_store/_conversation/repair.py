@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from transcript_store._conversation.layout import insist_on_a_conversation
+from transcript_store._conversation.layout import FILE_IN_PLACE, insist_on_a_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
     MetadataDocument,
@@ -61,8 +61,9 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
+from transcript_store.ways_out import WayOut
 
-_FROM_THERE = "What was damaged is in place or in quarantine/; repair() again goes on from there"
+_FROM_THERE = "What was damaged is in place or in quarantine/"
 
 MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
 
@@ -125,10 +126,11 @@ def repair(
         try:
             folder = Folder.open(files, path)
         except FileNotFoundError:
-            raise ConversationNotFoundError(f"{path}: there is nothing", path=path) from None
+            raise ConversationNotFoundError(path=path, reason="there is no conversation") from None
         except NotADirectoryError:
-            reason = "a file stands where a conversation's folder should be"
-            raise CorruptTranscriptError(path=path, kind="foreign", reason=reason) from None
+            raise CorruptTranscriptError(
+                path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=WayOut.CHOOSE_A_FOLDER
+            ) from None
         with folder:
             _insist_on_something_to_repair(folder)
             if dry_run:
@@ -140,12 +142,12 @@ def repair(
                 except NotOursError as error:
                     raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
                 if not is_taken or not folder.is_at_its_path():
-                    raise ConversationNotFoundError(f"{path}: the conversation was moved away just now", path=path)
+                    raise ConversationNotFoundError(path=path, reason="the conversation was moved away just now")
                 _settle(folder)
                 work = _Work(folder, mode)
                 if not work.proposal.findings:
                     return work.proposal
-                with refusals(path, doing, _FROM_THERE):
+                with refusals(path, doing, _FROM_THERE, WayOut.REPAIR_AGAIN):
                     return work.apply()
 
 
@@ -196,7 +198,7 @@ def _insist_on_a_file(folder: Folder, name: str) -> None:
 
 def _foreign(folder: Folder, name: str, error: NotOursError) -> CorruptTranscriptError | CorruptMetadataError:
     kind = CorruptMetadataError if name == METADATA else CorruptTranscriptError
-    return kind(path=folder.path_of(name), kind="foreign", reason=f"{error.reason}: move it away, then repair")
+    return kind(path=folder.path_of(name), kind="foreign", reason=error.reason)
 
 
 class _Original(NamedTuple):
@@ -218,9 +220,7 @@ class _Work:
         self._verification = look(folder)
         for finding in self._verification.findings:
             if finding.kind == "version":
-                raise UnsupportedVersionError(
-                    f"{finding.path}: {finding.reason}; upgrade to repair it", path=finding.path
-                )
+                raise UnsupportedVersionError(path=finding.path, reason=finding.reason)
         self._findings = {finding.path: finding for finding in reversed(self._verification.findings)}
         self._data = folder.read_file(METADATA)
         self._buffer = folder.read_file(TRANSCRIPT)

@@ -59,6 +59,7 @@ from transcript_store.errors import (
     InvalidMessageError,
     UnsupportedVersionError,
 )
+from transcript_store.ways_out import WayOut
 
 logger = logging.getLogger("transcript_store.log")
 
@@ -177,7 +178,7 @@ class Log:
             found = self._read(mark)
         if isinstance(found, recovery.NotAHeader):
             if found.version is not None:
-                raise UnsupportedVersionError(f"{self._path}: {found.reason}; upgrade it", path=self._path)
+                raise UnsupportedVersionError(path=self._path, reason=found.reason)
             raise self._corrupt(found.kind, found.reason, line_number=1, offset_bytes=0)
         self.header, self._begin = found
         self._last_at_us = parse_time(self.header.at)
@@ -284,7 +285,8 @@ class Log:
             with refusals(
                 self._path,
                 "keep its torn tail in quarantine/",
-                "So it was not cut; read_only=True gives every whole record",
+                "So it was not cut",
+                WayOut.OPEN_TO_READ,
             ):
                 quarantined = _quarantine.keep(
                     self._folder,
@@ -406,14 +408,10 @@ class Log:
         try:
             status = self._files.status(self._folder.handle, self._name)
         except FileNotFoundError:
-            raise self._corrupt(
-                "replaced", "the transcript is gone; load() anew, after you saved get_messages() if you need it"
-            ) from None
+            raise self._corrupt("replaced", "the transcript is gone", way_out=WayOut.SAVE_AND_LOAD_ANEW) from None
         if status.st_ino != self._inode[1] or status.st_dev != self._inode[0]:
             what = "another file" if stat.S_ISREG(status.st_mode) else kind_of(status)
-            raise self._corrupt(
-                "replaced", f"{what} stands in the place of the transcript that was loaded; load() anew"
-            )
+            raise self._corrupt("replaced", f"{what} stands in the place of the transcript that was loaded")
         return self.settled and status.st_size == self.end.offset_bytes
 
     def look_again(self) -> None:
@@ -426,7 +424,8 @@ class Log:
         if size < begin.offset_bytes:
             raise self._corrupt(
                 "truncated",
-                f"the transcript has {size} bytes, and {acknowledged.offset_bytes} were stored; load() anew",
+                f"the transcript has {size} bytes, and {acknowledged.offset_bytes} were stored",
+                way_out=WayOut.LOAD_ANEW,
             )
         del self._buffer[begin.offset_bytes - self._base.offset_bytes :]
         self._buffer += self._files.read(self._handle, begin.offset_bytes, size - begin.offset_bytes)
@@ -564,7 +563,8 @@ class Log:
     def _not_a_record(self, start: int) -> CorruptTranscriptError:
         offset = start + self._base.offset_bytes
         reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
-        return self._corrupt("foreign", reason, bisect_left(self._starts, offset) + self._base.seq + 2, offset)
+        line_number = bisect_left(self._starts, offset) + self._base.seq + 2
+        return self._corrupt("foreign", reason, line_number, offset, way_out=WayOut.RESTORE_OR_REPAIR)
 
     def is_at(self, inode: tuple[int, int]) -> bool:
         """Whether this is the file that is open."""
@@ -607,8 +607,19 @@ class Log:
             raise self._corrupt(damage.kind, damage.reason, damage.line_number, damage.offset_bytes)
 
     def _corrupt(
-        self, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
+        self,
+        kind: str,
+        reason: str,
+        line_number: int | None = None,
+        offset_bytes: int | None = None,
+        *,
+        way_out: WayOut | None = None,
     ) -> CorruptTranscriptError:
         return CorruptTranscriptError(
-            path=self._path, kind=kind, reason=reason, line_number=line_number, offset_bytes=offset_bytes
+            path=self._path,
+            kind=kind,
+            reason=reason,
+            line_number=line_number,
+            offset_bytes=offset_bytes,
+            way_out=way_out,
         )

@@ -147,7 +147,7 @@ def _base_url(config: ChatConfig, provider: Provider, *, allow_insecure: bool) -
     """Where the token will go: as configured, or in the SDK's own variable, or the provider's; checked in each case."""
     url = config.base_url or os.environ.get(provider.base_url_variable) or provider.base_url
     if not url:
-        raise InvalidBaseUrlError(f"{config.provider} needs one, and none was given")
+        raise InvalidBaseUrlError(reason=f"{config.provider} needs one, and none was given")
     validate_base_url(url, allow_insecure=allow_insecure)
     return url
 

@@ -33,8 +33,8 @@ def run(arguments: Namespace) -> int:
         fork = library.fork(arguments.id, through_seq=arguments.through_seq)
     except TranscriptStoreError:
         raise
-    except ValueError as error:
-        complain(error)
+    except ValueError:
+        complain(f"--through-seq is {arguments.through_seq}, and the conversation has fewer records")
         return 2
     if arguments.json:
         say_json({"id": fork, "directory": f"{library.directory}/{fork}"})

@@ -44,8 +44,9 @@ def run(arguments: Namespace) -> int:
                 conversation.delete_generation(number)
         except TranscriptStoreError:
             raise
-        except ValueError as error:
-            complain(error)
+        except ValueError:
+            live = conversation.get_metadata().generation
+            complain(f"--delete {live}: this generation is the live one; only what a replace has kept can be deleted")
             return 2
         if arguments.purge_quarantine:
             conversation.purge_quarantine()

@@ -11,6 +11,7 @@ from transcript_store import repair as mend
 from transcript_store._log.salvage import Mode
 from transcript_store.cli._shared.arguments import add_directory, add_json
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
+from transcript_store.cli._shared.ways_out import as_members
 
 DESCRIPTION = """\
 Say what is wrong with the conversation in DIR and what each way of repairing it would keep and leave out. Nothing is
@@ -45,7 +46,8 @@ def run(arguments: Namespace) -> int:
     results = [mend(arguments.directory, mode=mode, dry_run=not arguments.apply) for mode in modes]
     if arguments.json:
         for result in results:
-            say_json(asdict(result))
+            findings = [as_members(finding, result.directory) for finding in result.findings]
+            say_json({**asdict(result), "findings": findings})
     else:
         _print(results)
     return 1 if results[0].findings and not arguments.apply else 0

@@ -93,34 +93,8 @@ def _encoding() -> str:
     return codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
 
 
-_IN_THE_SHELL = {
-    "verify() says": "transcript-store verify says",
-    "repair()": "repair",
-    "exists() and load() tell": "transcript-store verify tells",
-    "load() tells": "transcript-store snapshot show tells",
-    "load() anew to see": "transcript-store show tells",
-    "load() anew": "begin anew",
-    ", after you saved get_messages() if you need it": "",
-    "delete() it first": "transcript-store snapshot delete it first",
-    "rotate_key()": "rotate-key",
-    "keep both keys": "keep both key files",
-    "give the encryption_key": "give in --key-file the key",
-    "this store has no encryption_key (is a variable not set?)": "there is no --key-file (is a variable not set?)",
-    "read_only=True": "transcript-store show",
-    "lock_timeout_seconds": "--wait",
-    "allow_insecure_base_url": "--allow-insecure-base-url",
-    "through_seq": "--through-seq",
-    "replace_transcript() first, then it can be deleted": "only what a replace has kept can be deleted",
-}
-"""The library's errors name the way out in Python."""
-
-
-def complain(what: str | Exception) -> None:
-    """Print one line on standard error, after the program's name: of an error, what it says, in words of the shell."""
-    text = str(what)
-    if isinstance(what, Exception):
-        for python, shell in _IN_THE_SHELL.items():
-            text = text.replace(python, shell)
+def complain(text: str) -> None:
+    """Print one line on standard error, after the program's name."""
     if sys.stderr is not None:  # print() takes None for standard output
         with suppress(OSError):  # nobody is there to complain to
             print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)

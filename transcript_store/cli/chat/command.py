@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
-from transcript_store import (
-    ConversationLockedError,
-    InvalidBaseUrlError,
-    MissingExtraError,
-    MissingTokenError,
-)
 from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.terminal import complain, one_line, say
 from transcript_store.cli.chat import HINT
@@ -71,20 +65,9 @@ def run(arguments: Namespace) -> int:
             place = find(arguments.directory, new=arguments.new, resume=arguments.resume)
         with place:
             return Turns(arguments, place).run()
-    except (Misuse, InvalidBaseUrlError) as error:
-        complain(error)
+    except Misuse as error:
+        complain(str(error))
         return 2
-    except MissingTokenError as error:
-        variables = " or ".join(error.variables)
-        complain(f"provider {error.provider} needs its key in {variables}; --new --provider local needs none")
-        return 2
-    except MissingExtraError as error:
-        complain(f"{error}" + ("" if error.provider == "local" else "; or --provider local, which needs no key"))
-        return 1
-    except ConversationLockedError as error:
-        by = f"process {error.holder_pid}" if error.holder_pid else "another process"
-        complain(f"{error.path}: {by} is writing to it; --new begins another conversation, in the library")
-        return 1
     except ModuleNotFoundError as error:
         if error.name not in ("prompt_toolkit", "platformdirs"):
             raise

@@ -132,5 +132,5 @@ def _checked_url(name: str, base_url: str | None, allow_insecure: bool, environm
     if url is not None:
         validate_base_url(url, allow_insecure=allow_insecure)
         if allow_insecure and not url.startswith("https:") and not is_loopback(host_of(url)):
-            raise InvalidBaseUrlError("--allow-insecure-base-url is for servers on this machine alone")
+            raise InvalidBaseUrlError(reason="--allow-insecure-base-url is for servers on this machine alone")
     return url

@@ -113,6 +113,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "record_count": lambda s: s.record_count,
     "head": lambda s: s.head,
     "recovery": lambda s: s.recovery,
+    "torn_tail": lambda store: store.torn_tail,
     "refresh": lambda s: s.refresh(),
     "generations": lambda s: s.generations(),
     "delete_generation": lambda s: s.delete_generation(0),

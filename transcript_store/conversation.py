@@ -28,7 +28,7 @@ from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.storage import Refreshed, Storage
 from transcript_store._json.strict import encode
 from transcript_store._log.log import Appended, Entry, Recovery
-from transcript_store._log.record import Record
+from transcript_store._log.record import Gap, Record
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store.errors import (
@@ -414,6 +414,16 @@ class ConversationStore:
         """What recovery did to the transcript's end, at ``load()`` or after an interrupted call; None if nothing."""
         with self._exclusively():
             return self._readable().log.recovery
+
+    @property
+    def torn_tail(self) -> Gap | None:
+        """For a reader: the bytes behind the last whole record, which it passed over; None if there are none.
+
+        A crash left them, or a writer is writing them now. The next load that may write cuts them, and keeps them in
+        ``quarantine/``. A writer has no torn tail: ``recovery`` says what it cut.
+        """
+        with self._exclusively():
+            return self._readable().log.torn_tail
 
     def refresh(self) -> Refreshed:
         """For a reader: read what a writer added since, the metadata too.

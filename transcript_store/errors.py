@@ -142,6 +142,14 @@ class ReadOnlyError(TranscriptStoreError):
     _says = "{error.path}: it is open to read only"
 
 
+def place(line_number: int | None, offset_bytes: int | None) -> str:
+    """Where a line of a transcript stands, in words; the first line is the header, so the second holds the first record."""
+    if line_number is None:
+        return ""
+    record = f" (record {line_number - 1})" if line_number > 1 else ""
+    return f", line {line_number}{record}, byte {offset_bytes}"
+
+
 class CorruptTranscriptError(TranscriptStoreError, ValueError):
     """The transcript at ``path`` is damaged, or is not a transcript. It was not touched.
 
@@ -157,7 +165,7 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
     way_out: WayOut | None = None
 
     def _what(self) -> str:
-        where = "" if self.line_number is None else f", line {self.line_number}, byte {self.offset_bytes}"
+        where = place(self.line_number, self.offset_bytes)
         return f"{self.path}{where}: {self.reason} [{self.kind}]; nothing was touched"
 
     def _way_out(self) -> WayOut:

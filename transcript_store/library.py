@@ -28,6 +28,7 @@ from transcript_store._conversation.layout import insist_on_a_conversation, occu
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.summary import ConversationSummary, summarize
+from transcript_store._json.words import many
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -187,7 +188,7 @@ class ConversationLibrary:
             log = source.log
             count = log.end.seq if through_seq is None else through_seq
             if count > log.end.seq:
-                raise ValueError(f"through_seq is {count}, and conversation {id} has {log.end.seq} records")
+                raise ValueError(f"through_seq is {count}, and conversation {id} has {many(log.end.seq, 'record')}")
             origin = {"conversation": id, "generation": log.header.generation, "seq": count, "head": log.head_at(count)}
             with suppress(OSError):
                 self._sweep()

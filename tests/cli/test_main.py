@@ -79,6 +79,8 @@ def test_help_is_quick() -> None:
     assert ours == {
         "transcript_store.errors",
         "transcript_store.ways_out",
+        "transcript_store._json",
+        "transcript_store._json.words",
         "transcript_store.cli",
         "transcript_store.cli._shared",
         "transcript_store.cli._shared.terminal",
@@ -124,8 +126,8 @@ def test_damage_is_one_line(cli: Cli, tmp_path: Path, command: str) -> None:
     damage(tmp_path / "c", b"first", b"FIRST")
     code, out, err = cli(command, directory)
     assert (code, out) == (1, "")
-    assert "transcript.jsonl, line 2, byte" in err
-    assert err.endswith(f"`transcript-store repair {directory}` can keep\n")
+    assert "transcript.jsonl, line 2 (record 1), byte" in err
+    assert f"`transcript-store repair {directory}`" in err
     assert err.count("\n") == 1
 
 

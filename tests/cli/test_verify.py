@@ -36,7 +36,7 @@ def test_torn_tail_and_after(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli("verify", directory)
     assert code == 1
     assert "torn-tail:" in out
-    assert "way out: none is needed" in out
+    assert "way out: whoever next opens the conversation to write cuts it" in out
     assert cli("record", directory).code == 0
     code, out, _ = cli("verify", directory)
     assert code == 0
@@ -52,7 +52,7 @@ def test_findings(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("verify", directory)
     assert (code, err) == (1, "")
     for line in (3, 5):
-        assert f"{directory}/transcript.jsonl, line {line}, byte " in out
+        assert f"{directory}/transcript.jsonl, line {line} (record {line - 1}), byte " in out
     assert "\n  damaged-line: its hash does not match" in out
     assert f"\n  way out: restore it from a backup, or see what `transcript-store repair {directory}` can keep" in out
     assert out.endswith("\nnot whole: 2 findings\n")
@@ -96,7 +96,9 @@ def test_the_way_out_works(cli: Cli, tmp_path: Path) -> None:
     (finding,) = json.loads(cli("verify", directory, "--json").out)["findings"]
     _, command, _ = finding["way_out"].split("`")
     command = command.replace("transcript-store", f"'{sys.executable}' -m transcript_store.cli")
-    done = subprocess.run(["/bin/sh", "-c", f"{command} --apply"], cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{command} --mode prefix --apply"], cwd=tmp_path, check=True, capture_output=True
+    )
     assert b"prefix: kept 3 records, leaving out 1 whole record" in done.stdout
     with ConversationStore(directory, read_only=True) as store:
         store.load()

@@ -42,7 +42,7 @@ def test_a_path_is_printed_as_it_is(cli: Cli, tmp_path: Path, name: str, command
     _, out, err = cli(*command, str(tmp_path) if command == ("list",) else directory)
     assert name in out + err
     for printed in re.findall(r"`transcript-store (?:repair|verify|show) (.*?)`", out + err):
-        assert shlex.split(printed) == [directory]
+        assert shlex.split(printed)[0] == directory
 
 
 @pytest.mark.parametrize("way_out", WayOut)

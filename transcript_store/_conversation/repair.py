@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -27,18 +28,20 @@ import orjson
 from transcript_store._conversation.layout import FILE_IN_PLACE, insist_on_a_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
+    ConversationMetadata,
     MetadataDocument,
     decode_document,
     encode_document,
     new_members,
     problem_with_members,
+    public,
 )
 from transcript_store._conversation.verify import Finding, look
 from transcript_store._json.times import format_time
-from transcript_store._log import quarantine, recovery, salvage
+from transcript_store._log import quarantine, recovery
 from transcript_store._log.log import Image, Log
-from transcript_store._log.record import VERSION, Mark, Position
-from transcript_store._log.salvage import MODES, Gap, Mode
+from transcript_store._log.record import VERSION, Gap, Mark, Position
+from transcript_store._log.salvage import MODES, Mode, Plan, Salvaged, contents, is_ours, plan
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -90,6 +93,8 @@ class Repair:
     """The generation that holds the repaired transcript; None where the transcript is whole and stays as it is."""
     originals: tuple[str, ...]
     """Where the damaged files are kept, byte for byte."""
+    taken_from: tuple[str, ...]
+    """Where each of them stood, in the same order: copied back there, it undoes the repair."""
 
 
 def repair(
@@ -119,9 +124,63 @@ def repair(
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    doing = "repair the conversation"
+    with _opened(directory, file_system, doing) as folder:
+        if dry_run:
+            return _Work(folder, mode).proposal
+        path = folder.path
+        lock = Lock(folder)
+        with lock.released_at_the_end():
+            try:
+                is_taken = lock.take(0)
+            except NotOursError as error:
+                raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
+            if not is_taken or not folder.is_at_its_path():
+                raise ConversationNotFoundError(path=path, reason="the conversation was moved away just now")
+            _settle(folder)
+            work = _Work(folder, mode)
+            if not work.proposal.findings:
+                return work.proposal
+            with refusals(path, doing, _FROM_THERE, WayOut.REPAIR_AGAIN):
+                return work.apply()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Salvage:
+    """What can still be read of a conversation, whole or damaged."""
+
+    directory: str
+    metadata: ConversationMetadata
+    metadata_from: MetadataSource
+    """Where the metadata comes from. Anything but ``metadata.json`` may be older than the last change of it."""
+    found: tuple[Salvaged, ...]
+    """The live transcript behind its header, in its order."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every record verifies, and nothing stands between them or behind them."""
+        return all(found.damage is None for found in self.found)
+
+
+def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> Salvage:
+    """Read a damaged conversation as far as that is possible; changes nothing and takes no lock.
+
+    Every record that verifies is there, wherever it stands, and so is every line that has the form of a record but was
+    changed: its ``damage`` says so, and what it says may not be what was stored. Bytes that hold neither are there as a
+    length. So nothing has to be repaired before it can be read; :func:`repair` with ``mode="accept-edits"`` keeps the same
+    records. Costs memory for the whole file. Beside a live writer the last line may be one that is being written.
+
+    Raises what a dry run of :func:`repair` does.
+    """
+    with _opened(directory, file_system, "read the conversation") as folder:
+        return _Work(folder, "accept-edits").salvage()
+
+
+@contextmanager
+def _opened(directory: filesystem.AnyPath, file_system: FileSystem | None, doing: str) -> Iterator[Folder]:
+    """The folder of a conversation, or of what is left of one."""
     path = filesystem.absolute_path(directory)
     files = filesystem.REAL if file_system is None else file_system
-    doing = "repair the conversation"
     with refusals(path, doing, "Nothing of it was changed"):
         try:
             folder = Folder.open(files, path)
@@ -133,22 +192,7 @@ def repair(
             ) from None
         with folder:
             _insist_on_something_to_repair(folder)
-            if dry_run:
-                return _Work(folder, mode).proposal
-            lock = Lock(folder)
-            with lock.released_at_the_end():
-                try:
-                    is_taken = lock.take(0)
-                except NotOursError as error:
-                    raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
-                if not is_taken or not folder.is_at_its_path():
-                    raise ConversationNotFoundError(path=path, reason="the conversation was moved away just now")
-                _settle(folder)
-                work = _Work(folder, mode)
-                if not work.proposal.findings:
-                    return work.proposal
-                with refusals(path, doing, _FROM_THERE, WayOut.REPAIR_AGAIN):
-                    return work.apply()
+            yield folder
 
 
 def _settle(folder: Folder) -> None:
@@ -178,13 +222,15 @@ def _insist_on_something_to_repair(folder: Folder) -> None:
     except (CorruptTranscriptError, CorruptMetadataError) as error:
         if error.kind != "missing" and not _is_ours(folder):
             reason = "none of its files is ours, or they are so damaged that it cannot be told"
-            raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason) from None
+            raise CorruptTranscriptError(
+                path=folder.path, kind="foreign", reason=reason, way_out=WayOut.CHOOSE_A_FOLDER
+            ) from None
 
 
 def _is_ours(folder: Folder) -> bool:
     """Whether the folder is a conversation's, whatever happened to its files: others have such names too."""
     files = (folder.read_file(name) or b"" for name in (METADATA, TRANSCRIPT))
-    return folder.status(ARCHIVE) is not None or any(map(salvage.is_ours, files))
+    return folder.status(ARCHIVE) is not None or any(map(is_ours, files))
 
 
 def _insist_on_a_file(folder: Folder, name: str) -> None:
@@ -317,11 +363,11 @@ class _Work:
         content = self._read(original.name)
         return quarantine_name(content, generation=original.generation, offset_bytes=0)
 
-    def _plan_transcript(self) -> salvage.Plan:
+    def _plan_transcript(self) -> Plan:
         if not self._rewrites_transcript or self._buffer is None:
-            return salvage.Plan([], 0, 0, ())
+            return Plan([], 0, 0, ())
         name = quarantine_name(self._buffer, generation=self._damaged_generation, offset_bytes=0)
-        return salvage.plan(self._buffer, self._mode, at=self._members["created_at"], original=name)
+        return plan(self._buffer, self._mode, at=self._members["created_at"], original=name)
 
     # ---- what follows --------------------------------------------------------------------------------------------
 
@@ -340,6 +386,17 @@ class _Work:
             metadata_from=self._metadata_from,
             generation=self._generation if self._rewrites_transcript else None,
             originals=tuple(folder + name for name in self._names),
+            taken_from=tuple(self._folder.path_of(original.name) for original in self._originals),
+        )
+
+    def salvage(self) -> Salvage:
+        """What can be read of the conversation."""
+        members = self._members
+        return Salvage(
+            directory=self._folder.path,
+            metadata=public(members, members["updated_at"]),
+            metadata_from=self._metadata_from,
+            found=tuple(contents(self._buffer or b"", at=members["created_at"])),
         )
 
     def apply(self) -> Repair:

@@ -50,6 +50,9 @@ class ConversationSummary:
     """The length of transcript.jsonl."""
     damage: str | None
     """What is wrong as far as this look can tell, in a sentence; None if nothing is. ``verify()`` looks at everything."""
+    torn_bytes: int = 0
+    """How many bytes stand behind the last whole record: a torn tail, which the next load that may write cuts, or a line that
+    is being written. 0 too where there is damage."""
 
 
 def summarize(parent: Folder, name: str) -> ConversationSummary | None:
@@ -64,7 +67,7 @@ def summarize(parent: Folder, name: str) -> ConversationSummary | None:
             return None
         except OSError as error:
             return _summary(path, damage=str(refused(error, path, "look at it")))
-        if summary is None or summary.damage is None or summary == seen:
+        if summary is None or (summary.damage is None and not summary.torn_bytes) or summary == seen:
             return summary
         seen = summary
         files.wait(0.005)
@@ -142,7 +145,8 @@ def _read(folder: Folder, data: bytes | None, handle: int, size: int) -> Convers
     whole_to = size - len(tail) + last.end if last is not None else begin
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")
-    return _summary(folder.path, members, last, size, "; ".join(problems) or None)
+    torn_bytes = 0 if problems else size - whole_to
+    return _summary(folder.path, members, last, size, "; ".join(problems) or None, torn_bytes)
 
 
 def _reconcile(
@@ -168,6 +172,7 @@ def _summary(
     last: recovery.LastRecord | None = None,
     size_bytes: int | None = None,
     damage: str | None = None,
+    torn_bytes: int = 0,
 ) -> ConversationSummary:
     known = members or {}
     labels = known.get("labels")
@@ -184,6 +189,7 @@ def _summary(
         generation=generation if type(generation := known.get("generation")) is int else None,
         size_bytes=size_bytes,
         damage=damage,
+        torn_bytes=torn_bytes,
     )
 
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._json.times import format_time, parse_time
+from transcript_store._json.words import many
 from transcript_store._log import quarantine as _quarantine
 from transcript_store._log import recovery
 from transcript_store._log.record import (
@@ -37,6 +38,7 @@ from transcript_store._log.record import (
     SUFFIX_BYTES,
     Batch,
     Copied,
+    Gap,
     Header,
     Mark,
     Position,
@@ -137,6 +139,8 @@ class Log:
         self.header = Header(conversation="", generation=0, at="", metadata={}, members={})
         self.end = self.synced = Position(0, 0, GENESIS)
         self.recovery: Recovery | None = None
+        self.torn_tail: Gap | None = None
+        """What a reader passed over behind the last complete append."""
         self.settled = False
         self._folder = folder
         self._files = folder.files
@@ -245,6 +249,10 @@ class Log:
         self._starts += scan.starts
         quarantined = None
         torn_bytes = 0
+        self.torn_tail = None
+        if torn is not None and not self._writable:
+            length = len(self._buffer) - (scan.end.offset_bytes - base.offset_bytes)
+            self.torn_tail = Gap(offset_bytes=scan.end.offset_bytes, length_bytes=length, reason=torn.reason)
         if torn is not None and self._writable:
             torn_bytes = len(self._buffer) - torn.cut_at_bytes
             quarantined = self._recover(torn)
@@ -424,7 +432,7 @@ class Log:
         if size < begin.offset_bytes:
             raise self._corrupt(
                 "truncated",
-                f"the transcript has {size} bytes, and {acknowledged.offset_bytes} were stored",
+                f"the transcript has {many(size, 'byte')}, and {acknowledged.offset_bytes:,} were stored",
                 way_out=WayOut.LOAD_ANEW,
             )
         del self._buffer[begin.offset_bytes - self._base.offset_bytes :]

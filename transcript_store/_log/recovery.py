@@ -30,6 +30,7 @@ import orjson
 
 from transcript_store._conversation.metadata import problem_with_members
 from transcript_store._json.times import is_time
+from transcript_store._json.words import many
 from transcript_store._log.record import (
     FORMAT,
     GENESIS,
@@ -234,7 +235,7 @@ def _compare_with_mark(begin: Position, end: Position, mark: Position) -> Damage
     if mark.offset_bytes > end.offset_bytes:
         return Damage(
             kind="truncated",
-            reason=f"the transcript ends here, but {mark.seq} records and {mark.offset_bytes} bytes of it were synced",
+            reason=f"the transcript ends here, but {many(mark.seq, 'record')} and {many(mark.offset_bytes, 'byte')} of it were synced",
             offset_bytes=end.offset_bytes,
             line_number=end.seq + 2,
         )
@@ -417,7 +418,7 @@ def describe(line: bytes) -> str:
     if line.startswith(b"\xef\xbb\xbf"):
         return "it begins with a byte order mark: an editor wrote this file"
     if b"\0" in line:
-        return f"it holds {line.count(0)} NUL bytes: a power cut or a failing disk leaves such runs"
+        return f"it holds {many(line.count(0), 'NUL byte')}: a power cut or a failing disk leaves such runs"
     if line.endswith(b'"}\r'):
         return "it ends in CR LF: an editor changed the line ends"
     if line.count(b'{"seq":') > 1 and HASH_MEMBER in line[:-SUFFIX_BYTES]:

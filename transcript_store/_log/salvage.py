@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, get_args
 
 import orjson
 
-from transcript_store._json.strict import encode, parse
+from transcript_store._json.strict import JSONDecodeError, decode, encode, parse
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log import recovery
 from transcript_store._log.record import (
@@ -30,6 +30,9 @@ from transcript_store._log.record import (
     RECORD_HEAD_BYTES,
     SUFFIX_BYTES,
     Copied,
+    Gap,
+    Record,
+    as_record,
     chain_hash,
     copied,
     record_seq,
@@ -53,12 +56,15 @@ _REPLACED = frozenset({"seq", "at", "clock", "message", "extra", "batch", "hash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """Bytes of the damaged transcript that a repair does not keep."""
+class Salvaged:
+    """A stretch of a transcript as :func:`salvage` reads it: a record, or bytes that hold none."""
 
     offset_bytes: int
     length_bytes: int
-    reason: str
+    record: Record | None
+    """None: what stands here cannot be read. The ``seq`` is the one that the line states, or the next."""
+    damage: str | None
+    """Why it does not verify, in a sentence. None: it is as it was stored."""
 
 
 class Plan(NamedTuple):
@@ -101,6 +107,46 @@ def plan(buffer: bytes, mode: Mode, *, at: str, original: str) -> Plan:
             found.append(_gap(piece.start, piece.content))
     gaps = tuple(item for item in found if isinstance(item, Gap))
     return Plan(list(_with_gaps(found, at, original)), len(found) - len(gaps), 0, gaps)
+
+
+def contents(buffer: bytes, *, at: str) -> Iterator[Salvaged]:
+    """Everything behind the header of a transcript, in its order: what verifies, what only reads, and what does neither.
+
+    ``at`` is the time for a record whose own is lost before any is known.
+    """
+    seq = 0
+    unread: Salvaged | None = None
+    for piece in _Pieces(buffer, at, accepts_edits=True):
+        record = None if piece.record is None else _record(piece, seq + 1)
+        if record is None and unread is not None:
+            unread = replace(unread, length_bytes=piece.start + len(piece.content) - unread.offset_bytes)
+            continue
+        found = Salvaged(
+            offset_bytes=piece.start,
+            length_bytes=len(piece.content),
+            record=record,
+            damage=None if piece.is_whole and record else recovery.describe(piece.content),
+        )
+        if record is None:
+            unread = found
+            continue
+        if unread is not None:
+            yield unread
+            unread = None
+        seq = record.seq
+        yield found
+    if unread is not None:
+        yield unread
+
+
+def _record(piece: _Piece, next_seq: int) -> Record | None:
+    """The record of a piece with the number that it states; None if a program that knows the format wrote something else."""
+    assert piece.record is not None
+    stated = record_seq(piece.content[:RECORD_HEAD_BYTES])
+    try:
+        return as_record(decode(b'{"seq":%d%b}' % (next_seq if stated is None else stated, piece.record.members)))
+    except JSONDecodeError:
+        return None
 
 
 def is_ours(buffer: bytes) -> bool:

@@ -66,3 +66,5 @@ def lines_of_summary(summary: ConversationSummary) -> Iterator[str]:
     yield name
     if summary.damage is not None:
         yield f"    damaged: {one_line(summary.damage)}"
+    elif summary.torn_bytes:
+        yield f"    torn tail: {many(summary.torn_bytes, 'byte')} behind the last whole record (or a writer is at work now)"

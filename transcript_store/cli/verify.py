@@ -10,6 +10,7 @@ from transcript_store import verify as look_at
 from transcript_store.cli._shared.arguments import add_directory, add_json
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 from transcript_store.cli._shared.ways_out import as_members, in_the_shell
+from transcript_store.errors import place
 
 DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what
@@ -59,9 +60,10 @@ def _print(found: Verification) -> None:
         say(f"    {one_line(path)}")
     for finding in found.findings:
         say()
-        where = "" if finding.line_number is None else f", line {finding.line_number}, byte {finding.offset_bytes}"
+        where = place(finding.line_number, finding.offset_bytes)
         length = "" if finding.length_bytes is None else f" ({many(finding.length_bytes, 'byte')})"
-        say(f"{one_line(finding.path)}{where}{length}")
+        if finding.path != found.directory:  # which is printed already
+            say(f"{one_line(finding.path)}{where}{length}")
         say(f"  {finding.kind}: {one_line(finding.reason)}")
         say(f"  way out: {one_line(in_the_shell(finding.way_out, found.directory))}")
     say()

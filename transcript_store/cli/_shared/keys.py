@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 
 from transcript_store import InvalidKeyError
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.terminal import complain
+from transcript_store.cli._shared.terminal import complain, many
 
 VARIABLE = "TRANSCRIPT_STORE_KEY"
 _LONGEST_FILE = 4096
@@ -63,6 +63,6 @@ def _of_hex(text: str, where: str, length_bytes: int | None = None) -> bytes:
     text = text.strip()
     if not _HEX.fullmatch(text):
         length = len(text) if length_bytes is None else length_bytes
-        reason = f"{where}: a key is 32 bytes or 64 hex digits; this is neither, at {length} bytes"
+        reason = f"{where}: a key is 32 bytes or 64 hex digits; this is neither, at {many(length, 'byte')}"
         raise InvalidKeyError(reason=reason, length_bytes=length)
     return bytes.fromhex(text)

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from transcript_store._json.words import many as many  # noqa: PLC0414 (the commands find their words here)
+
 PROGRAM = "transcript-store"
 
 # C0 but for LF and tab, DEL, C1, the marks and overrides of bidirectional text, the line and paragraph separators, other
@@ -39,11 +41,6 @@ def safe(text: str) -> str:
 def one_line(text: str) -> str:
     """The same on one line: for names, paths and errors, which must not be able to begin a line of their own."""
     return safe(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def many(number: int, what: str) -> str:
-    """A number and what it counts."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def time(at: str | None) -> str:
@@ -98,6 +95,11 @@ def complain(text: str) -> None:
     if sys.stderr is not None:  # print() takes None for standard output
         with suppress(OSError):  # nobody is there to complain to
             print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def is_at_a_terminal() -> bool:
+    """Whether a person reads and types."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def status(text: str) -> None:

@@ -37,7 +37,7 @@ _IN_THE_SHELL = {
     WayOut.REPAIR_AGAIN: "`transcript-store repair` again goes on from there",
     WayOut.REBUILD: "`transcript-store repair {directory}` rebuilds it from the first line of transcript.jsonl, or, with --mode "
     "accept-edits, takes it as it was edited",
-    WayOut.LOAD_CUTS_IT: "none is needed: whoever next opens the conversation to write cuts it, and keeps its bytes in "
+    WayOut.LOAD_CUTS_IT: "whoever next opens the conversation to write cuts it, and keeps its bytes in "
     "quarantine/ (or a writer is at work now)",
     WayOut.GIVE_THE_KEY: "give the key that it was sealed with, in --key-file or --retired-key-file",
     WayOut.GIVE_THE_KEY_OR_DELETE: "give the key that it was sealed with, in --key-file or --retired-key-file, or "
@@ -55,6 +55,10 @@ _IN_THE_SHELL = {
 """What is not here is said as in Python: there is nothing of Python in it."""
 
 _IN_A_COMMAND = {
+    "show": {
+        WayOut.RESTORE_OR_REPAIR: "`transcript-store show {directory} --salvage` reads what is left of it, and "
+        "`transcript-store repair {directory}` says what it can keep"
+    },
     "list": {WayOut.CHECK_THE_PATH: "check the path"},
     "record": {WayOut.WAIT_OR_READ: "--wait SECONDS waits for its end"},
     "snapshot": {WayOut.LIST_TELLS: "`transcript-store snapshot list` shows what there is"},

@@ -16,7 +16,7 @@ from transcript_store import (
 )
 from transcript_store.chat import ChatConfig, Complete, ResumableChatClient, TextDelta, create_client
 from transcript_store.cli._shared.progress import Working, bar
-from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_on
+from transcript_store.cli._shared.terminal import complain, is_at_a_terminal, many, one_line, say, say_on
 from transcript_store.cli.chat import HINT, terminal
 from transcript_store.cli.chat.conversation import Place
 from transcript_store.cli.chat.errors import sentence
@@ -45,7 +45,7 @@ class Turns:
     def __init__(self, arguments: Namespace, place: Place) -> None:
         self._arguments = arguments
         self._place = place
-        self._at_terminal = terminal.is_at_a_terminal()
+        self._at_terminal = is_at_a_terminal()
         stored = place.conversation
         self._choice: Choice = choose(
             named=arguments.provider,

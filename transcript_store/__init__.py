@@ -59,7 +59,7 @@ if _typing.TYPE_CHECKING:
         TranscriptStoreError,
         UnsupportedVersionError,
     )
-    from transcript_store.library import ConversationLibrary, list_conversations
+    from transcript_store.library import ConversationLibrary, delete_conversation, list_conversations
     from transcript_store.ways_out import WayOut
 
 __version__ = "0.1.0"
@@ -113,6 +113,7 @@ __all__ = [
     "UnsupportedVersionError",
     "Verification",
     "WayOut",
+    "delete_conversation",
     "generate_encryption_key",
     "list_conversations",
     "repair",
@@ -146,6 +147,7 @@ _HOMES = {
     "ToolSnapshot": "_snapshots.snapshot",
     "Verification": "_conversation.verify",
     "WayOut": "ways_out",
+    "delete_conversation": "library",
     "generate_encryption_key": "_snapshots.encryption",
     "list_conversations": "library",
     "repair": "_conversation.repair",

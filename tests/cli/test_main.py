@@ -24,6 +24,7 @@ COMMANDS = [
     "show",
     "list",
     "fork",
+    "rename",
     "delete",
     "generations",
     "verify",

@@ -41,6 +41,7 @@ _COMMANDS = {
     "show": ("show", "print a conversation: messages, tool calls and results, times and sizes"),
     "list": ("listing", "list the conversations in a directory, the one that changed last first"),
     "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
+    "rename": ("rename", "give a conversation a title"),
     "delete": ("delete", "delete a conversation, its archive and its quarantine"),
     "generations": ("generations", "list what a conversation was before each replace"),
     "verify": ("verify", "check every line, the archive and the metadata; change nothing"),
@@ -82,8 +83,13 @@ def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     arguments = _parser(words).parse_args(words)
     try:
+        if getattr(arguments, "names_a_conversation", False):
+            _find(arguments)
         status: int = arguments.run(arguments)
         return status
+    except terminal.Misuse as error:
+        terminal.complain(str(error))
+        return 2
     except TranscriptStoreError as error:
         from transcript_store.cli._shared.ways_out import sentence
 
@@ -92,6 +98,14 @@ def _run(argv: Sequence[str] | None) -> int:
     except RecursionError:
         terminal.complain("a message nests too deeply to be shown")
         return 1
+
+
+def _find(arguments: argparse.Namespace) -> None:
+    """Put in ``directory`` the path of the conversation that is named there, perhaps in two words."""
+    from transcript_store.cli._shared.conversations import find
+
+    in_library = getattr(arguments, "id", None)
+    arguments.directory = find(f"{arguments.directory}/{in_library}" if in_library else arguments.directory)
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:

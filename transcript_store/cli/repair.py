@@ -12,7 +12,7 @@ from typing import get_args
 from transcript_store import Finding, Repair
 from transcript_store import repair as mend
 from transcript_store._log.salvage import Mode
-from transcript_store.cli._shared.arguments import add_directory, add_json
+from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.terminal import complain, is_at_a_terminal, many, one_line, say, say_json, say_on
 from transcript_store.cli._shared.ways_out import as_members
 from transcript_store.errors import place
@@ -41,7 +41,7 @@ _MODES: tuple[Mode, ...] = get_args(Mode)
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_directory(parser)
+    add_conversation(parser)
     parser.add_argument("--mode", choices=_MODES, help="what to keep; without it all are shown")
     parser.add_argument("--apply", action="store_true", help="do it")
     add_json(parser, "one JSON object a mode: what it keeps, leaves out, and where the originals are")

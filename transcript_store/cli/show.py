@@ -9,7 +9,7 @@ from typing import Any
 
 from transcript_store import ConversationMetadata, ConversationStore, Record, Salvaged, WayOut, salvage
 from transcript_store._json.parts import Part, parts_of, role_of
-from transcript_store.cli._shared.arguments import add_directory, add_json, count
+from transcript_store.cli._shared.arguments import add_conversation, add_json, count
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.render_extra import parts_of_extra
 from transcript_store.cli._shared.terminal import complain, flush, many, one_line, safe, say, say_json, size, time
@@ -37,7 +37,7 @@ _LINES, _CHARACTERS = 12, 1200
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_directory(parser)
+    add_conversation(parser)
     parser.add_argument("--last", metavar="N", type=count, help="only the last N records")
     parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
     which = parser.add_mutually_exclusive_group()

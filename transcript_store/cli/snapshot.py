@@ -18,7 +18,7 @@ from transcript_store._json.parts import role_of
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import REAL, absolute_path
 from transcript_store._os.refusals import refusals
-from transcript_store.cli._shared.arguments import add_directory, add_json, count, path
+from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, size
@@ -64,7 +64,7 @@ def configure(parser: ArgumentParser) -> None:
             add_keys(command)
         return command
 
-    add_directory(add("save", _save, "store a snapshot of the conversation in DIR, and print its id"))
+    add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"))
     add_json(
         add("list", _list, "list the snapshots, newest first", "What cannot be opened is left out."),
         "one JSON object a line",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from transcript_store import Verification
 from transcript_store import verify as look_at
-from transcript_store.cli._shared.arguments import add_directory, add_json
+from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 from transcript_store.cli._shared.ways_out import as_members, in_the_shell
 from transcript_store.errors import place
@@ -28,7 +28,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_directory(parser)
+    add_conversation(parser)
     add_json(parser, "one JSON object")
 
 

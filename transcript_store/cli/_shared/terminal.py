@@ -33,6 +33,10 @@ _UNSAFE = re.compile(
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
+class Misuse(Exception):  # noqa: N818 (it is the user's)
+    """What was asked for makes no sense; one sentence says why."""
+
+
 def safe(text: str) -> str:
     """Text that may go to a terminal: line feeds and tabs stay, what a terminal would obey becomes an escape."""
     return _UNSAFE.sub(_escape, text)

@@ -371,7 +371,8 @@ class Storage:
             if isinstance(error, SyncFailedError):
                 self._poisoned = str(error.strerror)
             logger.warning(
-                "%s: every message is stored, but metadata.json could not note how far (%s); the next load tries again",
+                "%s: metadata.json could not note how far the transcript is synced (%s); what was acknowledged is stored, and "
+                "the next load tries again",
                 self.path,
                 error,
             )

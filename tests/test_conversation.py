@@ -1155,6 +1155,42 @@ def test_unknown_members_of_header_and_records_are_kept(tmp_path):
     assert verify(path).is_whole
 
 
+def test_arguments_that_do_not_count_are_named_once(tmp_path, caplog):
+    """`load_or_initialize(model="new")` of what is there with another model says so, without values, once in a process.
+
+    A newcomer changed the prompt in his program, and wondered for an hour why the model did not know of it.
+    """
+    given = {
+        "provider": "claude",
+        "model": "m",
+        "system_prompt": "canary",
+        "tools": [{"name": "t"}],
+        "labels": {"a": "b"},
+    }
+    cases: list[tuple[dict[str, Any], str | None]] = [
+        ({}, None),
+        ({"model": None, "tools": None, "labels": None}, None),
+        ({"labels": {}}, None),
+        ({"system_prompt": "another canary"}, "system_prompt"),
+        ({"model": "n", "tools": [{"name": "u"}], "labels": {"a": "c"}}, "model, tools, labels"),
+    ]
+    for changes, names in cases:
+        for _ in range(3):
+            with ConversationStore(tmp_path / "c") as store:
+                store.load_or_initialize(**{**given, **changes})
+                assert store.get_metadata().system_prompt == "canary"
+        said = [record.getMessage() for record in caplog.records]
+        expected = f"{tmp_path}/c: what was given as {names} differs from what is on record, which stays"
+        assert said == ([expected] if names else [])
+        caplog.clear()
+    with ConversationStore(tmp_path / "c") as store:
+        store.load()
+        store.update_metadata(labels={"a": "b", "title": "more"})
+    with ConversationStore(tmp_path / "c") as store:
+        store.load_or_initialize(**given)
+    assert not caplog.records
+
+
 # ---- errors and names ------------------------------------------------------------------------------------------------
 
 ERRORS: list[TranscriptStoreError] = [

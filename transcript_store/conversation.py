@@ -12,12 +12,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 from transcript_store._conversation import metadata as _metadata
@@ -38,6 +40,8 @@ from transcript_store.errors import (
     ReadOnlyError,
 )
 from transcript_store.ways_out import WayOut
+
+logger = logging.getLogger("transcript_store.conversation")
 
 Durability = Literal["power-loss", "process-crash"]
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
@@ -184,7 +188,8 @@ class ConversationStore:
     ) -> bool:
         """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
 
-        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here.
+        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here. What is
+        given and differs is named in a warning, once in a process, unless it is messages: ``update_metadata`` changes it.
         ``verify`` is as in :meth:`load`. Of two processes that race one creates, and the other loads or meets the lock.
         Raises what those two raise.
         """
@@ -195,22 +200,28 @@ class ConversationStore:
         )
         entries = self._entries(messages, extras)
         with self._exclusively():
-            while True:
-                try:
-                    self._load(tail_only=tail_only)
-                    return False
-                except ConversationNotFoundError:
-                    if self._read_only:
-                        raise
-                try:
-                    self._initialize(fields, entries)
-                    return True
-                except ConversationExistsError:
-                    # Another process was faster, so there is something to load; it may be gone again when we do.
-                    if occupant(self._files, self._path) is None:
-                        continue
-                    self._load(tail_only=tail_only)
-                    return False
+            created = self._load_or_initialize(fields, entries, tail_only=tail_only)
+            if not created and (names := _metadata.differing(fields, self._readable().members)):
+                _warn_of_what_differs(self._path, ", ".join(names))
+        return created
+
+    def _load_or_initialize(self, fields: dict[str, Any], entries: list[Entry], *, tail_only: bool) -> bool:
+        while True:
+            try:
+                self._load(tail_only=tail_only)
+                return False
+            except ConversationNotFoundError:
+                if self._read_only:
+                    raise
+            try:
+                self._initialize(fields, entries)
+                return True
+            except ConversationExistsError:
+                # Another process was faster, so there is something to load; it may be gone again when we do.
+                if occupant(self._files, self._path) is None:
+                    continue
+                self._load(tail_only=tail_only)
+                return False
 
     def close(self) -> None:
         """Sync, note how far, release the lock. Closing twice, or before a load, does nothing.
@@ -592,6 +603,12 @@ class ConversationStore:
             others = ", ".join(name for name in _metadata.CHANGEABLE if name != "provider")
             raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")
         return {**storage.members, **changes}
+
+
+@lru_cache(maxsize=1000)  # an agent opens its conversation again and again, always with the same arguments
+def _warn_of_what_differs(path: str, names: str) -> None:
+    """Log, without values, that arguments do not count; once for a conversation and what differs."""
+    logger.warning("%s: what was given as %s differs from what is on record, which stays", path, names)
 
 
 def _wants_the_tail_only(verify: str) -> bool:

@@ -60,7 +60,12 @@ def test_metadata_is_of_the_creation(cli: Cli, tmp_path: Path) -> None:
     """Provider, model and system prompt are set when the conversation is created, and never changed after."""
     directory = str(tmp_path / "c")
     assert cli("record", directory, "--provider", "claude", "--model", "m1", "--system", "You are.").code == 0
-    assert cli("record", directory, "--provider", "openai", "--model", "m2", "--system", "No.").code == 0
+    code, _, err = cli("record", directory, "--provider", "openai", "--model", "m2", "--system", "No.")
+    assert code == 0
+    assert err == (
+        f"transcript-store: {directory}: what was given as provider, model, system_prompt differs from what is on record, "
+        "which stays\n"
+    )
     found = metadata(directory)
     assert (found.provider, found.model, found.system_prompt) == ("claude", "m1", "You are.")
 

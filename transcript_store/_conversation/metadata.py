@@ -117,6 +117,15 @@ def family(provider: str) -> str:
     return _FAMILIES.get(provider, provider)
 
 
+def differing(fields: dict[str, Any], members: dict[str, Any]) -> list[str]:
+    """The names of the fields that were given and are not what is on record; of labels, what was not given may be there."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    recorded = members.get("labels") or {}
+    labels = given.pop("labels", {})
+    names = [name for name, value in given.items() if members.get(name) != value]
+    return names + ["labels"] * any(recorded.get(label) != text for label, text in labels.items())
+
+
 def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:
     """The members of a conversation that begins now as a copy of another; ``origin`` says of which."""
     kept = {key: value for key, value in members.items() if key != "forked_from"}

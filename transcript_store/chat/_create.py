@@ -187,13 +187,14 @@ def _attach(
         metadata = conversation.get_metadata()
     except ConversationNotLoadedError:
         prompt: Any = config.system_prompt
-        created = conversation.load_or_initialize(
+        if conversation.exists():
+            conversation.load()  # what differs is the client's to note
+        elif conversation.load_or_initialize(
             provider=config.provider,
             model=config.model or provider.default_model,
             system_prompt=None if callable(prompt) else prompt,
             messages=initial_history,
-        )
-        if created:
+        ):
             return
         metadata = conversation.get_metadata()
     if metadata.provider is not None and family(metadata.provider) != family(config.provider):

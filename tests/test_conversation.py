@@ -1160,7 +1160,7 @@ def test_arguments_that_do_not_count_are_named_once(tmp_path, caplog):
 
     A newcomer changed the prompt in his program, and wondered for an hour why the model did not know of it.
     """
-    given = {
+    given: dict[str, Any] = {
         "provider": "claude",
         "model": "m",
         "system_prompt": "canary",
@@ -1188,7 +1188,7 @@ def test_arguments_that_do_not_count_are_named_once(tmp_path, caplog):
         store.update_metadata(labels={"a": "b", "title": "more"})
     with ConversationStore(tmp_path / "c") as store:
         store.load_or_initialize(**given)
-    assert not caplog.records
+    assert caplog.records == []
 
 
 # ---- errors and names ------------------------------------------------------------------------------------------------

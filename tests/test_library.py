@@ -623,7 +623,7 @@ def test_a_folder_that_cannot_be_opened_is_listed_as_damaged():
 
     disk.on_call = refuse
     listed = {summary.id: summary for summary in library.list()}
-    assert "cannot look at it: Permission denied" in (listed[ID].damage or "")
+    assert listed[ID].damage == "it cannot be looked at: Permission denied"
     assert (listed[ID].record_count, listed[ID].size_bytes) == (None, None)
     assert listed[good].damage is None
     assert disk.open_handles == []

@@ -284,3 +284,31 @@ def test_closed_streams(tmp_path: Path) -> None:
             env=ENVIRONMENT,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), command
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "head", "fork", "delete", "generations", "rename"])
+def test_a_mistyped_path_is_not_to_be_created(cli: Cli, tmp_path: Path, command: str) -> None:
+    """Whoever mistyped a path is not told to create a conversation there; where to look for it is said."""
+    conversation(tmp_path / "today", [{"content": "first"}])
+    code, _, err = cli(command, str(tmp_path / "tody"), *(("title",) if command == "rename" else ()))
+    assert code == 1
+    assert f"{tmp_path}/tody: there is no " in err
+    assert "check the path: `transcript-store list DIR` lists the conversations in a directory" in err
+    assert "creat" not in err
+    assert "record" not in err
+    assert "initialize" not in err
+
+
+def test_counts_and_places(cli: Cli, tmp_path: Path) -> None:
+    """One byte is a byte, message 5 is told as record 5 beside its line, and a path is printed once."""
+    directory = conversation(tmp_path / "c", [{"content": f"message {n}"} for n in range(1, 7)])
+    damage(tmp_path / "c", b"message 5", b"message\0 5")
+    err = cli("head", directory).err
+    assert "line 6 (record 5), byte " in err
+    assert "it holds 1 NUL byte: " in err
+    assert "line 6 (record 5), byte " in cli("repair", directory).out
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("")
+    out = cli("verify", str(tmp_path / "mine")).out
+    assert out.count(f"{tmp_path}/mine\n") == 1
+    assert out.startswith(f"{tmp_path}/mine\n")

@@ -66,7 +66,7 @@ def summarize(parent: Folder, name: str) -> ConversationSummary | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            return _summary(path, damage=str(refused(error, path, "look at it")))
+            return _summary(path, damage=f"it cannot be looked at: {refused(error, path, 'look at it').strerror}")
         if summary is None or (summary.damage is None and not summary.torn_bytes) or summary == seen:
             return summary
         seen = summary
@@ -97,10 +97,8 @@ def _explain(folder: Folder) -> ConversationSummary | None:
         if error.kind == "foreign":
             return None
         reason = error.reason
-    except CorruptMetadataError as error:
+    except (CorruptMetadataError, UnsupportedVersionError) as error:
         reason = f"{METADATA}: {error.reason}"
-    except UnsupportedVersionError as error:
-        reason = str(error)
     except NotOursError as error:
         reason = f"{TRANSCRIPT}: {error.reason}"
     else:

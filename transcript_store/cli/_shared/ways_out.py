@@ -21,7 +21,7 @@ _CHECK_THE_PATH = "check the path: `transcript-store list DIR` lists the convers
 _IN_THE_SHELL = {
     WayOut.CHECK_THE_PATH: _CHECK_THE_PATH,
     WayOut.INITIALIZE: _CHECK_THE_PATH,  # whoever mistyped a path does not want a new conversation there
-    WayOut.LIST_TELLS: "`transcript-store list` shows what there is",
+    WayOut.LIST_TELLS: _CHECK_THE_PATH,
     WayOut.LOAD: "begin anew",
     WayOut.LOAD_HERE: "begin anew",
     WayOut.LOAD_ANEW: "begin anew",

@@ -64,6 +64,7 @@ from transcript_store import (
     StorageError,
     TranscriptStoreError,
     UnsupportedVersionError,
+    WayOut,
     errors,
     repair,
     verify,
@@ -112,6 +113,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "record_count": lambda s: s.record_count,
     "head": lambda s: s.head,
     "recovery": lambda s: s.recovery,
+    "torn_tail": lambda store: store.torn_tail,
     "refresh": lambda s: s.refresh(),
     "is_fully_verified": lambda s: s.is_fully_verified,
     "generations": lambda s: s.generations(),
@@ -1174,37 +1176,74 @@ def test_unknown_members_of_header_and_records_are_kept(tmp_path):
     assert verify(path).is_whole
 
 
+def test_arguments_that_do_not_count_are_named_once(tmp_path, caplog):
+    """`load_or_initialize(model="new")` of what is there with another model says so, without values, once in a process.
+
+    A newcomer changed the prompt in his program, and wondered for an hour why the model did not know of it.
+    """
+    given: dict[str, Any] = {
+        "provider": "claude",
+        "model": "m",
+        "system_prompt": "canary",
+        "tools": [{"name": "t"}],
+        "labels": {"a": "b"},
+    }
+    cases: list[tuple[dict[str, Any], str | None]] = [
+        ({}, None),
+        ({"model": None, "tools": None, "labels": None}, None),
+        ({"labels": {}}, None),
+        ({"system_prompt": "another canary"}, "system_prompt"),
+        ({"model": "n", "tools": [{"name": "u"}], "labels": {"a": "c"}}, "model, tools, labels"),
+    ]
+    for changes, names in cases:
+        for _ in range(3):
+            with ConversationStore(tmp_path / "c") as store:
+                store.load_or_initialize(**{**given, **changes})
+                assert store.get_metadata().system_prompt == "canary"
+        said = [record.getMessage() for record in caplog.records]
+        expected = f"{tmp_path}/c: what was given as {names} differs from what is on record, which stays"
+        assert said == ([expected] if names else [])
+        caplog.clear()
+    with ConversationStore(tmp_path / "c") as store:
+        store.load()
+        store.update_metadata(labels={"a": "b", "title": "more"})
+    with ConversationStore(tmp_path / "c") as store:
+        store.load_or_initialize(**given)
+    assert caplog.records == []
+
+
 # ---- errors and names ------------------------------------------------------------------------------------------------
 
 ERRORS: list[TranscriptStoreError] = [
-    TranscriptStoreError("text"),
-    ConversationNotLoadedError("text"),
-    ConversationNotFoundError("text", path="/p"),
+    TranscriptStoreError(path="/p", reason="r"),
+    ConversationNotLoadedError(path="/p", reason="r", way_out=WayOut.LOAD_HERE),
+    ConversationNotFoundError(path="/p", reason="r"),
     GenerationNotFoundError(path="/p", number=3, available=(0, 4)),
-    ConversationExistsError("text", path="/p"),
-    ConversationLockedError("text", path="/p", holder_pid=5, holder_host="h"),
-    ConversationLockedError("text", path="/p"),
-    ReadOnlyError("text"),
+    ConversationExistsError(path="/p", reason="r"),
+    ConversationLockedError(path="/p", reason="r", holder_pid=5, holder_host="h"),
+    ConversationLockedError(path="/p", reason="r"),
+    ReadOnlyError(path="/p"),
     CorruptTranscriptError(path="/p", kind="hole", reason="r", line_number=3, offset_bytes=99),
     CorruptTranscriptError(path="/p", kind="missing", reason="r"),
     CorruptMetadataError(path="/p", kind="damaged", reason="r"),
-    UnsupportedVersionError("text", path="/p"),
+    UnsupportedVersionError(path="/p", reason="r"),
     InvalidMessageError(member='message["a"]', reason="r"),
     InvalidMetadataError(field="labels", reason="r"),
-    InvalidIdError("text"),
-    StorageError(28, "text", "/p"),
-    PoisonedError("text"),
-    InvalidSnapshotIdError("text", id="../etc"),
-    SnapshotNotFoundError("text", id="3b2f"),
+    InvalidIdError(reason="r"),
+    StorageError(errno=28, strerror="No space left on device", path="/p", doing="append", consequence="So it is."),
+    PoisonedError(path="/p", reason="r"),
+    InvalidSnapshotIdError(reason="r", id="../etc"),
+    SnapshotNotFoundError(id="3b2f"),
     CorruptSnapshotError(path="/p", kind="damaged", reason="r"),
     CorruptSnapshotError(path=None, kind="damaged", reason="r"),
     DecryptionError(path="/p", reason="r"),
-    InvalidKeyError("text", length_bytes=33),
+    InvalidKeyError(reason="r", length_bytes=33),
     ProviderMismatchError(recorded_provider="claude", provider="openai"),
-    InvalidBaseUrlError("text"),
+    InvalidBaseUrlError(reason="r"),
     MissingExtraError(provider="claude", extra="claude"),
+    MissingExtraError(provider="claude-local", extra=None, program="claude"),
     MissingTokenError(provider="claude", variables=("ANTHROPIC_API_KEY",)),
-    MaxStepsError(20),
+    MaxStepsError(steps=20),
     IncompleteResponseError(reason="r", text="t"),
 ]
 
@@ -1284,6 +1323,7 @@ def test_what_is_public_is_listed_once():
         "repairs",
         "snapshots",
         "testing",
+        "ways_out",
     }
 
 

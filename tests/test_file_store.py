@@ -47,6 +47,7 @@ from transcript_store import (
     ToolSnapshot,
     TranscriptStoreError,
     UnsupportedVersionError,
+    WayOut,
     generate_encryption_key,
 )
 from transcript_store._os.directory import Folder
@@ -134,12 +135,12 @@ class Broken(MemorySnapshotStore):
             try:
                 return super().load(id)
             except InvalidSnapshotIdError as error:
-                raise SnapshotNotFoundError("not found", id="") from error
+                raise SnapshotNotFoundError(id="") from error
         if self.how == "not found":
             try:
                 return super().load(id)
             except SnapshotNotFoundError as error:
-                raise InvalidSnapshotIdError("not found", id="") from error
+                raise InvalidSnapshotIdError(reason="not found", id="") from error
         return super().load(id)
 
     def list(self) -> Any:
@@ -920,8 +921,8 @@ def test_nothing_is_saved_in_the_clear_beside_what_is_sealed(tmp_path: Path) -> 
         for other in (snapshot("canary"), snapshot("canary", id=one.id), snapshot("canary", IMAGE)):
             error = error_of(lambda other=other: keyless.save(other))  # type: ignore[misc]
             assert isinstance(error, DecryptionError)
-            assert "encryption_key" in str(error)
-            assert str(error).endswith("nothing was touched")
+            assert error.way_out in (WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE, WayOut.GIVE_THE_KEY_OR_DELETE)
+            assert error.what.endswith("nothing was touched")
     assert contents(tmp_path) == before
     keyless.delete(one.id)
     keyless.save(one)
@@ -1060,9 +1061,8 @@ def test_a_rotation_leaves_what_it_cannot_open(tmp_path: Path) -> None:
     for _ in range(2):
         error = error_of(lambda: store.rotate_key(OTHER_KEY))
         assert isinstance(error, DecryptionError)
-        assert str(error).endswith(
-            "it was left as it is, and so was 1 more; 1 other is sealed with the new key now: keep both keys"
-        )
+        assert error.what.endswith("it was left as it is, and so was 1 more; 1 other is sealed with the new key now")
+        assert error.way_out is WayOut.KEEP_BOTH_KEYS
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
         assert [(folder / f"{one.id}.json").read_bytes() for one in (stranger, plain)] == before
         assert store.load(mine.id) == mine
@@ -1078,7 +1078,8 @@ def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_pa
     bad = tmp_path / "store" / f"{snapshot().id}.json"
     bad.write_bytes(b"\xff" * 100)
     wrong = error_of(lambda: store_at(tmp_path, bytes(32)).rotate_key(OTHER_KEY))
-    assert str(wrong).endswith("it was left as it is, and so were 3 more; nothing is sealed with the new key")
+    assert isinstance(wrong, DecryptionError)
+    assert wrong.what.endswith("it was left as it is, and so were 3 more; nothing is sealed with the new key")
     for is_a_file in (True, False):
         if not is_a_file:
             bad.unlink()
@@ -1086,7 +1087,8 @@ def test_a_rotation_that_opens_one_thing_less_says_what_holds_of_the_rest(tmp_pa
         error = error_of(lambda: store.rotate_key(OTHER_KEY))
         assert isinstance(error, DecryptionError | CorruptSnapshotError)
         assert error.path == str(bad)
-        assert str(error).endswith("; it was left as it is; 3 others are sealed with the new key now: keep both keys")
+        assert error.what.endswith("; it was left as it is; 3 others are sealed with the new key now")
+        assert error.way_out is WayOut.KEEP_BOTH_KEYS
         assert "nothing was touched" not in str(error)
     assert [store_at(tmp_path, OTHER_KEY).load(one.id) for one in some] == some
 

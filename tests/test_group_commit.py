@@ -218,7 +218,7 @@ def test_a_failed_sync_is_told_to_all_who_were_in_the_batch(tmp_path):
 def test_a_store_that_is_closed_before_the_group_had_its_turn(tmp_path):
     """P22: nobody's message is stored after a close, and everyone is told."""
     calls = Calls(tmp_path / "c")
-    refuse = ConversationNotLoadedError("closed")
+    refuse = ConversationNotLoadedError(path="/c", reason="closed")
 
     def closed() -> Any:
         raise refuse

@@ -55,7 +55,7 @@ class DatabaseStore:
         with self._transaction() as database:
             row = database.execute("SELECT json FROM snapshots WHERE id = ?", (id,)).fetchone()
         if row is None:
-            raise SnapshotNotFoundError(f"there is no snapshot {id}", id=id)
+            raise SnapshotNotFoundError(id=id)
         return Snapshot.from_json(row[0])
 
     def list(self) -> list[SnapshotSummary]:
@@ -67,7 +67,7 @@ class DatabaseStore:
         validate_snapshot_id(id)
         with self._transaction() as database:
             if not database.execute("DELETE FROM snapshots WHERE id = ?", (id,)).rowcount:
-                raise SnapshotNotFoundError(f"there is no snapshot {id}", id=id)
+                raise SnapshotNotFoundError(id=id)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -12,13 +12,13 @@ import typing as _typing
 if _typing.TYPE_CHECKING:
     from transcript_store._conversation.archive import Generation
     from transcript_store._conversation.metadata import ConversationMetadata
-    from transcript_store._conversation.repair import Repair, repair
+    from transcript_store._conversation.repair import Repair, Salvage, repair, salvage
     from transcript_store._conversation.storage import Refreshed
     from transcript_store._conversation.summary import ConversationSummary
     from transcript_store._conversation.verify import Finding, Verification, verify
     from transcript_store._log.log import Appended, Recovery
-    from transcript_store._log.record import Record
-    from transcript_store._log.salvage import Gap
+    from transcript_store._log.record import Gap, Record
+    from transcript_store._log.salvage import Salvaged
     from transcript_store._snapshots.adapter import restore_snapshot, snapshot_of
     from transcript_store._snapshots.encryption import generate_encryption_key
     from transcript_store._snapshots.file_store import FileStore
@@ -55,7 +55,8 @@ if _typing.TYPE_CHECKING:
         TranscriptStoreError,
         UnsupportedVersionError,
     )
-    from transcript_store.library import ConversationLibrary, list_conversations
+    from transcript_store.library import ConversationLibrary, delete_conversation, list_conversations
+    from transcript_store.ways_out import WayOut
 
 __version__ = "0.1.0"
 
@@ -96,6 +97,8 @@ __all__ = [
     "Recovery",
     "Refreshed",
     "Repair",
+    "Salvage",
+    "Salvaged",
     "Snapshot",
     "SnapshotNotFoundError",
     "SnapshotStore",
@@ -105,10 +108,13 @@ __all__ = [
     "TranscriptStoreError",
     "UnsupportedVersionError",
     "Verification",
+    "WayOut",
+    "delete_conversation",
     "generate_encryption_key",
     "list_conversations",
     "repair",
     "restore_snapshot",
+    "salvage",
     "snapshot_of",
     "validate_snapshot_id",
     "verify",
@@ -122,22 +128,27 @@ _HOMES = {
     "ConversationSummary": "_conversation.summary",
     "FileStore": "_snapshots.file_store",
     "Finding": "_conversation.verify",
-    "Gap": "_log.salvage",
+    "Gap": "_log.record",
     "Generation": "_conversation.archive",
     "MemorySnapshotStore": "_snapshots.memory_store",
     "Record": "_log.record",
     "Recovery": "_log.log",
     "Refreshed": "_conversation.storage",
     "Repair": "_conversation.repair",
+    "Salvage": "_conversation.repair",
+    "Salvaged": "_log.salvage",
     "Snapshot": "_snapshots.snapshot",
     "SnapshotStore": "_snapshots.summary",
     "SnapshotSummary": "_snapshots.summary",
     "ToolSnapshot": "_snapshots.tool",
     "Verification": "_conversation.verify",
+    "WayOut": "ways_out",
+    "delete_conversation": "library",
     "generate_encryption_key": "_snapshots.encryption",
     "list_conversations": "library",
     "repair": "_conversation.repair",
     "restore_snapshot": "_snapshots.adapter",
+    "salvage": "_conversation.repair",
     "snapshot_of": "_snapshots.adapter",
     "validate_snapshot_id": "_snapshots.snapshot",
     "verify": "_conversation.verify",

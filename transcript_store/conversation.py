@@ -12,12 +12,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 from transcript_store._conversation import metadata as _metadata
@@ -28,7 +30,7 @@ from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.storage import Refreshed, Storage
 from transcript_store._json.strict import encode
 from transcript_store._log.log import Appended, Entry, Recovery
-from transcript_store._log.record import Record
+from transcript_store._log.record import Gap, Record
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store.errors import (
@@ -37,6 +39,9 @@ from transcript_store.errors import (
     ConversationNotLoadedError,
     ReadOnlyError,
 )
+from transcript_store.ways_out import WayOut
+
+logger = logging.getLogger("transcript_store.conversation")
 
 Durability = Literal["power-loss", "process-crash"]
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
@@ -190,7 +195,8 @@ class ConversationStore:
     ) -> bool:
         """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
 
-        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here.
+        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here. What is
+        given and differs is named in a warning, once in a process, unless it is messages: ``update_metadata`` changes it.
         ``verify`` is as in :meth:`load`. Of two processes that race one creates, and the other loads or meets the lock.
         Raises what those two raise.
         """
@@ -201,25 +207,31 @@ class ConversationStore:
         )
         entries = self._entries(messages, extras)
         with self._exclusively():
-            while True:
+            created = self._load_or_initialize(fields, entries, tail_only=tail_only)
+            if not created and (names := _metadata.differing(fields, self._readable().members)):
+                _warn_of_what_differs(self._path, ", ".join(names))
+        return created
+
+    def _load_or_initialize(self, fields: dict[str, Any], entries: list[Entry], *, tail_only: bool) -> bool:
+        while True:
+            try:
+                self._load(tail_only=tail_only)
+                return False
+            except ConversationNotFoundError:
+                if self._read_only:
+                    raise
+            try:
+                self._initialize(fields, entries)
+                return True
+            except ConversationExistsError as occupied:
+                # Another process was faster, so there is something to load; it may be gone again when we do.
+                if occupant(self._files, self._path) is None:
+                    continue
                 try:
                     self._load(tail_only=tail_only)
-                    return False
                 except ConversationNotFoundError:
-                    if self._read_only:
-                        raise
-                try:
-                    self._initialize(fields, entries)
-                    return True
-                except ConversationExistsError as occupied:
-                    # Another process was faster, so there is something to load; it may be gone again when we do.
-                    if occupant(self._files, self._path) is None:
-                        continue
-                    try:
-                        self._load(tail_only=tail_only)
-                    except ConversationNotFoundError:
-                        raise occupied from None  # nothing to load, and nothing can be created here: this says why
-                    return False
+                    raise occupied from None  # nothing to load, and nothing can be created here: this says why
+                return False
 
     def close(self) -> None:
         """Sync, note how far, release the lock. Closing twice, or before a load, does nothing.
@@ -438,6 +450,16 @@ class ConversationStore:
         with self._exclusively():
             return self._readable().log.is_fully_verified
 
+    @property
+    def torn_tail(self) -> Gap | None:
+        """For a reader: the bytes behind the last whole record, which it passed over; None if there are none.
+
+        A crash left them, or a writer is writing them now. The next load that may write cuts them, and keeps them in
+        ``quarantine/``. A writer has no torn tail: ``recovery`` says what it cut.
+        """
+        with self._exclusively():
+            return self._readable().log.torn_tail
+
     def refresh(self) -> Refreshed:
         """For a reader: read what a writer added since, the metadata too.
 
@@ -514,7 +536,7 @@ class ConversationStore:
 
     def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
-            raise ConversationExistsError(f"{self._path}: there is a conversation, and it is loaded", path=self._path)
+            raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         new_id = id or str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
         self._begin(
             lambda storage: storage.create(lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries)
@@ -547,13 +569,14 @@ class ConversationStore:
 
     def _loaded(self) -> Storage:
         if self._storage is not None and not self._storage.is_open:
-            raise ConversationNotLoadedError(f"{self._path}: was closed, or its last load failed; load() it again")
+            raise ConversationNotLoadedError(
+                path=self._path, reason="it was closed, or its last load failed", way_out=WayOut.LOAD_ANEW
+            )
         if self._storage is None:
             if self._loaded_by is not None:
-                raise ConversationNotLoadedError(
-                    f"{self._path}: was loaded by process {self._loaded_by}, not by its fork; load() it here"
-                )
-            raise ConversationNotLoadedError(f"{self._path}: call load(), initialize() or load_or_initialize() first")
+                reason = f"it was loaded by process {self._loaded_by}, not by its fork"
+                raise ConversationNotLoadedError(path=self._path, reason=reason, way_out=WayOut.LOAD_HERE)
+            raise ConversationNotLoadedError(path=self._path, reason="it is not loaded yet")
         return self._storage
 
     def _writable(self) -> Storage:
@@ -564,7 +587,7 @@ class ConversationStore:
 
     def _refuse_read_only(self) -> None:
         if self._read_only:
-            raise ReadOnlyError(f"{self._path}: was opened with read_only=True")
+            raise ReadOnlyError(path=self._path)
 
     def _readable(self, last: int | None = None) -> Storage:
         if last is not None and (type(last) is not int or last < 0):
@@ -606,6 +629,12 @@ class ConversationStore:
             others = ", ".join(name for name in _metadata.CHANGEABLE if name != "provider")
             raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")
         return {**storage.members, **changes}
+
+
+@lru_cache(maxsize=1000)  # an agent opens its conversation again and again, always with the same arguments
+def _warn_of_what_differs(path: str, names: str) -> None:
+    """Log, without values, that arguments do not count; once for a conversation and what differs."""
+    logger.warning("%s: what was given as %s differs from what is on record, which stays", path, names)
 
 
 def _wants_the_tail_only(verify: str) -> bool:

@@ -29,85 +29,125 @@
     ├── MaxStepsError                                  the model went on calling tools; all is on record
     └── IncompleteResponseError                        a reply that ended early; what came is on record
 
-Each carries its facts as attributes and survives pickling. Errors of the operating system are translated once, where
+An error is made of its facts, by keyword; they are its attributes, and so are the two halves of its text: ``what`` happened
+and what holds, and the ``way_out``, a value. It survives pickling. Errors of the operating system are translated once, where
 files are touched, with the original as ``__cause__``.
 """
 
 from __future__ import annotations
 
 import errno as _errno
-from typing import Any
+from typing import Any, dataclass_transform
+
+from transcript_store.ways_out import WayOut, way_out_of_damage
 
 
+@dataclass_transform(kw_only_default=True)  # for type checkers: the annotations of a class are its arguments
 class TranscriptStoreError(Exception):
-    """The root of the tree: catch this to catch everything the package raises on purpose."""
+    """The root of the tree: catch this to catch everything the package raises on purpose.
+
+    ``what`` says what happened and what holds, ``way_out`` what to do about it: None where ``what`` says it, or there is
+    nothing to do. ``str()`` gives both.
+    """
+
+    way_out: WayOut | None = None
+    _says = "{error.path}: {error.reason}"
+    """The sentence that ``what`` is, of the facts."""
+
+    def __init__(self, **facts: Any) -> None:
+        vars(self).update(facts)
+        self.way_out = self._way_out()
+        self.what = self._what()
+        if not self.args:
+            super().__init__(str(self))
+
+    def __str__(self) -> str:
+        return self.what if self.way_out is None else f"{self.what}; {self.way_out.value.format(error=self)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__.copy())
+        return _rebuild, (type(self), self.args, vars(self).copy())
+
+    def _what(self) -> str:
+        return self._says.format(error=self)
+
+    def _way_out(self) -> WayOut | None:
+        return self.way_out
 
 
-def _rebuild(cls: type[TranscriptStoreError], args: tuple[Any, ...], state: dict[str, Any]) -> TranscriptStoreError:
-    error = cls.__new__(cls, *args)
-    error.args = args
-    error.__dict__.update(state)
+def _rebuild(cls: type[TranscriptStoreError], args: tuple[Any, ...], facts: dict[str, Any]) -> TranscriptStoreError:
+    error = cls.__new__(cls)
+    super(TranscriptStoreError, error).__init__(*args)  # the builtin's part: OSError keeps its facts elsewhere
+    vars(error).update(facts)
     return error
 
 
 class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
     """The store is not loaded, was closed, or was loaded by another process (a fork). Call ``load()`` first."""
 
+    path: str
+    reason: str
+    way_out: WayOut | None = WayOut.LOAD
+
 
 class ConversationNotFoundError(TranscriptStoreError, LookupError):
     """There is no conversation at ``path``. Call ``initialize()`` to create one."""
 
-    def __init__(self, message: str, *, path: str) -> None:
-        super().__init__(message)
-        self.path = path
+    path: str
+    reason: str
+    way_out: WayOut | None = WayOut.CHECK_THE_PATH
 
 
 class GenerationNotFoundError(TranscriptStoreError, LookupError):
     """The conversation at ``path`` has no generation of this ``number``; ``available`` are those that it has."""
 
-    def __init__(self, *, path: str, number: int, available: tuple[int, ...]) -> None:
-        shown = ", ".join(map(str, available[-20:]))
-        only = f"there is only {shown}" if len(available) == 1 else f"there are {shown}"
-        super().__init__(f"{path}: there is no generation {number}; {only}")
-        self.path = path
-        self.number = number
-        self.available = available
+    path: str
+    number: int
+    available: tuple[int, ...]
+
+    def _what(self) -> str:
+        shown = ", ".join(map(str, self.available[-20:]))
+        only = f"there is only {shown}" if len(self.available) == 1 else f"there are {shown}"
+        return f"{self.path}: there is no generation {self.number}; {only}"
 
 
 class ConversationExistsError(TranscriptStoreError):
     """Something is already at ``path``: a conversation, a damaged one, or files that are not ours. Nothing was touched."""
 
-    def __init__(self, message: str, *, path: str) -> None:
-        super().__init__(message)
-        self.path = path
+    path: str
+    reason: str
+
+    _says = "{error.path}: {error.reason}; nothing was changed"
 
 
 class ConversationLockedError(TranscriptStoreError):
-    """Another writer holds the conversation at ``path``.
+    """Another writer holds the conversation at ``path``, or took the lock away from this one.
 
     ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file, None where that could not be read.
     Wait (``lock_timeout_seconds``), close the other writer, or open with ``read_only=True``.
     """
 
-    def __init__(
-        self, message: str, *, path: str, holder_pid: int | None = None, holder_host: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.path = path
-        self.holder_pid = holder_pid
-        self.holder_host = holder_host
+    path: str
+    reason: str
+    holder_pid: int | None = None
+    holder_host: str | None = None
+    way_out: WayOut | None = WayOut.WAIT
 
 
 class ReadOnlyError(TranscriptStoreError):
-    """The store was opened with ``read_only=True`` and this call would write."""
+    """The store at ``path`` was opened to read, and this call would write."""
+
+    path: str
+    way_out: WayOut | None = WayOut.OPEN_TO_WRITE
+
+    _says = "{error.path}: it is open to read only"
 
 
-def _untouched(kind: str) -> str:
-    ways_out = "" if kind == "foreign" else ": verify() says what is whole, repair() what can be kept"
-    return f"nothing was touched{ways_out}"
+def place(line_number: int | None, offset_bytes: int | None) -> str:
+    """Where a line of a transcript stands, in words; the first line is the header, so the second holds the first record."""
+    if line_number is None:
+        return ""
+    record = f" (record {line_number - 1})" if line_number > 1 else ""
+    return f", line {line_number}{record}, byte {offset_bytes}"
 
 
 class CorruptTranscriptError(TranscriptStoreError, ValueError):
@@ -117,26 +157,32 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
     no line is at fault. ``kind`` is one of the kinds listed in docs/format.md, ``reason`` a sentence.
     """
 
-    def __init__(
-        self, *, path: str, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
-    ) -> None:
-        where = path if line_number is None else f"{path}, line {line_number}, byte {offset_bytes}"
-        super().__init__(f"{where}: {reason} [{kind}]; {_untouched(kind)}")
-        self.path = path
-        self.kind = kind
-        self.reason = reason
-        self.line_number = line_number
-        self.offset_bytes = offset_bytes
+    path: str
+    kind: str
+    reason: str
+    line_number: int | None = None
+    offset_bytes: int | None = None
+    way_out: WayOut | None = None
+
+    def _what(self) -> str:
+        where = place(self.line_number, self.offset_bytes)
+        return f"{self.path}{where}: {self.reason} [{self.kind}]; nothing was touched"
+
+    def _way_out(self) -> WayOut:
+        return self.way_out or way_out_of_damage(self.kind, self.path)
 
 
 class CorruptMetadataError(TranscriptStoreError, ValueError):
     """The metadata file at ``path`` is missing or damaged. Nothing was touched; the transcript beside it may be whole."""
 
-    def __init__(self, *, path: str, kind: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason} [{kind}]; {_untouched(kind)}")
-        self.path = path
-        self.kind = kind
-        self.reason = reason
+    path: str
+    kind: str
+    reason: str
+
+    _says = "{error.path}: {error.reason} [{error.kind}]; nothing was touched"
+
+    def _way_out(self) -> WayOut:
+        return way_out_of_damage(self.kind, self.path)
 
 
 class UnsupportedVersionError(TranscriptStoreError, ValueError):
@@ -145,9 +191,12 @@ class UnsupportedVersionError(TranscriptStoreError, ValueError):
     ``path`` is empty where what was read is not a file.
     """
 
-    def __init__(self, message: str, *, path: str) -> None:
-        super().__init__(message)
-        self.path = path
+    path: str
+    reason: str
+    way_out: WayOut | None = WayOut.UPGRADE
+
+    def _what(self) -> str:
+        return f"{self.path}: {self.reason}" if self.path else self.reason
 
 
 class InvalidMessageError(TranscriptStoreError, ValueError):
@@ -156,39 +205,45 @@ class InvalidMessageError(TranscriptStoreError, ValueError):
     ``member`` is the path of the offending value, such as ``message["content"][0]``; ``reason`` says what is wrong.
     """
 
-    def __init__(self, *, member: str, reason: str) -> None:
-        super().__init__(f"{member}: {reason} (nothing was stored)")
-        self.member = member
-        self.reason = reason
+    member: str
+    reason: str
+
+    _says = "{error.member}: {error.reason} (nothing was stored)"
 
 
 class InvalidMetadataError(TranscriptStoreError, ValueError):
     """A metadata field was given a value it cannot hold. Nothing was written."""
 
-    def __init__(self, *, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
-        self.field = field
-        self.reason = reason
+    field: str
+    reason: str
+
+    _says = "{error.field}: {error.reason}"
 
 
 class InvalidIdError(TranscriptStoreError, ValueError):
     """An identifier is not a canonical lower-case UUID."""
 
+    reason: str
+    _says = "{error.reason}"
+
 
 class InvalidSnapshotIdError(TranscriptStoreError, ValueError):
     """A snapshot's id is not a canonical lower-case UUID. ``id`` holds at most 32 characters of what was given."""
 
-    def __init__(self, message: str, *, id: str) -> None:
-        super().__init__(message)
-        self.id = id
+    id: str
+    reason: str
+    _says = "{error.reason}"
 
 
 class SnapshotNotFoundError(TranscriptStoreError, LookupError):
-    """There is no snapshot with this ``id`` in the store. ``list()`` shows what there is."""
+    """There is no snapshot with this ``id`` in the store at ``path`` (None: it is not in a directory)."""
 
-    def __init__(self, message: str, *, id: str) -> None:
-        super().__init__(message)
-        self.id = id
+    id: str
+    path: str | None = None
+    way_out: WayOut | None = WayOut.LIST_TELLS
+
+    def _what(self) -> str:
+        return f"{self.path or 'the store'}: there is no snapshot {self.id}"
 
 
 class CorruptSnapshotError(TranscriptStoreError, ValueError):
@@ -196,14 +251,20 @@ class CorruptSnapshotError(TranscriptStoreError, ValueError):
 
     ``path`` names the file, None where what was read is not a file. ``kind`` is ``damaged``, ``foreign`` (not a file of
     ours stands there), ``wrong-id``, ``missing`` (a media file), ``wrong-media`` (its content does not have its hash) or
-    ``too-large``; ``reason`` is a sentence.
+    ``too-large``; ``reason`` is a sentence, and so is ``consequence``: what holds all the same.
     """
 
-    def __init__(self, *, path: str | None, kind: str, reason: str, consequence: str = "nothing was touched") -> None:
-        super().__init__(f"{path or 'the snapshot'}: {reason} [{kind}]; {consequence}")
-        self.path = path
-        self.kind = kind
-        self.reason = reason
+    path: str | None
+    kind: str
+    reason: str
+    consequence: str = "nothing was touched"
+    way_out: WayOut | None = None
+
+    def _what(self) -> str:
+        return f"{self.path or 'the snapshot'}: {self.reason} [{self.kind}]; {self.consequence}"
+
+    def _way_out(self) -> WayOut:
+        return self.way_out or (WayOut.MOVE_AWAY if self.kind == "foreign" else WayOut.RESTORE)
 
 
 class DecryptionError(TranscriptStoreError, ValueError):
@@ -213,18 +274,22 @@ class DecryptionError(TranscriptStoreError, ValueError):
     ``retired_keys``), or restore the file from a backup. A rotation that raises it has sealed other files: the text says so.
     """
 
-    def __init__(self, *, path: str | None, reason: str, consequence: str = "nothing was touched") -> None:
-        super().__init__(f"{path or 'the bytes'}: {reason}; {consequence}")
-        self.path = path
-        self.reason = reason
+    path: str | None
+    reason: str
+    consequence: str = "nothing was touched"
+    way_out: WayOut | None = WayOut.GIVE_THE_KEY
+
+    def _what(self) -> str:
+        return f"{self.path or 'the bytes'}: {self.reason}; {self.consequence}"
 
 
 class InvalidKeyError(TranscriptStoreError, ValueError):
     """An encryption key does not have 32 bytes, but ``length_bytes`` (None: it is no bytes). The key is not shown."""
 
-    def __init__(self, message: str, *, length_bytes: int | None) -> None:
-        super().__init__(message)
-        self.length_bytes = length_bytes
+    reason: str
+    length_bytes: int | None
+    way_out: WayOut | None = WayOut.MAKE_A_KEY
+    _says = "{error.reason}"
 
 
 class ProviderMismatchError(TranscriptStoreError, ValueError):
@@ -233,38 +298,56 @@ class ProviderMismatchError(TranscriptStoreError, ValueError):
     Nothing was changed.
     """
 
-    def __init__(self, *, recorded_provider: str, provider: str) -> None:
-        super().__init__(
-            f"messages of provider {recorded_provider!r:.60} cannot be continued with {provider!r:.60}; nothing was changed"
-        )
-        self.recorded_provider = recorded_provider
-        self.provider = provider
+    recorded_provider: str
+    provider: str
+
+    def _what(self) -> str:
+        recorded, provider = f"{self.recorded_provider!r:.60}", f"{self.provider!r:.60}"
+        return f"messages of provider {recorded} cannot be continued with {provider}; nothing was changed"
 
 
 class StorageError(TranscriptStoreError, OSError):
-    """The operating system refused a call on ``filename``; ``errno`` and ``strerror`` say why, the message says what holds."""
+    """The operating system refused what the store was ``doing`` at ``path``.
 
-    def __init__(self, errno: int, message: str, path: str) -> None:
-        super().__init__(errno, message, path)
+    ``errno`` and ``strerror`` say why; ``consequence``, a sentence or empty, says what holds all the same.
+    """
 
-    def __str__(self) -> str:
-        name = _errno.errorcode.get(self.errno or 0, str(self.errno))
-        return f"{self.strerror} [{name}]"
+    path: str
+    doing: str
+    consequence: str
+
+    def __init__(
+        self, *, errno: int, strerror: str, path: str, doing: str, consequence: str = "", way_out: WayOut | None = None
+    ) -> None:
+        OSError.__init__(self, errno, strerror, path)
+        super().__init__(path=path, doing=doing, consequence=consequence, way_out=way_out)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.errno, self.strerror, self.filename), self.__dict__ or None
+        return _rebuild, (type(self), (self.errno, self.strerror, self.filename), vars(self).copy())
+
+    def _what(self) -> str:
+        name = _errno.errorcode.get(self.errno or 0, str(self.errno))
+        holds = f". {self.consequence}" if self.consequence else ""
+        return f"{self.path}: cannot {self.doing}: {self.strerror} [{name}]{holds}"
 
 
 class PoisonedError(TranscriptStoreError):
     """An earlier sync failed, so the store no longer knows what the disk holds and refuses to write. ``load()`` anew."""
 
+    path: str
+    reason: str
+    way_out: WayOut | None = WayOut.LOAD_TO_SEE
+
+    _says = "{error.path}: a sync failed before ({error.reason}), so nothing more is written"
+
 
 class InvalidBaseUrlError(TranscriptStoreError, ValueError):
     """A base URL that no credential may be sent to; ``reason`` says why. The URL is nowhere in it: it may hold a token."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"invalid base URL: {reason}")
-        self.reason = reason
+    reason: str
+    way_out: WayOut | None = None
+
+    _says = "invalid base URL: {error.reason}"
 
 
 class MissingExtraError(TranscriptStoreError, ImportError):
@@ -272,35 +355,33 @@ class MissingExtraError(TranscriptStoreError, ImportError):
     ``claude-local``, a ``program`` (then ``extra`` is None).
     """
 
-    def __init__(self, *, provider: str, extra: str | None, program: str | None = None) -> None:
-        way_out = (
-            f"pip install 'transcript-store[{extra}]'"
-            if program is None
-            else f"install the program {program!r} on the PATH"
-        )
-        super().__init__(f"provider {provider!r} needs what is not installed: {way_out}")
-        self.provider = provider
-        self.extra = extra
-        self.program = program
+    provider: str
+    extra: str | None
+    program: str | None = None
+
+    _says = "provider {error.provider!r} needs what is not installed"
+
+    def _way_out(self) -> WayOut:
+        return WayOut.INSTALL_EXTRA if self.program is None else WayOut.INSTALL_PROGRAM
 
 
 class MissingTokenError(TranscriptStoreError):
     """There is no token for ``provider``: give ``ChatConfig`` one, or set one of the environment ``variables``."""
 
-    def __init__(self, *, provider: str, variables: tuple[str, ...]) -> None:
-        super().__init__(
-            f"provider {provider!r} needs a token: set {' or '.join(variables)}, or give ChatConfig a token"
-        )
-        self.provider = provider
-        self.variables = variables
+    provider: str
+    variables: tuple[str, ...]
+    way_out: WayOut | None = WayOut.SET_THE_TOKEN
+
+    def _what(self) -> str:
+        return f"provider {self.provider!r} needs a token, and none is in {' or '.join(self.variables)}"
 
 
 class MaxStepsError(TranscriptStoreError):
     """The model still called tools after ``steps`` requests in one turn. All of it is on record, and the next turn goes on from it."""
 
-    def __init__(self, steps: int) -> None:
-        super().__init__(f"the model still called tools after {steps} requests (max_steps); all of it is on record")
-        self.steps = steps
+    steps: int
+
+    _says = "the model still called tools after {error.steps} requests (max_steps); all of it is on record"
 
 
 class IncompleteResponseError(TranscriptStoreError):
@@ -310,7 +391,7 @@ class IncompleteResponseError(TranscriptStoreError):
     broke, the SDK's error is the ``__cause__``.
     """
 
-    def __init__(self, *, reason: str, text: str) -> None:
-        super().__init__(f"the reply is incomplete: {reason}; what came is on record")
-        self.reason = reason
-        self.text = text
+    reason: str
+    text: str
+
+    _says = "the reply is incomplete: {error.reason}; what came is on record"

@@ -28,6 +28,7 @@ from transcript_store._conversation.layout import occupant_of, require_conversat
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.summary import ConversationSummary, summarize
+from transcript_store._json.words import many
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -43,6 +44,7 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
+from transcript_store.ways_out import WayOut
 
 """What the name of a note begins with that a conversation is being made; its id follows."""
 _NOTE_TIMEOUT_SECONDS = 10.0
@@ -177,22 +179,44 @@ class ConversationLibrary:
 
         Raises ``ValueError`` if there are fewer records than ``through_seq``, and what :meth:`open` and :meth:`create` do.
         """
+        checked_id(id)
+        return self._fork(self._path_of(id), id, through_seq)
+
+    def fork_from(self, directory: filesystem.AnyPath, *, through_seq: int | None = None) -> str:
+        """The same with the conversation in any folder, in this library or elsewhere, whatever the folder is called.
+
+        Raises ``ValueError`` if there are fewer records than ``through_seq``, and what :meth:`ConversationStore.load` and
+        :meth:`create` do.
+        """
+        return self._fork(filesystem.absolute_path(directory), None, through_seq)
+
+    def _fork(self, path: str, expected_id: str | None, through_seq: int | None) -> str:
         if through_seq is not None and (type(through_seq) is not int or through_seq < 0):
             raise ValueError(f"through_seq must be an int from 0, not {through_seq!r}")
-        source = self._storage(id)
+        source = self._storage(path)
         try:
-            self._refuse_links(id)
+            if expected_id is not None:
+                self._refuse_links(expected_id)
             source.load()
-            self._insist_on_its_own_folder(id, source.members["id"])
+            source_id = source.members["id"]
+            if expected_id is not None:
+                self._insist_on_its_own_folder(expected_id, source_id)
             log = source.log
             count = log.end.seq if through_seq is None else through_seq
             if count > log.end.seq:
-                raise ValueError(f"through_seq is {count}, and conversation {id} has {log.end.seq} records")
-            origin = {"conversation": id, "generation": log.header.generation, "seq": count, "head": log.head_at(count)}
+                raise ValueError(
+                    f"through_seq is {count}, and conversation {source_id} has {many(log.end.seq, 'record')}"
+                )
+            origin = {
+                "conversation": source_id,
+                "generation": log.header.generation,
+                "seq": count,
+                "head": log.head_at(count),
+            }
             with suppress(OSError):
                 self._sweep()
             new_id = self._new_id()
-            fork = self._storage(new_id, read_only=False)
+            fork = self._storage(self._path_of(new_id), read_only=False)
             with self._noted(new_id), ExitStack() as stack:
                 for _ in range(2):  # also if the first time is interrupted
                     stack.callback(fork.let_go)
@@ -216,20 +240,23 @@ class ConversationLibrary:
         ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk refuses: then it is whole, or
         gone and some of its files take up room until the next call here sweeps them.
         """
-        path = self._path_of(id)
+        self._delete(checked_id(id))
+
+    def _delete(self, name: str) -> None:
+        path = self._path_of(name)
         with refusals(path, "delete the conversation"):
             self._sweep()  # and sync what an earlier delete could not, before this one says that it is gone
-        self._refuse_links(id)
+        self._refuse_links(name)
         with refusals(path, "delete the conversation"), Folder.open(self._files, self._path) as parent:
-            while not self._delete(parent, id):
+            while not self._delete_from(parent, name):
                 pass
 
-    def _delete(self, parent: Folder, id: str) -> bool:
+    def _delete_from(self, parent: Folder, name: str) -> bool:
         """Delete what is there; False if another process was faster, so that it must be looked at anew."""
         try:
-            folder = parent.subfolder(id)
+            folder = parent.subfolder(name)
         except FileNotFoundError:
-            raise self._not_found(id) from None
+            raise self._not_found(name) from None
         with folder:
             try:
                 require_conversation(folder)
@@ -248,17 +275,17 @@ class ConversationLibrary:
                 with refusals(folder.path_of(LOCK), "take the writer's lock"):
                     if not lock.take(0) or not folder.is_at_its_path():
                         return False
-                self._throw_away(parent, id)
+                self._throw_away(parent, name)
             finally:
                 with suppress(OSError):
                     lock.release()
         return True
 
-    def _throw_away(self, parent: Folder, id: str) -> None:
+    def _throw_away(self, parent: Folder, name: str) -> None:
         trash = trash_name(self._files)
-        self._files.rename(parent.handle, id, trash)
+        self._files.rename(parent.handle, name, trash)
         with refusals(
-            self._path_of(id), "delete the conversation", "It is gone, or comes back whole after a power cut"
+            self._path_of(name), "delete the conversation", "It is gone, or comes back whole after a power cut"
         ):
             parent.sync()  # before anything in it goes: a power cut must not bring a part of it back
         with suppress(OSError):
@@ -269,16 +296,16 @@ class ConversationLibrary:
     def _new_id(self) -> str:
         return str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
 
-    def _path_of(self, id: str) -> str:
-        return f"{self._path.rstrip('/')}/{checked_id(id)}"
+    def _path_of(self, name: str) -> str:
+        return f"{self._path.rstrip('/')}/{name}"
 
     def _store(self, id: str, options: StoreOptions) -> ConversationStore:
-        return ConversationStore(self._path_of(id), file_system=self._files, **options)
+        return ConversationStore(self._path_of(checked_id(id)), file_system=self._files, **options)
 
-    def _storage(self, id: str, *, read_only: bool = True) -> Storage:
+    def _storage(self, path: str, *, read_only: bool = True) -> Storage:
         return Storage(
             self._files,
-            self._path_of(id),
+            path,
             sync_appends=True,
             read_only=read_only,
             lock_timeout_seconds=0,
@@ -286,19 +313,19 @@ class ConversationLibrary:
             cache_bytes=0,
         )
 
-    def _refuse_links(self, id: str) -> None:
-        """Only the user's own path may go through symlinks; raises if ``id`` names anything but a directory."""
+    def _refuse_links(self, name: str) -> None:
+        """Only the user's own path may go through symlinks; raises if anything but a directory has this name."""
         with refusals(self._path, "look into the library"):
             try:
                 with Folder.open(self._files, self._path) as parent:
-                    status = parent.status(id)
+                    status = parent.status(name)
             except FileNotFoundError:
                 status = None
         if status is None:
-            raise self._not_found(id)
+            raise self._not_found(name)
         if not stat.S_ISDIR(status.st_mode):
             reason = f"{kind_of(status)} stands where a conversation's folder should be"
-            raise CorruptTranscriptError(path=self._path_of(id), kind="foreign", reason=reason)
+            raise CorruptTranscriptError(path=self._path_of(name), kind="foreign", reason=reason)
 
     def _refuse_occupied(self, id: str) -> None:
         """A create would follow a symlink, and leave the library."""
@@ -307,17 +334,19 @@ class ConversationLibrary:
         except ConversationNotFoundError:
             pass
         except CorruptTranscriptError as error:
-            path = self._path_of(id)
-            raise ConversationExistsError(f"{path}: {error.reason}; nothing was changed", path=path) from None
+            raise ConversationExistsError(path=self._path_of(id), reason=error.reason) from None
 
     def _insist_on_its_own_folder(self, id: str, found: str) -> None:
         if found != id:
-            reason = f"conversation {found} is in the folder that belongs to {id}: give it a folder of its own name"
+            reason = f"conversation {found} is in the folder that belongs to {id}"
             raise CorruptTranscriptError(path=self._path_of(id), kind="wrong-conversation", reason=reason)
 
-    def _not_found(self, id: str) -> ConversationNotFoundError:
-        path = self._path_of(id)
-        return ConversationNotFoundError(f"{path}: there is no such conversation in the library", path=path)
+    def _not_found(self, name: str) -> ConversationNotFoundError:
+        return ConversationNotFoundError(
+            path=self._path_of(name),
+            reason="there is no such conversation in the library",
+            way_out=WayOut.LIST_TELLS,
+        )
 
     @contextmanager
     def _noted(self, id: str) -> Iterator[None]:
@@ -377,7 +406,7 @@ class ConversationLibrary:
 
 
 def _note_of(parent: Folder, id: str) -> Lock:
-    return Lock(parent, f"it is making conversation {id}", name=note_name(id))
+    return Lock(parent, name=note_name(id))
 
 
 def _put_away(parent: Folder, note: Lock, id: str, *, made: bool = False) -> None:
@@ -406,6 +435,12 @@ def _close(folder: Folder) -> None:
         folder.close()
 
 
+def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
+    """Delete the conversation in a folder, whatever the folder is called. As :meth:`ConversationLibrary.delete`."""
+    parent, _, name = filesystem.absolute_path(directory).rpartition("/")
+    ConversationLibrary(parent or "/", file_system=file_system)._delete(name)
+
+
 def list_conversations(
     directory: filesystem.AnyPath, *, file_system: FileSystem | None = None
 ) -> list[ConversationSummary]:
@@ -422,7 +457,7 @@ def _summaries(files: FileSystem, path: str) -> list[ConversationSummary]:
         try:
             parent = Folder.open(files, path)
         except FileNotFoundError:
-            raise ConversationNotFoundError(f"{path}: there is no such directory", path=path) from None
+            raise ConversationNotFoundError(path=path, reason="there is no such directory") from None
         with parent:
             looked_at = (summarize(parent, name) for name in parent.names() if not is_trash(name))
             found = [summary for summary in looked_at if summary is not None]

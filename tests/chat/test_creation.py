@@ -255,9 +255,9 @@ def test_every_error_survives_pickling() -> None:
         MissingExtraError(provider="claude", extra="claude"),
         MissingExtraError(provider="claude-local", extra="claude", program="claude"),
         MissingTokenError(provider="claude", variables=("A",)),
-        MaxStepsError(3),
+        MaxStepsError(steps=3),
         IncompleteResponseError(reason="r", text="t"),
-        InvalidBaseUrlError("r"),
+        InvalidBaseUrlError(reason="r"),
     ):
         again = pickle.loads(pickle.dumps(error))
         assert isinstance(error, TranscriptStoreError)

@@ -26,6 +26,7 @@ from tests.chat.test_end_to_end import FAULTS, aimock
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
 from transcript_store.cli._shared import progress as _working
+from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat import provider as _chat_choice
 from transcript_store.cli.chat import session, terminal
 from transcript_store.cli.chat.command import PROVIDERS
@@ -288,7 +289,7 @@ def test_a_provider_is_chosen_by_its_key(
     monkeypatch.setenv("ANTHROPIC_API_KEY" if dialect != "claude" else "OPENAI_API_KEY", "another")
     result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", stdin=b"hi\n")
     assert (result.code, result.out) == (2, "")
-    assert re.search(rf"provider {dialect} needs its key in .*{key}", result.err)
+    assert re.search(rf"provider '{dialect}' needs a token, and none is in .*{key}", result.err)
 
 
 def test_the_order_of_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -320,9 +321,9 @@ def test_the_order_of_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     url = "https://gateway.internal"
     assert chosen(on_record("openai-compatible", "q"), base_url=url) == ("openai-compatible", False, "q")
     assert chosen(on_record("openai-compatible", MODEL), base_url=url)[:2] == ("openai-compatible", False)
-    with pytest.raises(_chat_choice.Misuse, match="needs --base-url"):
+    with pytest.raises(Misuse, match="needs --base-url"):
         chosen(on_record("openai-compatible", "q"), **keys)
-    with pytest.raises(_chat_choice.Misuse, match="does not speak"):
+    with pytest.raises(Misuse, match="does not speak"):
         chosen(on_record("somebody", "else"), **keys)
 
 
@@ -504,7 +505,7 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
         for arguments in ((), (str(home / "c"),)):
             result = chat(*arguments, lines="hi\n")
             assert result.code == 1
-            assert "transcript-store[openai]'; or --provider local, which needs no key" in result.err
+            assert "transcript-store[openai]' (or another --provider: local needs no key)" in result.err
     assert list(home.iterdir()) == []
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "platformdirs", None)

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import transcript_store
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, lines, tear
 from transcript_store import ConversationStore, __version__
 from transcript_store.cli import head
-from transcript_store.cli._shared import terminal
 
 COMMANDS = [
     "chat",
@@ -26,6 +24,7 @@ COMMANDS = [
     "show",
     "list",
     "fork",
+    "rename",
     "delete",
     "generations",
     "verify",
@@ -80,6 +79,9 @@ def test_help_is_quick() -> None:
     ours = {name for name in loaded if name.startswith("transcript_store.")}
     assert ours == {
         "transcript_store.errors",
+        "transcript_store.ways_out",
+        "transcript_store._json",
+        "transcript_store._json.words",
         "transcript_store.cli",
         "transcript_store.cli._shared",
         "transcript_store.cli._shared.terminal",
@@ -125,8 +127,8 @@ def test_damage_is_one_line(cli: Cli, tmp_path: Path, command: str) -> None:
     damage(tmp_path / "c", b"first", b"FIRST")
     code, out, err = cli(command, directory)
     assert (code, out) == (1, "")
-    assert "transcript.jsonl, line 2, byte" in err
-    assert err.endswith("nothing was touched: transcript-store verify says what is whole, repair what can be kept\n")
+    assert "transcript.jsonl, line 2 (record 1), byte" in err
+    assert f"`transcript-store repair {directory}`" in err
     assert err.count("\n") == 1
 
 
@@ -136,14 +138,6 @@ def test_a_library_is_no_conversation(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("show", str(tmp_path / "library"))
     assert (code, out) == (1, "")
     assert f"this is a library, a directory of conversations: `transcript-store list {tmp_path}/library` lists" in err
-
-
-def test_errors_name_the_way_out_in_the_shell() -> None:
-    """Each Python way out that the command line puts in other words is one that the library's errors name."""
-    package = Path(transcript_store.__file__).parent
-    said = "".join(path.read_text() for path in package.rglob("*.py") if "cli" not in path.parts)
-    for python in terminal._IN_THE_SHELL:
-        assert python in said
 
 
 def test_another_writer(cli: Cli, tmp_path: Path) -> None:
@@ -290,3 +284,31 @@ def test_closed_streams(tmp_path: Path) -> None:
             env=ENVIRONMENT,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), command
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "head", "fork", "delete", "generations", "rename"])
+def test_a_mistyped_path_is_not_to_be_created(cli: Cli, tmp_path: Path, command: str) -> None:
+    """Whoever mistyped a path is not told to create a conversation there; where to look for it is said."""
+    conversation(tmp_path / "today", [{"content": "first"}])
+    code, _, err = cli(command, str(tmp_path / "tody"), *(("title",) if command == "rename" else ()))
+    assert code == 1
+    assert f"{tmp_path}/tody: there is no " in err
+    assert "check the path: `transcript-store list DIR` lists the conversations in a directory" in err
+    assert "creat" not in err
+    assert "record" not in err
+    assert "initialize" not in err
+
+
+def test_counts_and_places(cli: Cli, tmp_path: Path) -> None:
+    """One byte is a byte, message 5 is told as record 5 beside its line, and a path is printed once."""
+    directory = conversation(tmp_path / "c", [{"content": f"message {n}"} for n in range(1, 7)])
+    damage(tmp_path / "c", b"message 5", b"message\0 5")
+    err = cli("head", directory).err
+    assert "line 6 (record 5), byte " in err
+    assert "it holds 1 NUL byte: " in err
+    assert "line 6 (record 5), byte " in cli("repair", directory).out
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("")
+    out = cli("verify", str(tmp_path / "mine")).out
+    assert out.count(f"{tmp_path}/mine\n") == 1
+    assert out.startswith(f"{tmp_path}/mine\n")

@@ -6,6 +6,7 @@ is stored must be what was sent.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -20,6 +21,7 @@ import pytest
 
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, lines
 from transcript_store import ConversationMetadata, ConversationStore
+from transcript_store._os import filesystem
 from transcript_store.cli import main, record
 
 STRANGE: list[dict[str, Any]] = [
@@ -58,7 +60,12 @@ def test_metadata_is_of_the_creation(cli: Cli, tmp_path: Path) -> None:
     """Provider, model and system prompt are set when the conversation is created, and never changed after."""
     directory = str(tmp_path / "c")
     assert cli("record", directory, "--provider", "claude", "--model", "m1", "--system", "You are.").code == 0
-    assert cli("record", directory, "--provider", "openai", "--model", "m2", "--system", "No.").code == 0
+    code, _, err = cli("record", directory, "--provider", "openai", "--model", "m2", "--system", "No.")
+    assert code == 0
+    assert err == (
+        f"transcript-store: {directory}: what was given as provider, model, system_prompt differs from what is on record, "
+        "which stays\n"
+    )
     found = metadata(directory)
     assert (found.provider, found.model, found.system_prompt) == ("claude", "m1", "You are.")
 
@@ -257,3 +264,102 @@ def test_an_acknowledgement_that_cannot_be_written(tmp_path: Path) -> None:
     assert b"No space left" in done.stderr
     assert done.stderr.count(b"\n") == 1
     assert stored(tmp_path / "c") == [{"n": 1}]
+
+
+class FullDisk:
+    """Refuses every write once so many bytes were written, also those of metadata.json: a disk that is full stays full."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, number: int, after_bytes: int, refuses: str = "write"
+    ) -> None:
+        self._left = after_bytes
+        write, sync = filesystem.REAL.write, filesystem.REAL.sync_data
+
+        def refusing_write(handle: int, data: Any) -> int:
+            self._left -= len(data)
+            if self._left < 0 and refuses == "write":
+                raise OSError(number, os.strerror(number))
+            return write(handle, data)
+
+        def refusing_sync(handle: int) -> None:
+            if self._left < 0 and refuses == "sync":
+                raise OSError(number, os.strerror(number))
+            sync(handle)
+
+        monkeypatch.setattr(filesystem.REAL, "write", refusing_write)
+        monkeypatch.setattr(filesystem.REAL, "sync_data", refusing_sync)
+
+
+def test_a_full_disk(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many messages are stored and which line is not, once, and nothing that contradicts it.
+
+    Found from outside: the command said of a full disk "nothing of it was stored" and then "every message is stored".
+    """
+    FullDisk(monkeypatch, number=errno.ENOSPC, after_bytes=12_000)
+    code, out, err = cli("record", str(tmp_path / "c"), stdin=lines(*({"n": n} for n in range(1, 200))))
+    last = int(out.splitlines()[-1])
+    monkeypatch.undo()
+    assert code == 1
+    assert (
+        f"{tmp_path}/c: {last} messages stored, line {last + 1} is not: No space left on device [ENOSPC]; "
+        "free some space and try again\n" in err
+    )
+    assert "every message is stored" not in err
+    assert "Nothing of it" not in err
+    assert stored(tmp_path / "c") == [{"n": n} for n in range(1, last + 1)]
+    assert cli("record", str(tmp_path / "c"), stdin=lines({"n": last + 1})) == (0, f"{last + 1}\n", "")
+
+
+def test_a_disk_that_is_full_from_the_start(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is stored, and there is no conversation."""
+    FullDisk(monkeypatch, number=errno.ENOSPC, after_bytes=0)
+    code, out, err = cli("record", str(tmp_path / "c"), stdin=lines({"n": 1}))
+    assert (code, out) == (1, "")
+    assert "nothing stored, line 1 is not: No space left on device [ENOSPC]; free some space" in err
+    monkeypatch.undo()
+    assert not ConversationStore(tmp_path / "c").exists()
+
+
+def test_a_sync_that_fails(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the line whose sync failed nothing is claimed."""
+    FullDisk(monkeypatch, number=errno.EIO, after_bytes=5_000, refuses="sync")
+    code, out, err = cli("record", str(tmp_path / "c"), stdin=lines(*({"n": n} for n in range(1, 200))))
+    last = int(out.splitlines()[-1])
+    assert code == 1
+    assert f"{last} messages stored, whether line {last + 1} is, is unknown: Input/output error [EIO]" in err
+    assert f"`transcript-store show {tmp_path}/c` shows what the disk holds" in err
+
+
+@pytest.mark.root
+@pytest.mark.needs("mount")
+def test_a_real_disk_that_is_full(cli: Cli, tmp_path: Path) -> None:
+    """The same where the kernel refuses."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=True)
+    try:
+        code, out, err = cli("record", str(tmp_path / "c"), stdin=lines(*({"n": n} for n in range(1, 2000))))
+        last = int(out.splitlines()[-1])
+        assert code == 1
+        assert f"{last} messages stored, line {last + 1} is not: No space left on device [ENOSPC]" in err
+        assert len(stored(tmp_path / "c")) == last
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def test_blank_lines_do_not_count_as_messages(cli: Cli, tmp_path: Path) -> None:
+    """What was stored is counted, not what line it is."""
+    code, _, err = cli("record", str(tmp_path / "c"), stdin=b"\n\nnonsense\n")
+    assert code == 1
+    assert "line 3: message: is not JSON" in err
+    assert err.endswith("; nothing stored\n")
+    code, _, err = cli("record", str(tmp_path / "c"), stdin=lines({"n": 1}) + b"\nnonsense\n")
+    assert err.endswith("; 1 message stored\n")
+
+
+@pytest.mark.parametrize("bad", [b'{"a":"\\ud800"}', b'{"a":{"b":NaN}}', b"[]"])
+def test_a_first_line_that_is_no_message_creates_nothing(cli: Cli, tmp_path: Path, bad: bytes) -> None:
+    """A lone surrogate was found out after the conversation had been created, and left an empty one."""
+    code, out, err = cli("record", str(tmp_path / "c"), stdin=bad + b"\n")
+    assert (code, out) == (1, "")
+    assert "line 1: message" in err
+    assert "messages[0]" not in err
+    assert not (tmp_path / "c").exists()

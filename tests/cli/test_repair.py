@@ -18,11 +18,11 @@ def test_it_says_what_each_mode_would_keep(cli: Cli, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
     code, out, err = cli("repair", directory)
     assert (code, err) == (1, "")
-    assert "transcript.jsonl, line 3, byte " in out
+    assert "transcript.jsonl, line 3 (record 2), byte " in out
     assert "prefix: would keep 1 record, leaving out 3 whole records" in out
     assert "salvage: would keep 4 records\n    gap: " in out
     assert "accept-edits: would keep 5 records" in out
-    assert out.endswith("nothing was changed: choose one with --mode (prefix if none is named), and add --apply\n")
+    assert out.endswith("nothing was changed: choose one with --mode, and add --apply\n")
     assert before == {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
     found = [json.loads(line) for line in cli("repair", directory, "--json").out.splitlines()]
     assert [one["mode"] for one in found] == ["prefix", "salvage", "accept-edits"]

@@ -414,7 +414,8 @@ def test_an_unfinished_tail_is_passed_over(cli: Cli, tmp_path: Path) -> None:
     tear(tmp_path / "c")
     before = Path(directory, "transcript.jsonl").read_bytes()
     code, out, err = cli("show", directory)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert "torn tail: 29 bytes" in err
     assert body_of(out, sizes=True) == CLAUDE_SHOWN
     assert Path(directory, "transcript.jsonl").read_bytes() == before
 

@@ -246,7 +246,7 @@ def test_a_key_that_was_forgotten(cli: Cli, tmp_path: Path, key: str) -> None:
         (): "what is there is sealed: give its key",
         ("--key-file", other): "what is there does not open with this key",
         ("--retired-key-file", key): "--retired-key-file needs the key of today beside it",
-        ("--key-file", str(tmp_path / "typo")): "there is no key in this file (transcript-store snapshot new-key",
+        ("--key-file", str(tmp_path / "typo")): "there is no key in this file; `transcript-store snapshot new-key",
     }
     for command in (("save", directory), ("list",)):
         for keys, way_out in ways_out.items():
@@ -299,7 +299,9 @@ def test_a_rotation_that_leaves_something_behind(cli: Cli, tmp_path: Path, key: 
     (tmp_path / "s" / f"{Snapshot.create(provider='p', messages=[]).id}.json").write_bytes(b"\xff" * 100)
     code, out, err = cli("snapshot", "rotate-key", *store, "--key-file", key, "--new-key-file", new)
     assert (code, out) == (1, "")
-    assert err.endswith("it was left as it is; 1 other is sealed with the new key now: keep both key files\n")
+    assert err.endswith(
+        "it was left as it is; 1 other is sealed with the new key now; keep both key files; `transcript-store snapshot rotate-key` again goes on\n"
+    )
     assert cli("snapshot", "list", *store, "--key-file", new).out.count("\n") == 1
 
 

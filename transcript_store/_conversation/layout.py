@@ -33,27 +33,27 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
+from transcript_store.ways_out import WayOut
 
-FILE_IN_PLACE = "a file stands where a conversation's folder should be; give the folder, not a file in it"
+FILE_IN_PLACE = "a file stands where a conversation's folder should be"
 _HARMLESS = frozenset({LOCK, "lost+found"})
 
 
 def read_metadata(folder: Folder) -> MetadataDocument:
     """metadata.json, whole; raises ``CorruptMetadataError`` or ``UnsupportedVersionError``."""
     path = folder.path_of(METADATA)
-    restore = "repair() rebuilds it from the transcript's first line"
     with refusals(path, "read the metadata"):
         try:
             data = folder.read_file(METADATA)
         except NotOursError as error:
             raise CorruptMetadataError(path=path, kind="foreign", reason=error.reason) from None
     if data is None:
-        raise CorruptMetadataError(path=path, kind="missing", reason=f"the file is missing; {restore}")
+        raise CorruptMetadataError(path=path, kind="missing", reason="the file is missing")
     document = decode_document(data)
     if isinstance(document, NotADocument):
         if document.version is not None:
-            raise UnsupportedVersionError(f"{path}: {document.reason}; upgrade it", path=path)
-        raise CorruptMetadataError(path=path, kind="damaged", reason=f"{document.reason}; {restore}")
+            raise UnsupportedVersionError(path=path, reason=document.reason)
+        raise CorruptMetadataError(path=path, kind="damaged", reason=document.reason)
     return document
 
 
@@ -68,8 +68,8 @@ def require_conversation(folder: Folder) -> None:
     if TRANSCRIPT in names and _begins_like_ours(folder):
         return
     if METADATA not in names:
-        what = f"{TRANSCRIPT} is not ours; choose a folder of its own for the conversation"
-        raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what)
+        what = f"{TRANSCRIPT} is not ours"
+        raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=what, way_out=WayOut.CHOOSE_A_FOLDER)
     document = read_metadata(folder)
     if TRANSCRIPT in names or folder.status(TRANSCRIPT) is not None:  # or it was created while we looked
         return
@@ -81,8 +81,8 @@ def require_conversation(folder: Folder) -> None:
 
 def never_finished(path: str) -> ConversationNotFoundError:
     """What is wrong with metadata that has no mark, and no transcript beside it."""
-    what = "only the beginning of a create that never finished; initialize() does it anew"
-    return ConversationNotFoundError(f"{path}: {what}", path=path)
+    what = "there is only the beginning of a create that never finished"
+    return ConversationNotFoundError(path=path, reason=what, way_out=WayOut.INITIALIZE)
 
 
 def _begins_like_ours(folder: Folder) -> bool:
@@ -172,14 +172,12 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
         what = "the folder holds an archive or a quarantine, but no transcript"
         return CorruptTranscriptError(path=path, kind="missing", reason=what)
     if any(map(is_id, names)):
-        what = "the folder is a library of conversations, each in a folder of its own: open one of those"
-        return CorruptTranscriptError(path=path, kind="foreign", reason=what)
+        what = "the folder is a library of conversations, each in a folder of its own"
+        return CorruptTranscriptError(path=path, kind="foreign", reason=what, way_out=WayOut.OPEN_ONE_OF_THEM)
     if others := _others(names):
-        what = f"the folder holds {others}, and no conversation; choose a folder of its own for it"
-        return CorruptTranscriptError(path=path, kind="foreign", reason=what)
-    return ConversationNotFoundError(
-        f"{path}: the folder is empty; initialize() creates a conversation in it", path=path
-    )
+        what = f"the folder holds {others}, and no conversation"
+        return CorruptTranscriptError(path=path, kind="foreign", reason=what, way_out=WayOut.CHOOSE_A_FOLDER)
+    return ConversationNotFoundError(path=path, reason="the folder is empty", way_out=WayOut.INITIALIZE)
 
 
 def strangers(folder: Folder) -> str:

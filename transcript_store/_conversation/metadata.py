@@ -92,7 +92,7 @@ def checked_id(text: object) -> str:
     """An identifier as it was given, if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
     if type(text) is not str or not is_id(text):
         shown = repr(text[:32]) + "…" * (len(text) > 32) if type(text) is str else type(text).__name__
-        raise InvalidIdError(f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
+        raise InvalidIdError(reason=f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
     return text
 
 
@@ -117,6 +117,15 @@ def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
 def family(provider: str) -> str:
     """The providers that share native messages: ``openai`` and ``openai-compatible`` are one family."""
     return _FAMILIES.get(provider, provider)
+
+
+def differing(fields: dict[str, Any], members: dict[str, Any]) -> list[str]:
+    """The names of the fields that were given and are not what is on record; of labels, what was not given may be there."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    recorded = members.get("labels") or {}
+    labels = given.pop("labels", {})
+    names = [name for name, value in given.items() if members.get(name) != value]
+    return names + ["labels"] * any(recorded.get(label) != text for label, text in labels.items())
 
 
 def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:

@@ -27,23 +27,25 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from transcript_store._conversation import agreement
-from transcript_store._conversation.layout import require_conversation
+from transcript_store._conversation.layout import FILE_IN_PLACE, require_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
+    ConversationMetadata,
     MetadataDocument,
     decode_document,
     encode_document,
     new_members,
     problem_with_members,
+    public,
 )
 from transcript_store._conversation.verify import Finding, look
 from transcript_store._json.times import format_time
-from transcript_store._log import quarantine, salvage
+from transcript_store._log import quarantine
 from transcript_store._log.damage import first_line, is_ours
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.log import Image, Log
-from transcript_store._log.record import VERSION, Header, Mark, Position
-from transcript_store._log.salvage import MODES, Gap, Mode
+from transcript_store._log.record import VERSION, Gap, Header, Mark, Position
+from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, Salvaged, plan
 from transcript_store._log.scan import pieces_of
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
@@ -66,8 +68,9 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
+from transcript_store.ways_out import WayOut
 
-_FROM_THERE = "What was damaged is in place or in quarantine/; repair() again goes on from there"
+_FROM_THERE = "What was damaged is in place or in quarantine/"
 
 MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
 
@@ -94,6 +97,8 @@ class Repair:
     """The generation that holds the repaired transcript; None where the transcript is whole and stays as it is."""
     originals: tuple[str, ...]
     """Where the damaged files are kept, byte for byte."""
+    taken_from: tuple[str, ...]
+    """Where each of them stood, in the same order: copied back there, it undoes the repair."""
 
 
 def repair(
@@ -123,35 +128,75 @@ def repair(
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    doing = "repair the conversation"
+    with _opened(directory, file_system, doing) as folder:
+        if dry_run:
+            return _Work(folder, mode).proposal
+        path = folder.path
+        lock = Lock(folder)
+        with lock.released_at_the_end():
+            try:
+                is_taken = lock.take(0)
+            except NotOursError as error:
+                raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
+            if not is_taken or not folder.is_at_its_path():
+                raise ConversationNotFoundError(path=path, reason="the conversation was moved away just now")
+            _settle(folder)
+            work = _Work(folder, mode)
+            if not work.proposal.findings:
+                return work.proposal
+            with refusals(path, doing, _FROM_THERE, WayOut.REPAIR_AGAIN):
+                return work.apply()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Salvage:
+    """What can still be read of a conversation, whole or damaged."""
+
+    directory: str
+    metadata: ConversationMetadata
+    metadata_from: MetadataSource
+    """Where the metadata comes from. Anything but ``metadata.json`` may be older than the last change of it."""
+    found: tuple[Salvaged, ...]
+    """The live transcript behind its header, in its order."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every record verifies, and nothing stands between them or behind them."""
+        return all(found.damage is None for found in self.found)
+
+
+def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> Salvage:
+    """Read a damaged conversation as far as that is possible; changes nothing and takes no lock.
+
+    Every record that verifies is there, wherever it stands, and so is every line that has the form of a record but was
+    changed: its ``damage`` says so, and what it says may not be what was stored. Bytes that hold neither are there as a
+    length. So nothing has to be repaired before it can be read; :func:`repair` with ``mode="accept-edits"`` keeps the same
+    records. Costs memory for the whole file. Beside a live writer the last line may be one that is being written.
+
+    Raises what a dry run of :func:`repair` does.
+    """
+    with _opened(directory, file_system, "read the conversation") as folder:
+        return _Work(folder, "accept-edits").salvage()
+
+
+@contextmanager
+def _opened(directory: filesystem.AnyPath, file_system: FileSystem | None, doing: str) -> Iterator[Folder]:
+    """The folder of a conversation, or of what is left of one."""
     path = filesystem.absolute_path(directory)
     files = filesystem.REAL if file_system is None else file_system
-    doing = "repair the conversation"
     with refusals(path, doing, "Nothing of it was changed"):
         try:
             folder = Folder.open(files, path)
         except FileNotFoundError:
-            raise ConversationNotFoundError(f"{path}: there is nothing", path=path) from None
+            raise ConversationNotFoundError(path=path, reason="there is no conversation") from None
         except NotADirectoryError:
-            reason = "a file stands where a conversation's folder should be"
-            raise CorruptTranscriptError(path=path, kind="foreign", reason=reason) from None
+            raise CorruptTranscriptError(
+                path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=WayOut.CHOOSE_A_FOLDER
+            ) from None
         with folder:
             _insist_on_something_to_repair(folder)
-            if dry_run:
-                return _Work(folder, mode).proposal
-            lock = Lock(folder)
-            with lock.released_at_the_end():
-                try:
-                    is_taken = lock.take(0)
-                except NotOursError as error:
-                    raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
-                if not is_taken or not folder.is_at_its_path():
-                    raise ConversationNotFoundError(f"{path}: the conversation was moved away just now", path=path)
-                _settle(folder)
-                work = _Work(folder, mode)
-                if not work.proposal.findings:
-                    return work.proposal
-                with refusals(path, doing, _FROM_THERE):
-                    return work.apply()
+            yield folder
 
 
 def _settle(folder: Folder) -> None:
@@ -181,7 +226,9 @@ def _insist_on_something_to_repair(folder: Folder) -> None:
     except (CorruptTranscriptError, CorruptMetadataError) as error:
         if error.kind != "missing" and not _is_ours(folder):
             reason = "none of its files is ours, or they are so damaged that it cannot be told"
-            raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason) from None
+            raise CorruptTranscriptError(
+                path=folder.path, kind="foreign", reason=reason, way_out=WayOut.CHOOSE_A_FOLDER
+            ) from None
 
 
 def _is_ours(folder: Folder) -> bool:
@@ -206,7 +253,7 @@ def _insist_on_a_file(folder: Folder, name: str) -> None:
 
 def _foreign(folder: Folder, name: str, error: NotOursError) -> CorruptTranscriptError | CorruptMetadataError:
     kind = CorruptMetadataError if name == METADATA else CorruptTranscriptError
-    return kind(path=folder.path_of(name), kind="foreign", reason=f"{error.reason}: move it away, then repair")
+    return kind(path=folder.path_of(name), kind="foreign", reason=error.reason)
 
 
 class _Original(NamedTuple):
@@ -228,9 +275,7 @@ class _Work:
         self._verification = look(folder)
         for finding in self._verification.findings:
             if finding.kind == "version":
-                raise UnsupportedVersionError(
-                    f"{finding.path}: {finding.reason}; upgrade to repair it", path=finding.path
-                )
+                raise UnsupportedVersionError(path=finding.path, reason=finding.reason)
         self._findings = {finding.path: finding for finding in reversed(self._verification.findings)}
         self._data = folder.read_file(METADATA)
         self._has_transcript = folder.status(TRANSCRIPT) is not None
@@ -343,16 +388,14 @@ class _Work:
             pieces = partial(pieces_of, source.read, 0, source.size)
             return quarantine.named(pieces, generation=original.generation, offset_bytes=0)[0]
 
-    def _kept_as(self, source: Source) -> salvage.Plan:
+    def _kept_as(self, source: Source) -> Plan:
         """What is kept of the transcript."""
         names = {original.name: name for original, name in zip(self._originals, self._names, strict=True)}
-        return salvage.plan(
-            source.read, source.size, self._mode, at=self._members["created_at"], original=names[TRANSCRIPT]
-        )
+        return plan(source.read, source.size, self._mode, at=self._members["created_at"], original=names[TRANSCRIPT])
 
-    def _plan_transcript(self) -> salvage.Plan:
+    def _plan_transcript(self) -> Plan:
         if not self._rewrites_transcript or not self._has_transcript:
-            return salvage.NOTHING
+            return NOTHING
         with self._reading(TRANSCRIPT) as source:
             return self._kept_as(source)
 
@@ -373,6 +416,21 @@ class _Work:
             metadata_from=self._metadata_from,
             generation=self._generation if self._rewrites_transcript else None,
             originals=tuple(folder + name for name in self._names),
+            taken_from=tuple(self._folder.path_of(original.name) for original in self._originals),
+        )
+
+    def salvage(self) -> Salvage:
+        """What can be read of the conversation."""
+        members = self._members
+        found: tuple[Salvaged, ...] = ()
+        if self._has_transcript:
+            with self._reading(TRANSCRIPT) as source:
+                found = tuple(contents(source.read, source.size, at=members["created_at"]))
+        return Salvage(
+            directory=self._folder.path,
+            metadata=public(members, members["updated_at"]),
+            metadata_from=self._metadata_from,
+            found=found,
         )
 
     def apply(self) -> Repair:

@@ -50,7 +50,7 @@ from transcript_store._log.log import Appended, CannotCutBackError, Entry, Image
 from transcript_store._log.record import Copied, Mark
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.lock import OPENED_OTHERWISE, Lock
+from transcript_store._os.lock import Lock
 from transcript_store._os.names import ARCHIVE, LOCK, METADATA, QUARANTINE, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, SyncFailedError, refusals, refused
 from transcript_store.errors import (
@@ -62,15 +62,14 @@ from transcript_store.errors import (
     PoisonedError,
     StorageError,
 )
+from transcript_store.ways_out import WayOut
 
 logger = logging.getLogger("transcript_store.storage")
 
 _MARK_EVERY = 1000
 """Records between two marks of a writer that syncs each append: two syncs more among a thousand."""
 
-_UNKNOWN = (
-    "Whether it is on the disk is unknown, and this store writes nothing more: load() anew to see what the disk holds"
-)
+_UNKNOWN = "Whether it is on the disk is unknown, and this store writes nothing more"
 
 
 class State(Enum):
@@ -115,7 +114,7 @@ class Storage:
         self._cache_bytes = cache_bytes
         self._tail_only = tail_only
         self._folder = Folder(files, path, -1)
-        self._lock = Lock(self._folder, OPENED_OTHERWISE)
+        self._lock = Lock(self._folder, WayOut.WAIT_OR_READ)
         self._log = self._new_log()
         self._mark: Mark | None = None
         self._mark_due = _MARK_EVERY
@@ -165,7 +164,7 @@ class Storage:
             self._refuse_occupied(occupant_of(self._folder))  # another process may have been faster
             self._folder.sweep()
             self._folder.replace_file(METADATA, [encode_document(members, None)])
-        with refusals(self.path, doing, "Whether there is one now is unknown: exists() and load() tell"):
+        with refusals(self.path, doing, "Whether there is one now is unknown", WayOut.EXISTS_TELLS):
             self._put_in_place(image, members)
         self._state = State.READY
         self._renew_mark()
@@ -184,7 +183,7 @@ class Storage:
 
     def _refuse_occupied(self, what: str | None) -> None:
         if what is not None:
-            raise ConversationExistsError(f"{self.path}: {what}; nothing was changed", path=self.path)
+            raise ConversationExistsError(path=self.path, reason=what)
 
     def load(self) -> None:
         """Open the conversation that is there, verify it, recover it if we may write, and hold the writer's lock."""
@@ -198,10 +197,10 @@ class Storage:
             self._folder.take_over(Folder.open(self._files, self.path))
         except FileNotFoundError:
             raise ConversationNotFoundError(
-                f"{self.path}: there is nothing; initialize() creates a conversation", path=self.path
+                path=self.path, reason="there is no conversation", way_out=WayOut.INITIALIZE
             ) from None
         except NotADirectoryError:
-            raise self._corrupt("foreign", FILE_IN_PLACE) from None
+            raise self._corrupt("foreign", FILE_IN_PLACE, WayOut.CHOOSE_A_FOLDER) from None
         try:
             require_conversation(self._folder)
             if self._read_only:
@@ -219,7 +218,7 @@ class Storage:
 
     def _take_lock(self, *, can_read_only: bool = False) -> bool:
         """Take the writer's lock; False if the folder was moved away, or removed, before it was taken."""
-        self._lock = Lock(self._folder, OPENED_OTHERWISE)
+        self._lock = Lock(self._folder, WayOut.WAIT_OR_READ)
         with refusals(self._folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only):
             try:
                 if self._lock.take(self._lock_timeout_seconds) and self._folder.is_at_its_path():
@@ -361,7 +360,7 @@ class Storage:
 
     def _poison(self, error: OSError, doing: str) -> Exception:
         self._state, self._failure = State.POISONED, str(error.strerror)
-        return refused(error, self._folder.path_of(TRANSCRIPT), doing, _UNKNOWN)
+        return refused(error, self._folder.path_of(TRANSCRIPT), doing, _UNKNOWN, WayOut.LOAD_TO_SEE)
 
     def _put_in_place(self, image: Image, members: dict[str, Any]) -> None:
         """Write a new transcript and give it its name: the commit of a create and of a replace.
@@ -400,7 +399,8 @@ class Storage:
             if isinstance(error, SyncFailedError):
                 self._state, self._failure = State.POISONED, str(error.strerror)
             logger.warning(
-                "%s: every message is stored, but metadata.json could not note how far (%s); the next load tries again",
+                "%s: metadata.json could not note how far the transcript is synced (%s); what was acknowledged is stored, and "
+                "the next load tries again",
                 self.path,
                 error,
             )
@@ -408,9 +408,7 @@ class Storage:
     def _make_sure(self) -> None:
         """Before a write: the file is what memory says, the lock is ours, no sync failed and no call was interrupted."""
         if self._state is State.POISONED:
-            raise PoisonedError(
-                f"{self.path}: a sync failed before ({self._failure}), so nothing more is written; load() anew to see what the disk holds"
-            )
+            raise PoisonedError(path=self.path, reason=self._failure)
         try:
             if self._state is State.READY and self._log.is_as_remembered():
                 return
@@ -430,7 +428,7 @@ class Storage:
         """Before anything but a plain append: that compares the transcript's size, and notices another writer's by it."""
         if not self._lock.is_held():
             what = "the lock file was removed while we held it, so others may write"
-            raise ConversationLockedError(f"{self.path}: {what}; load() anew", path=self.path)
+            raise ConversationLockedError(path=self.path, reason=what, way_out=WayOut.LOAD_ANEW)
 
     def settle(self) -> None:
         """Before a read: look at what an interrupted call left."""
@@ -479,7 +477,7 @@ class Storage:
             try:
                 self._folder.take_over(Folder.open(self._files, self.path))
             except FileNotFoundError:
-                raise ConversationNotFoundError(f"{self.path}: the conversation is gone", path=self.path) from None
+                raise ConversationNotFoundError(path=self.path, reason="the conversation is gone") from None
             before = self._log.end.seq
             status = self._folder.status(TRANSCRIPT)
             if status is not None and self._log.is_at((status.st_dev, status.st_ino)) and self._log.read_on():
@@ -527,5 +525,5 @@ class Storage:
             tail_only=self._tail_only,
         )
 
-    def _corrupt(self, kind: str, reason: str) -> CorruptTranscriptError:
-        return CorruptTranscriptError(path=self.path, kind=kind, reason=reason)
+    def _corrupt(self, kind: str, reason: str, way_out: WayOut | None = None) -> CorruptTranscriptError:
+        return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, way_out=way_out)

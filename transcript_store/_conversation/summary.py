@@ -50,6 +50,9 @@ class ConversationSummary:
     """The length of transcript.jsonl."""
     damage: str | None
     """What is wrong as far as this look can tell, in a sentence; None if nothing is. ``verify()`` looks at everything."""
+    torn_bytes: int = 0
+    """How many bytes stand behind the last whole record: a torn tail, which the next load that may write cuts, or a line that
+    is being written. 0 too where there is damage."""
 
 
 def summarize(parent: Folder, name: str) -> ConversationSummary | None:
@@ -63,9 +66,12 @@ def summarize(parent: Folder, name: str) -> ConversationSummary | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            return _summary(path, damage=str(refused(error, path, "look at it")))
+            return _summary(path, damage=f"it cannot be looked at: {refused(error, path, 'look at it').strerror}")
 
-    return twice(files, look, lambda summary: summary is None or summary.damage is None)
+    def is_fine(summary: ConversationSummary | None) -> bool:
+        return summary is None or (summary.damage is None and not summary.torn_bytes)
+
+    return twice(files, look, is_fine)
 
 
 def _look(folder: Folder) -> ConversationSummary | None:
@@ -89,10 +95,8 @@ def _explain(folder: Folder) -> ConversationSummary | None:
         if error.kind == "foreign":
             return None
         reason = error.reason
-    except CorruptMetadataError as error:
+    except (CorruptMetadataError, UnsupportedVersionError) as error:
         reason = f"{METADATA}: {error.reason}"
-    except UnsupportedVersionError as error:
-        reason = str(error)
     except NotOursError as error:
         reason = f"{TRANSCRIPT}: {error.reason}"
     else:
@@ -137,7 +141,8 @@ def _read(folder: Folder, data: bytes | None, source: Source) -> ConversationSum
     whole_to = last.end if last is not None else begin
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")
-    return _summary(folder.path, members, last, size, "; ".join(problems) or None)
+    torn_bytes = 0 if problems else size - whole_to
+    return _summary(folder.path, members, last, size, "; ".join(problems) or None, torn_bytes)
 
 
 def _reconcile(
@@ -159,6 +164,7 @@ def _summary(
     last: LastRecord | None = None,
     size_bytes: int | None = None,
     damage: str | None = None,
+    torn_bytes: int = 0,
 ) -> ConversationSummary:
     known = members or {}
     labels = known.get("labels")
@@ -175,6 +181,7 @@ def _summary(
         generation=generation if type(generation := known.get("generation")) is int else None,
         size_bytes=size_bytes,
         damage=damage,
+        torn_bytes=torn_bytes,
     )
 
 

@@ -25,6 +25,7 @@ from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, archive_name, generation_of
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, CorruptMetadataError, UnsupportedVersionError
+from transcript_store.ways_out import WayOut, way_out_of_damage
 
 _NOWHERE = Position(0, 0, b"")
 
@@ -43,6 +44,12 @@ class Finding:
     """Where the bad bytes begin."""
     length_bytes: int | None = None
     """How many there are, up to the next whole record or the end of the file."""
+    way_out: WayOut = None  # type: ignore[assignment]  # it follows from the kind, unless it is given
+    """What to do about it."""
+
+    def __post_init__(self) -> None:
+        if self.way_out is None:
+            object.__setattr__(self, "way_out", way_out_of_damage(self.kind, self.path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +87,9 @@ def verify(directory: filesystem.AnyPath, *, file_system: FileSystem | None = No
         try:
             folder = Folder.open(files, path)
         except FileNotFoundError:
-            raise ConversationNotFoundError(f"{path}: there is nothing", path=path) from None
+            raise ConversationNotFoundError(path=path, reason="there is no conversation") from None
         except NotADirectoryError:
-            finding = Finding(path=path, kind="foreign", reason=FILE_IN_PLACE)
+            finding = Finding(path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=WayOut.CHOOSE_A_FOLDER)
             return _verification(path, findings=[finding])
         with folder:
             return look(folder)
@@ -100,7 +107,9 @@ def _look(folder: Folder) -> Verification:
     if isinstance(absent, ConversationNotFoundError):
         raise absent
     if absent is not None:
-        return _verification(folder.path, findings=[Finding(path=folder.path, kind=absent.kind, reason=absent.reason)])
+        assert absent.way_out is not None
+        finding = Finding(path=folder.path, kind=absent.kind, reason=absent.reason, way_out=absent.way_out)
+        return _verification(folder.path, findings=[finding])
     document = _metadata(folder, findings)
     header: Header | None = None
     records, head = 0, None

@@ -29,6 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from transcript_store._json.words import many
 from transcript_store._log.record import (
     FORMAT,
     GENESIS,
@@ -414,7 +415,7 @@ def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
             return None
         return Damage(
             kind="truncated",
-            reason=f"the transcript ends here, but {mark.seq} records and {mark.offset_bytes} bytes of it were synced",
+            reason=f"the transcript ends here, but {many(mark.seq, 'record')} and {many(mark.offset_bytes, 'byte')} of it were synced",
             offset_bytes=complete.offset_bytes,
             line_number=complete.seq + 2,
         )
@@ -539,8 +540,7 @@ def describe(line: bytes) -> str:
     if line.startswith(b"\xef\xbb\xbf"):
         return "it begins with a byte order mark: an editor wrote this file"
     if b"\0" in line:
-        count = line.count(0)
-        return f"it holds {count} NUL byte{'s' * (count != 1)}: a power cut or a failing disk leaves such runs"
+        return f"it holds {many(line.count(0), 'NUL byte')}: a power cut or a failing disk leaves such runs"
     if line.endswith(b'"}\r'):
         return "it ends in CR LF: an editor changed the line ends"
     if line.count(b'{"seq":') > 1 and HASH_MEMBER in line[:-SUFFIX_BYTES]:

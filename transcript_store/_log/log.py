@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._json.times import format_time, parse_time
+from transcript_store._json.words import many
 from transcript_store._log import quarantine
 from transcript_store._log.cache import Block, Cache
 from transcript_store._log.damage import Damage, check, first_line, judge
@@ -40,6 +41,7 @@ from transcript_store._log.record import (
     SUFFIX_BYTES,
     Batch,
     Copied,
+    Gap,
     Header,
     Mark,
     Position,
@@ -63,6 +65,7 @@ from transcript_store.errors import (
     InvalidMessageError,
     UnsupportedVersionError,
 )
+from transcript_store.ways_out import WayOut
 
 logger = logging.getLogger("transcript_store.log")
 
@@ -174,6 +177,8 @@ class Log:
         self.header = Header(conversation="", generation=0, at="", metadata={}, members={})
         self.end = self.synced = Position(0, 0, GENESIS)
         self.recovery: Recovery | None = None
+        self.torn_tail: Gap | None = None
+        """What a reader passed over behind the last complete append."""
         self.settled = False
         self._folder = folder
         self._files = folder.files
@@ -224,7 +229,7 @@ class Log:
         found = read_header(first_line(self._read, self.size_bytes()))
         if isinstance(found, NotAHeader):
             if found.version is not None:
-                raise UnsupportedVersionError(f"{self._path}: {found.reason}; upgrade it", path=self._path)
+                raise UnsupportedVersionError(path=self._path, reason=found.reason)
             raise self._corrupt(found.kind, found.reason, line_number=1, offset_bytes=0)
         self.header, self._begin = found
         self._verified_from = self.end = self._begin
@@ -281,6 +286,11 @@ class Log:
             if end.offset_bytes != self.size_bytes():
                 raise AssertionError("R3: what recovery leaves is whole")
         self._cache, self.end = cache, end
+        self.torn_tail = None
+        if damage is not None and not self._writable:
+            self.torn_tail = Gap(
+                offset_bytes=end.offset_bytes, length_bytes=size - end.offset_bytes, reason=damage.reason
+            )
         if self._writable:
             self.synced = end
         if damage is not None and self._writable:
@@ -294,7 +304,8 @@ class Log:
             with refusals(
                 self._path,
                 "keep its torn tail in quarantine/",
-                "So it was not cut; read_only=True gives every whole record",
+                "So it was not cut",
+                WayOut.OPEN_TO_READ,
             ):
                 quarantined = quarantine.keep(
                     self._folder,
@@ -434,14 +445,10 @@ class Log:
         try:
             status = self._files.status(self._folder.handle, self._name)
         except FileNotFoundError:
-            raise self._corrupt(
-                "replaced", "the transcript is gone; load() anew, after you saved get_messages() if you need it"
-            ) from None
+            raise self._corrupt("replaced", "the transcript is gone", way_out=WayOut.SAVE_AND_LOAD_ANEW) from None
         if status.st_ino != self._inode[1] or status.st_dev != self._inode[0]:
             what = "another file" if stat.S_ISREG(status.st_mode) else kind_of(status)
-            raise self._corrupt(
-                "replaced", f"{what} stands in the place of the transcript that was loaded; load() anew"
-            )
+            raise self._corrupt("replaced", f"{what} stands in the place of the transcript that was loaded")
         return self.settled and status.st_size == self.end.offset_bytes
 
     def look_again(self) -> None:
@@ -454,7 +461,8 @@ class Log:
         if size < begin.offset_bytes:
             raise self._corrupt(
                 "truncated",
-                f"the transcript has {size} bytes, and {acknowledged.offset_bytes} were stored; load() anew",
+                f"the transcript has {many(size, 'byte')}, and {acknowledged.offset_bytes:,} were stored",
+                way_out=WayOut.LOAD_ANEW,
             )
         before = append_before(self._read, self._begin, begin.offset_bytes, _TAIL_BYTES)
         if Walk(self._read, before, begin.offset_bytes).to_the_end() != begin:
@@ -613,7 +621,7 @@ class Log:
         for block in self._blocks():
             for other in _lines(block):
                 if other == line:
-                    return self._corrupt("foreign", reason, number, begin)
+                    return self._corrupt("foreign", reason, number, begin, way_out=WayOut.RESTORE_OR_REPAIR)
                 begin, number = begin + len(other) + 1, number + 1
         return self._corrupt("foreign", reason)
 
@@ -657,10 +665,21 @@ class Log:
         return self._corrupt(damage.kind, damage.reason, damage.line_number, damage.offset_bytes)
 
     def _corrupt(
-        self, kind: str, reason: str, line_number: int | None = None, offset_bytes: int | None = None
+        self,
+        kind: str,
+        reason: str,
+        line_number: int | None = None,
+        offset_bytes: int | None = None,
+        *,
+        way_out: WayOut | None = None,
     ) -> CorruptTranscriptError:
         return CorruptTranscriptError(
-            path=self._path, kind=kind, reason=reason, line_number=line_number, offset_bytes=offset_bytes
+            path=self._path,
+            kind=kind,
+            reason=reason,
+            line_number=line_number,
+            offset_bytes=offset_bytes,
+            way_out=way_out,
         )
 
 

@@ -176,6 +176,15 @@ def record_body(
     return parts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Bytes of a transcript that are no record, or that a repair does not keep."""
+
+    offset_bytes: int
+    length_bytes: int
+    reason: str
+
+
 class Copied(NamedTuple):
     """A record of another transcript, to be copied: every byte but its number, its batch and its hash."""
 

@@ -19,11 +19,22 @@ from typing import Literal, NamedTuple, get_args
 
 import orjson
 
-from transcript_store._json.strict import encode, parse
+from transcript_store._json.strict import JSONDecodeError, decode, encode, parse
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log.damage import Part, Stretch, count_whole, describe_at, first_line, judge, parts
 from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.record import RECORD_HEAD_BYTES, SUFFIX_BYTES, Copied, Position, copied, record_time_us
+from transcript_store._log.record import (
+    RECORD_HEAD_BYTES,
+    SUFFIX_BYTES,
+    Copied,
+    Gap,
+    Position,
+    Record,
+    as_record,
+    copied,
+    record_seq,
+    record_time_us,
+)
 from transcript_store._log.scan import Read, Walk
 from transcript_store.errors import InvalidMessageError
 
@@ -40,12 +51,15 @@ _REPLACED = frozenset({"seq", "at", "clock", "message", "extra", "batch", "hash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """Bytes of the damaged transcript that a repair does not keep."""
+class Salvaged:
+    """A stretch of a transcript as :func:`contents` reads it: a record, or bytes that hold none."""
 
     offset_bytes: int
     length_bytes: int
-    reason: str
+    record: Record | None
+    """None: what stands here cannot be read. The ``seq`` is the one that the line states, or the next."""
+    damage: str | None
+    """Why it does not verify, in a sentence. None: it is as it was stored."""
 
 
 class Plan(NamedTuple):
@@ -82,6 +96,47 @@ def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Plan:
         return _with_gaps(_kept(read, size, at, accepts_edits=accepts_edits), at, original)
 
     return Plan(records, kept, 0, tuple(gaps))
+
+
+def contents(read: Read, size: int, *, at: str) -> Iterator[Salvaged]:
+    """Everything behind the header of a transcript, in its order: what verifies, what only reads, and what does neither.
+
+    ``at`` is the time for a record whose own is lost before any is known.
+    """
+    seq = 0
+    unread: Salvaged | None = None
+    for part in parts(read, size):
+        for stretch, copy in _of_part(read, part, at, accepts_edits=True):
+            record = None if copy is None else _record(read, stretch, copy, seq + 1)
+            if record is None and unread is not None:
+                unread = replace(unread, length_bytes=stretch.end - unread.offset_bytes)
+                continue
+            found = Salvaged(
+                offset_bytes=stretch.start,
+                length_bytes=stretch.end - stretch.start,
+                record=record,
+                damage=None if stretch.whole and record else describe_at(read, stretch.start, stretch.end),
+            )
+            if record is None or copy is None:
+                unread = found
+                continue
+            if unread is not None:
+                yield unread
+                unread = None
+            at = _time_of(copy) or at
+            seq = record.seq
+            yield found
+    if unread is not None:
+        yield unread
+
+
+def _record(read: Read, stretch: Stretch, copy: Copied, next_seq: int) -> Record | None:
+    """A record with the number that it states; None if a program that knows the format wrote something else."""
+    stated = record_seq(read(stretch.start, min(RECORD_HEAD_BYTES, stretch.end - stretch.start)))
+    try:
+        return as_record(decode(b'{"seq":%d%b}' % (next_seq if stated is None else stated, copy.members)))
+    except JSONDecodeError:
+        return None
 
 
 def _prefix(read: Read, size: int) -> Plan:
@@ -127,35 +182,36 @@ def _kept(read: Read, size: int, at: str, *, accepts_edits: bool) -> Iterator[Co
     """The records that are kept and the gaps between them, in order; gaps without a record between are one."""
     gap: Gap | None = None
     for part in parts(read, size):
-        for item in _of_part(read, part, at, accepts_edits=accepts_edits):
-            if isinstance(item, Copied):
+        for stretch, copy in _of_part(read, part, at, accepts_edits=accepts_edits):
+            if copy is not None:
                 if gap is not None:
                     yield gap
                     gap = None
-                at = _time_of(item) or at
-                yield item
+                at = _time_of(copy) or at
+                yield copy
             elif gap is None:
                 gap = Gap(
-                    offset_bytes=item.start,
-                    length_bytes=item.end - item.start,
-                    reason=describe_at(read, item.start, item.end),
+                    offset_bytes=stretch.start,
+                    length_bytes=stretch.end - stretch.start,
+                    reason=describe_at(read, stretch.start, stretch.end),
                 )
             else:
-                gap = replace(gap, length_bytes=item.end - gap.offset_bytes)
+                gap = replace(gap, length_bytes=stretch.end - gap.offset_bytes)
     if gap is not None:
         yield gap
 
 
-def _of_part(read: Read, part: Part, at: str, *, accepts_edits: bool) -> Iterator[Copied | Stretch]:
+def _of_part(read: Read, part: Part, at: str, *, accepts_edits: bool) -> Iterator[tuple[Stretch, Copied | None]]:
+    """The stretches of a part, each with the record that is kept of it; an edited part may be a record as a whole."""
     is_a_record = len(part.stretches) == 1 and part.stretches[0].whole is not None
     if accepts_edits and not is_a_record and (edited := _edited(read, part.start, part.end, at)):
-        yield edited
+        yield Stretch(part.start, part.end, None), edited
         return
     for stretch in part.stretches:
         if stretch.whole is not None:
-            yield _copied(read, stretch)
+            yield stretch, _copied(read, stretch)
         else:
-            yield (accepts_edits and _edited(read, stretch.start, stretch.end, at)) or stretch
+            yield stretch, _edited(read, stretch.start, stretch.end, at) if accepts_edits else None
 
 
 def _copied(read: Read, stretch: Stretch) -> Copied:

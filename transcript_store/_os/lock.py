@@ -11,17 +11,15 @@ from transcript_store._json.times import format_time
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.names import LOCK
 from transcript_store.errors import ConversationLockedError
+from transcript_store.ways_out import WayOut
 
 _POLL_SECONDS = 0.02
-OPENED_OTHERWISE = "wait with lock_timeout_seconds, close that writer, or open with read_only=True"
-"""The way out of a lock for who opens a conversation."""
-_CLOSED = "close that writer, or try again when it is done"
 
 
 class Lock:
     """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies."""
 
-    def __init__(self, folder: Folder, way_out: str = _CLOSED, *, name: str = LOCK) -> None:
+    def __init__(self, folder: Folder, way_out: WayOut = WayOut.WAIT, *, name: str = LOCK) -> None:
         self._folder = folder
         self._name = name
         self._way_out = way_out
@@ -113,8 +111,9 @@ class Lock:
         if (pid, host) == (self._files.process_id(), self._files.host_name()):
             by += " (this one: a store that was not closed)"
         return ConversationLockedError(
-            f"{self._folder.path}: {by} is writing to it; {self._way_out}",
             path=self._folder.path,
+            reason=f"{by} is writing to it",
             holder_pid=pid,
             holder_host=host,
+            way_out=self._way_out,
         )

@@ -10,53 +10,64 @@ from contextlib import contextmanager
 
 from transcript_store._os.filesystem import Status
 from transcript_store.errors import StorageError
+from transcript_store.ways_out import WayOut
 
 _WAYS_OUT = {
-    errno.ENOSPC: "free some space and try again",
-    errno.EDQUOT: "free some of the quota and try again",
-    errno.EFBIG: "the file would exceed the largest size allowed here",
-    errno.EROFS: "the file system is read-only",
-    errno.EACCES: "check the owner and the permissions",
-    errno.EPERM: "check the owner, the permissions and the file's attributes (lsattr)",
-    errno.EMFILE: "the process has too many files open",
-    errno.ENFILE: "the machine has too many files open",
-    errno.ENOLCK: "the file system has no locks (a network file system?)",
-    errno.EIO: "the disk may be failing",
-    errno.ELOOP: "a symbolic link stands where a file of ours should be",
-    errno.ENOTDIR: "a file stands there, or where a folder above it should be",
-    errno.ENAMETOOLONG: "the name is too long for this file system",
+    errno.ENOSPC: WayOut.FREE_SPACE,
+    errno.EDQUOT: WayOut.FREE_QUOTA,
+    errno.EFBIG: WayOut.ALLOW_LARGER_FILES,
+    errno.EROFS: WayOut.MOUNT_TO_WRITE,
+    errno.EACCES: WayOut.CHECK_PERMISSIONS,
+    errno.EPERM: WayOut.CHECK_PERMISSIONS,
+    errno.EMFILE: WayOut.ALLOW_MORE_FILES,
+    errno.ENFILE: WayOut.ALLOW_MORE_FILES,
+    errno.ENOLCK: WayOut.USE_LOCKS,
+    errno.EIO: WayOut.CHECK_THE_DISK,
+    errno.ELOOP: WayOut.CLEAR_THE_WAY,
+    errno.ENOTDIR: WayOut.CLEAR_THE_WAY,
+    errno.ENAMETOOLONG: WayOut.SHORTEN_THE_NAME,
 }
-
-
-_READS_ON = {errno.EROFS: "read_only=True still reads", errno.EACCES: "read_only=True needs only to read"}
-"""What is left to who opens a conversation to write."""
+_OPENED_TO_WRITE = {errno.EROFS: WayOut.OPEN_TO_READ, errno.EACCES: WayOut.CHECK_PERMISSIONS_OR_READ}
+"""For a conversation that is opened to write: it can still be read."""
 
 
 def refused(
-    error: OSError, path: str, doing: str, consequence: str = "", *, can_read_only: bool = False
+    error: OSError,
+    path: str,
+    doing: str,
+    consequence: str = "",
+    way_out: WayOut | None = None,
+    *,
+    can_read_only: bool = False,
 ) -> StorageError:
     """Translate an error of the operating system: what was refused, what holds all the same, and the way out.
 
-    ``can_read_only`` is for a conversation that is opened to write, and could be opened with ``read_only=True``.
+    ``way_out`` is the one that what holds asks for; otherwise it is that of the error's number. ``can_read_only`` is for a
+    conversation that is opened to write, and could be opened with ``read_only=True``.
     """
     number = error.errno or errno.EIO
-    way_out = _WAYS_OUT.get(number)
-    if can_read_only and number in _READS_ON:
-        way_out = f"{way_out}; {_READS_ON[number]}"
-    what = error.reason if isinstance(error, NotOursError) else os.strerror(number)
-    message = f"{path}: cannot {doing}: {what}" + (f"; {way_out}" if way_out else "")
-    return StorageError(number, message + (f". {consequence}" if consequence else ""), path)
+    usual = _OPENED_TO_WRITE.get(number) if can_read_only else None
+    return StorageError(
+        errno=number,
+        strerror=error.reason if isinstance(error, NotOursError) else os.strerror(number),
+        path=path,
+        doing=doing,
+        consequence=consequence,
+        way_out=way_out or usual or _WAYS_OUT.get(number),
+    )
 
 
 @contextmanager
-def refusals(path: str, doing: str, consequence: str = "", *, can_read_only: bool = False) -> Iterator[None]:
+def refusals(
+    path: str, doing: str, consequence: str = "", way_out: WayOut | None = None, *, can_read_only: bool = False
+) -> Iterator[None]:
     """Translate errors of the operating system in a block."""
     try:
         yield
     except StorageError:
         raise
     except OSError as error:
-        raise refused(error, path, doing, consequence, can_read_only=can_read_only) from error
+        raise refused(error, path, doing, consequence, way_out, can_read_only=can_read_only) from error
 
 
 class SyncFailedError(OSError):

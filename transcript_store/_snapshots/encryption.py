@@ -17,6 +17,7 @@ import secrets
 from typing import Any, NoReturn
 
 from transcript_store.errors import InvalidKeyError
+from transcript_store.ways_out import WayOut
 
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
 OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
@@ -31,7 +32,12 @@ def generate_encryption_key() -> bytes:
 
 
 class NotOpenedError(Exception):
-    """No key opens these bytes; the message is a reason without a subject, and holds nothing of them."""
+    """No key opens these bytes; ``reason`` has no subject, and holds nothing of them."""
+
+    def __init__(self, reason: str, way_out: WayOut) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.way_out = way_out
 
 
 class Key:
@@ -41,13 +47,15 @@ class Key:
 
     def __init__(self, key: bytes) -> None:
         if not isinstance(key, bytes | bytearray | memoryview):
-            hint = "; bytes.fromhex() makes bytes of hex digits" if isinstance(key, str) else ""
-            what = f"an encryption key is {KEY_BYTES} bytes, not {type(key).__name__}"
-            raise InvalidKeyError(f"{what}{hint}", length_bytes=None)
+            raise InvalidKeyError(
+                reason=f"an encryption key is {KEY_BYTES} bytes, not {type(key).__name__}",
+                length_bytes=None,
+                way_out=WayOut.MAKE_BYTES if isinstance(key, str) else WayOut.MAKE_A_KEY,
+            )
         self._bytes = bytes(key)
         if len(self._bytes) != KEY_BYTES:
-            what = f"an encryption key has {KEY_BYTES} bytes, this one has {len(self._bytes)}"
-            raise InvalidKeyError(f"{what}; generate_encryption_key() makes one", length_bytes=len(self._bytes))
+            reason = f"an encryption key has {KEY_BYTES} bytes, this one has {len(self._bytes)}"
+            raise InvalidKeyError(reason=reason, length_bytes=len(self._bytes))
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # not paid for by those who do not seal
 
         self._cipher = AESGCM(self._bytes)
@@ -107,15 +115,17 @@ class Keys:
         if self._plain_too and is_plain:
             return data
         if not self._keys:
-            raise NotOpenedError("it is not text, so it is sealed: give the encryption_key that it was sealed with")
+            raise NotOpenedError("it is not text, so it is sealed", WayOut.GIVE_THE_KEY)
         if not data:
-            raise NotOpenedError("it is empty: it was cut, or never written; restore it from a backup")
+            raise NotOpenedError("it is empty: it was cut, or never written", WayOut.RESTORE)
         if is_plain:
             raise NotOpenedError(
-                "it is not sealed, and this store has a key, so somebody else put it there, or it was stored without a key; "
-                "rotate_key() of a store opened without one seals what is there"
+                "it is not sealed, and this store has a key, so somebody else put it there, or it was stored without a key",
+                WayOut.SEAL_IT,
             )
-        raise NotOpenedError("none of the keys opens it: it was sealed with another key, or it was changed or cut")
+        raise NotOpenedError(
+            "none of the keys opens it: it was sealed with another key, or it was changed or cut", WayOut.GIVE_THE_KEY
+        )
 
     def is_of_others(self, data: bytes) -> bool:
         """Whether this is sealed, and with none of these keys; without a key, the beginning of a file tells."""

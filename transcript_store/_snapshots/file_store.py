@@ -18,8 +18,9 @@ import errno
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from transcript_store._conversation.verify import Finding
 from transcript_store._os import filesystem
@@ -41,12 +42,13 @@ from transcript_store.errors import (
     TranscriptStoreError,
     UnsupportedVersionError,
 )
+from transcript_store.ways_out import WayOut
 
 Findings = list[Finding]
 Names = list[str]
 _LOCK_TIMEOUT_SECONDS = 10.0
 _SAMPLE = 8
-_EITHER_KEY = "Every file is as it was or sealed with the new key: keep both keys, and rotate_key() again goes on"
+_EITHER_KEY = "Every file is as it was or sealed with the new key"
 _NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -120,8 +122,12 @@ class FileStore:
         data = (with_messages(snapshot, messages) if media else snapshot).to_json()
         if len(data) + OVERHEAD_BYTES > MAX_FILE_BYTES:
             raise _too_large()
-        consequence = "What was stored under its id before is in place, or the new snapshot: load() tells"
-        with refusals(self._path, "save the snapshot", consequence), self._create() as files, self._locked(files):
+        consequence = "What was stored under its id before is in place, or the new snapshot"
+        with (
+            refusals(self._path, "save the snapshot", consequence, WayOut.LOAD_TELLS),
+            self._create() as files,
+            self._locked(files),
+        ):
             if not self._keys.can_seal and not self._is_known_as_plain:
                 files.refuse_to_save_in_the_clear()
                 self._is_known_as_plain = True
@@ -168,9 +174,8 @@ class FileStore:
         Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``, ``ConversationLockedError`` and ``StorageError``.
         """
         name = file_name(id)
-        consequence = "Whether it is gone is unknown: load() tells"
         with (
-            refusals(self._path, "delete the snapshot", consequence),
+            refusals(self._path, "delete the snapshot", "Whether it is gone is unknown", WayOut.LOAD_TELLS),
             self._not_found(id),
             self._open() as files,
             self._locked(files),
@@ -192,7 +197,7 @@ class FileStore:
         ``ConversationLockedError`` and ``StorageError``.
         """
         key = Key(new_key)
-        with self._if_there("seal the store with another key", _EITHER_KEY) as files:
+        with self._if_there("seal the store with another key", _EITHER_KEY, WayOut.KEEP_BOTH_KEYS) as files:
             if files is not None:
                 with self._locked(files):
                     files.sweep()
@@ -295,9 +300,11 @@ class FileStore:
         return SnapshotFiles(Folder.make(self._files, self._path), lambda: self._keys, self._logger)
 
     @contextmanager
-    def _if_there(self, doing: str, consequence: str = "") -> Iterator[SnapshotFiles | None]:
+    def _if_there(
+        self, doing: str, consequence: str = "", way_out: WayOut | None = None
+    ) -> Iterator[SnapshotFiles | None]:
         """The directory, None if there is none."""
-        with refusals(self._path, doing, consequence):
+        with refusals(self._path, doing, consequence, way_out):
             try:
                 files = self._open()
             except FileNotFoundError:
@@ -309,7 +316,7 @@ class FileStore:
     @contextmanager
     def _locked(self, files: SnapshotFiles) -> Iterator[None]:
         """Hold the lock of the store."""
-        lock = Lock(files.folder, way_out="try again when it is done")
+        lock = Lock(files.folder)
         with lock.released_at_the_end():
             if not lock.take(_LOCK_TIMEOUT_SECONDS):
                 raise FileNotFoundError(errno.ENOENT, "the directory was removed")
@@ -320,7 +327,7 @@ class FileStore:
         try:
             yield
         except FileNotFoundError:
-            raise SnapshotNotFoundError(f"{self._path}: there is no snapshot {id}", id=id) from None
+            raise SnapshotNotFoundError(path=self._path, id=id) from None
 
 
 def _too_large() -> InvalidMessageError:
@@ -333,13 +340,14 @@ def _left(failures: list[Failure], sealed: int) -> Failure:
     what = "it was left as it is"
     if more:
         what += f", and so {'was' if more == 1 else 'were'} {more} more"
-    consequence = f"{what}; nothing is sealed with the new key"
+    consequence, way_out = f"{what}; nothing is sealed with the new key", first.way_out
     if sealed:
         others = "1 other is" if sealed == 1 else f"{sealed} others are"
-        consequence = f"{what}; {others} sealed with the new key now: keep both keys"
+        consequence, way_out = f"{what}; {others} sealed with the new key now", WayOut.KEEP_BOTH_KEYS
+    facts: dict[str, Any] = {"path": first.path, "reason": first.reason, "consequence": consequence, "way_out": way_out}
     if isinstance(first, DecryptionError):
-        return DecryptionError(path=first.path, reason=first.reason, consequence=consequence)
-    return CorruptSnapshotError(path=first.path, kind=first.kind, reason=first.reason, consequence=consequence)
+        return DecryptionError(**facts)
+    return CorruptSnapshotError(kind=first.kind, **facts)
 
 
 def _damage_of_media(files: SnapshotFiles, name: str) -> Finding | None:
@@ -360,8 +368,8 @@ def _noted(findings: Findings) -> Iterator[None]:
 
 
 def _finding(error: CorruptSnapshotError | DecryptionError | UnsupportedVersionError) -> Finding:
+    assert error.way_out is not None
+    found = partial(Finding, path=error.path or "", reason=error.reason, way_out=error.way_out)
     if isinstance(error, CorruptSnapshotError):
-        return Finding(path=error.path or "", kind=error.kind, reason=error.reason)
-    if isinstance(error, DecryptionError):
-        return Finding(path=error.path or "", kind="unopened", reason=error.reason)
-    return Finding(path=error.path, kind="version", reason="it was written by a later version")
+        return found(kind=error.kind)
+    return found(kind="unopened") if isinstance(error, DecryptionError) else found(kind="version")

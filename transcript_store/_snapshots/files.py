@@ -20,6 +20,7 @@ from transcript_store._snapshots.media import BadReferenceError
 from transcript_store._snapshots.snapshot import Snapshot, read, validate_snapshot_id, with_messages
 from transcript_store._snapshots.summary import SnapshotSummary, read_summary
 from transcript_store.errors import CorruptSnapshotError, DecryptionError, InvalidSnapshotIdError
+from transcript_store.ways_out import WayOut
 
 MAX_FILE_BYTES = 2**30
 """What a snapshot may take, with its media in place: no file of any size can fill the memory of who loads it."""
@@ -35,7 +36,7 @@ def file_name(id: str) -> str:
     validate_snapshot_id(id)
     name = f"{id}{_SUFFIX}"
     if "/" in name or "\0" in name or name.startswith("."):
-        raise InvalidSnapshotIdError("a snapshot's id must not lead out of its store", id=id[:32])
+        raise InvalidSnapshotIdError(reason="a snapshot's id must not lead out of its store", id=id[:32])
     return name
 
 
@@ -145,7 +146,7 @@ class SnapshotFiles:
 
     def missing(self, name: str) -> CorruptSnapshotError:
         """What is wrong when media is not there."""
-        reason = "a snapshot refers to this media, and it is not there: restore it from a backup"
+        reason = "a snapshot refers to this media, and it is not there"
         return CorruptSnapshotError(path=self.folder.path_of(f"{MEDIA}/{name}"), kind="missing", reason=reason)
 
     def _without_media(self, id: str) -> Snapshot:
@@ -195,7 +196,9 @@ class SnapshotFiles:
                 return keys.open(raw), len(raw)
             except NotOpenedError as error:
                 if keys is self._keys():  # else a thread has just begun to seal the store with another one
-                    raise DecryptionError(path=folder.path_of(name), reason=str(error)) from None
+                    raise DecryptionError(
+                        path=folder.path_of(name), reason=error.reason, way_out=error.way_out
+                    ) from None
 
     # ---- write, with the lock held -------------------------------------------------------------------------------
 
@@ -209,12 +212,11 @@ class SnapshotFiles:
             with suppress(OSError):
                 is_sealed = self._is_of_others(self.folder, name)
             if is_sealed:
-                reason = (
-                    "it is sealed, and this store has no encryption_key (is a variable not set?), so it would save in the "
-                    "clear beside what is sealed: give the key, or save to a directory of its own; if it is damaged and "
-                    "was never sealed, move it away"
+                raise DecryptionError(
+                    path=self.folder.path_of(name),
+                    reason="it is sealed, and there is no key (is a variable not set?), so this would save in the clear beside it",
+                    way_out=WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE,
                 )
-                raise DecryptionError(path=self.folder.path_of(name), reason=reason)
 
     def refuse_to_replace(self, name: str, media: Iterable[str]) -> None:
         """Raise ``DecryptionError`` if what stands there is sealed with a key that we do not have: it is not ours to replace.
@@ -224,17 +226,16 @@ class SnapshotFiles:
         """
         does_not_open = f"does not open {'with these keys' if self._keys().can_seal else 'without a key'}"
         if self._is_of_others(self.folder, name):
-            way_out = "give the key that it was sealed with, or delete() it first"
-            reason = f"a snapshot with this id is there, and {does_not_open}: {way_out}"
-            raise DecryptionError(path=self.folder.path_of(name), reason=reason)
+            reason = f"a snapshot with this id is there, and {does_not_open}"
+            path = self.folder.path_of(name)
+            raise DecryptionError(path=path, reason=reason, way_out=WayOut.GIVE_THE_KEY_OR_DELETE)
         if not media or (folder := self.media()) is None:
             return
         for media_name in media:
             if self._is_of_others(folder, media_name):
-                what = f"media that this snapshot has in common with others is there, and {does_not_open}"
-                way_out = "give its key, or save to a directory of its own; if it is damaged, move it away"
-                reason = f"{what}: {way_out}"
-                raise DecryptionError(path=folder.path_of(media_name), reason=reason)
+                reason = f"media that this snapshot has in common with others is there, and {does_not_open}"
+                path = folder.path_of(media_name)
+                raise DecryptionError(path=path, reason=reason, way_out=WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE)
 
     def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
         """Store media and then what refers to it; on return all of it survives a power cut."""

@@ -44,4 +44,4 @@ def _not_found(id: str) -> Iterator[None]:
     try:
         yield
     except KeyError:
-        raise SnapshotNotFoundError(f"there is no snapshot {id}", id=id) from None
+        raise SnapshotNotFoundError(id=id) from None

@@ -55,12 +55,12 @@ def validate_snapshot_id(id: str) -> None:
     error shows at most 32 characters of what it was given.
     """
     if not isinstance(id, str):
-        raise InvalidSnapshotIdError(f"a snapshot's id is a str, not {type(id).__name__}", id="")
+        raise InvalidSnapshotIdError(reason=f"a snapshot's id is a str, not {type(id).__name__}", id="")
     if not is_id(id):
         shown = id[:_SHOWN_CHARACTERS]
         more = "…" if len(id) > _SHOWN_CHARACTERS else ""
         what = f"{shown!r}{more} is not a canonical lower-case UUID" if id else "a snapshot's id must not be empty"
-        raise InvalidSnapshotIdError(what, id=shown)
+        raise InvalidSnapshotIdError(reason=what, id=shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Snapshot:
             raise InvalidMetadataError(field="version", reason=f"must be an int from 0, not {self.version!r:.40}")
         if self.version > SNAPSHOT_VERSION:
             what = f"snapshot {self.id} is of version {self.version}, this program reads version {SNAPSHOT_VERSION}"
-            raise UnsupportedVersionError(f"{what}; upgrade it", path="")
+            raise UnsupportedVersionError(path="", reason=what)
         for name in ("provider", "model", "system_prompt"):
             check_text(name, "it", getattr(self, name))
         tools = tuple(self.tools)
@@ -267,8 +267,8 @@ def check_version(members: dict[str, bytes], path: str | None) -> None:
     """Raise ``UnsupportedVersionError`` for a snapshot of a later version."""
     version = member(members, "version", int, 0)
     if version > SNAPSHOT_VERSION:
-        what = f"{path or 'the snapshot'}: is of version {version}, this program reads version {SNAPSHOT_VERSION}"
-        raise UnsupportedVersionError(f"{what}; upgrade it", path=path or "")
+        what = f"the snapshot is of version {version}, this program reads version {SNAPSHOT_VERSION}"
+        raise UnsupportedVersionError(path=path or "", reason=what)
 
 
 def member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:

@@ -12,6 +12,7 @@ import re
 from urllib.parse import SplitResult, urlsplit
 
 from transcript_store.errors import InvalidBaseUrlError
+from transcript_store.ways_out import WayOut
 
 MAX_BASE_URL_LENGTH = 2048
 """The most bytes of UTF-8 that a base URL may take."""
@@ -21,6 +22,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _PORT = re.compile(r"[0-9]{1,5}")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_NOT_HTTPS = "its scheme must be https"
 _PLACEHOLDERS = ("example.com", "example.net", "example.org", "localhost.localdomain")
 
 
@@ -39,7 +41,8 @@ def validate_base_url(url: str, *, allow_insecure: bool = False) -> None:
     if not isinstance(url, str):
         raise TypeError(f"a base URL is a str, not {type(url).__name__}")
     if reason := _fault(url, allow_insecure):
-        raise InvalidBaseUrlError(reason)
+        is_for_http = reason == _NOT_HTTPS
+        raise InvalidBaseUrlError(reason=reason, way_out=WayOut.ALLOW_INSECURE if is_for_http else None)
 
 
 def host_of(url: str) -> str:
@@ -73,7 +76,7 @@ def _fault(url: str, allow_insecure: bool) -> str | None:
     if at:
         return "it contains user information; a token belongs into the token field"
     if parts.scheme == "http" and not allow_insecure:
-        return "its scheme must be https; allow_insecure_base_url is for servers on this machine"
+        return _NOT_HTTPS
     if parts.scheme not in ("http", "https"):
         return "its scheme must be https"
     if not authority or authority.startswith(":"):

@@ -257,7 +257,7 @@ class ResumableChatClient:
                 yield Complete(text=reply.text, stop_reason=reply.stop_reason)
                 return
             yield from self._run(calls)
-        raise MaxStepsError(self._config.max_steps)
+        raise MaxStepsError(steps=self._config.max_steps)
 
     def _run(self, calls: Sequence[ToolCall]) -> Generator[StreamEvent, None, None]:
         """Run the tools in order; on return every result is on record in the form that the provider wants."""

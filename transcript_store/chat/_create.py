@@ -154,7 +154,7 @@ def _base_url(config: ChatConfig, provider: Provider, *, allow_insecure: bool) -
     """Where the token will go: as configured, or in the SDK's own variable, or the provider's; checked in each case."""
     url = config.base_url or os.environ.get(provider.base_url_variable) or provider.base_url
     if not url:
-        raise InvalidBaseUrlError(f"{config.provider} needs one, and none was given")
+        raise InvalidBaseUrlError(reason=f"{config.provider} needs one, and none was given")
     validate_base_url(url, allow_insecure=allow_insecure)
     return url
 
@@ -194,13 +194,14 @@ def _attach(
         metadata = conversation.get_metadata()
     except ConversationNotLoadedError:
         prompt: Any = config.system_prompt
-        created = conversation.load_or_initialize(
+        if conversation.exists():
+            conversation.load()  # what differs is the client's to note
+        elif conversation.load_or_initialize(
             provider=config.provider,
             model=config.model or provider.default_model,
             system_prompt=None if callable(prompt) else prompt,
             messages=initial_history,
-        )
-        if created:
+        ):
             return
         metadata = conversation.get_metadata()
     if metadata.provider is not None and family(metadata.provider) != family(config.provider):

@@ -7,23 +7,16 @@ Errors are one line on standard error, without a traceback.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from transcript_store import (
-    ConversationLockedError,
-    ConversationNotFoundError,
-    CorruptMetadataError,
-    CorruptTranscriptError,
-    InvalidIdError,
-    TranscriptStoreError,
-    __version__,
-)
+from transcript_store import InvalidBaseUrlError, InvalidIdError, MissingTokenError, TranscriptStoreError, __version__
 from transcript_store.cli._shared import terminal
 
+_MISUSE = (InvalidIdError, InvalidBaseUrlError, MissingTokenError)
+"""The errors that only another command line, or another environment, can mend."""
 INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 and the number of the signal, as a shell shows it
 
 _DESCRIPTION = "Durable conversations for AI agents: record, read and check transcripts that do not lose a message."
@@ -48,6 +41,7 @@ _COMMANDS = {
     "show": ("show", "print a conversation: messages, tool calls and results, times and sizes"),
     "list": ("listing", "list the conversations in a directory, the one that changed last first"),
     "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
+    "rename": ("rename", "give a conversation a title"),
     "delete": ("delete", "delete a conversation, its archive and its quarantine"),
     "generations": ("generations", "list what a conversation was before each replace"),
     "verify": ("verify", "check every line, the archive and the metadata; change nothing"),
@@ -89,37 +83,29 @@ def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     arguments = _parser(words).parse_args(words)
     try:
+        if getattr(arguments, "names_a_conversation", False):
+            _find(arguments)
         status: int = arguments.run(arguments)
         return status
-    except (CorruptTranscriptError, CorruptMetadataError) as error:
-        if error.kind == "foreign" and error.path is not None and os.path.isdir(error.path):
-            from transcript_store.cli._shared.folders import instead_of_a_conversation, is_a_conversation
-
-            if is_a_conversation(error.path):
-                terminal.complain(error)  # the error is about what stands beside it
-            else:
-                terminal.complain(f"{error}; {instead_of_a_conversation(error.path)}")
-        else:
-            terminal.complain(error)
-        return 1
-    except InvalidIdError as error:
-        terminal.complain(error)
+    except terminal.Misuse as error:
+        terminal.complain(str(error))
         return 2
-    except ConversationNotFoundError as error:
-        terminal.complain(f"{error.path}: there is no conversation (transcript-store record creates one)")
-        return 1
-    except ConversationLockedError as error:
-        by = f"process {error.holder_pid} on {error.holder_host}" if error.holder_pid else "another process"
-        can_wait = arguments.command == "record" and not arguments.wait
-        way_out = "--wait SECONDS waits for its end" if can_wait else "try again when it is done"
-        terminal.complain(f"{error.path}: {by} is writing to it; {way_out}")
-        return 1
     except TranscriptStoreError as error:
-        terminal.complain(error)
-        return 1
+        from transcript_store.cli._shared.ways_out import sentence
+
+        terminal.complain(sentence(error, arguments.command))
+        return 2 if isinstance(error, _MISUSE) else 1
     except RecursionError:
         terminal.complain("a message nests too deeply to be shown")
         return 1
+
+
+def _find(arguments: argparse.Namespace) -> None:
+    """Put in ``directory`` the path of the conversation that is named there, perhaps in two words."""
+    from transcript_store.cli._shared.conversations import find
+
+    in_library = getattr(arguments, "id", None)
+    arguments.directory = find(f"{arguments.directory}/{in_library}" if in_library else arguments.directory)
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:

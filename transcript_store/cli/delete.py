@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 
-from transcript_store import ConversationLibrary
-from transcript_store.cli._shared.arguments import add_json, add_library
-from transcript_store.cli._shared.terminal import say, say_json
+from transcript_store import delete_conversation
+from transcript_store.cli._shared.arguments import NAMES, add_conversation_in_two_words, add_json
+from transcript_store.cli._shared.terminal import one_line, say, say_json
 
-DESCRIPTION = """\
-Delete the conversation ID in the directory LIBRARY, with its archive and its quarantine. All of it goes, or, if another
-process is writing to it or the disk refuses, nothing. There is no way back but a backup.
-"""
+DESCRIPTION = f"""\
+Delete a conversation, with its archive and its quarantine. All of it goes, or, if another process is writing to it or the
+disk refuses, nothing. There is no way back but a backup.
+
+{NAMES}"""
 EPILOG = """\
 examples:
+  transcript-store delete chats/today
+  transcript-store delete chats/0b8f
   transcript-store delete chats 0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_library(parser)
-    add_json(parser, "one JSON object with the id of what was deleted")
+    add_conversation_in_two_words(parser)
+    add_json(parser, "one JSON object with the name of the folder that was deleted")
 
 
 def run(arguments: Namespace) -> int:
     """Delete."""
-    ConversationLibrary(arguments.library).delete(arguments.id)
+    delete_conversation(arguments.directory)
+    name = os.path.basename(arguments.directory)
     if arguments.json:
-        say_json({"deleted": arguments.id})
+        say_json({"deleted": name})
     else:
-        say(f"deleted {arguments.id}")
+        say(f"deleted {one_line(name)}")
     return 0

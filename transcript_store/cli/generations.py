@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from transcript_store import ConversationStore, TranscriptStoreError
-from transcript_store.cli._shared.arguments import add_directory, add_json, count
+from transcript_store.cli._shared.arguments import add_conversation, add_json, count
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, size, time
 
 DESCRIPTION = """\
@@ -26,7 +26,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_directory(parser)
+    add_conversation(parser)
     parser.add_argument(
         "--delete", metavar="N", type=count, action="append", default=[], help="first remove this one (may be repeated)"
     )
@@ -44,8 +44,9 @@ def run(arguments: Namespace) -> int:
                 conversation.delete_generation(number)
         except TranscriptStoreError:
             raise
-        except ValueError as error:
-            complain(error)
+        except ValueError:
+            live = conversation.get_metadata().generation
+            complain(f"--delete {live}: this generation is the live one; only what a replace has kept can be deleted")
             return 2
         if arguments.purge_quarantine:
             conversation.purge_quarantine()

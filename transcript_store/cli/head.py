@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationStore
-from transcript_store.cli._shared.arguments import add_directory, add_json
+from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.terminal import say, say_json
 
 DESCRIPTION = """\
@@ -22,7 +22,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_directory(parser)
+    add_conversation(parser)
     add_json(parser, "one JSON object with head, seq (the number of records), generation and id")
 
 

@@ -8,10 +8,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from transcript_store import ConversationNotFoundError, ConversationSummary, list_conversations
+from transcript_store import ConversationSummary, list_conversations
 from transcript_store._os.names import TRANSCRIPT
 from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, size, time
+from transcript_store.cli._shared.terminal import many, one_line, say, say_json, size, time
 
 DESCRIPTION = """\
 List every conversation directly under DIR, whatever its folder is called, the one that changed last first: its folder,
@@ -34,11 +34,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the list."""
-    try:
-        found = list_conversations(arguments.directory)
-    except ConversationNotFoundError as error:
-        complain(error)
-        return 1
+    found = list_conversations(arguments.directory)
     for summary in found:
         if arguments.json:
             say_json(asdict(summary))
@@ -70,3 +66,5 @@ def lines_of_summary(summary: ConversationSummary) -> Iterator[str]:
     yield name
     if summary.damage is not None:
         yield f"    damaged: {one_line(summary.damage)}"
+    elif summary.torn_bytes:
+        yield f"    torn tail: {many(summary.torn_bytes, 'byte')} behind the last whole record (or a writer is at work now)"

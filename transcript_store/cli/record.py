@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from errno import errorcode
 from typing import Any
 
-from transcript_store import ConversationStore, InvalidMessageError
+from transcript_store import ConversationStore, InvalidMessageError, PoisonedError, StorageError, WayOut
 from transcript_store._json.strict import parse
 from transcript_store.cli._shared.arguments import add_directory
 from transcript_store.cli._shared.input import lines, standard_input
-from transcript_store.cli._shared.terminal import complain, give_up_output, say
+from transcript_store.cli._shared.terminal import complain, give_up_output, many, say
+from transcript_store.cli._shared.ways_out import in_the_shell
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 
 DESCRIPTION = """\
@@ -57,44 +60,83 @@ def run(arguments: Namespace) -> int:
         max_line_bytes=DEFAULT_MAX_LINE_BYTES,
         lock_timeout_seconds=arguments.wait,
     ) as conversation:
-
-        def begin() -> None:
-            conversation.load_or_initialize(
-                provider=arguments.provider, model=arguments.model, system_prompt=arguments.system
-            )
-
-        has_begun = conversation.exists()
-        if has_begun:
-            begin()
+        recorder = _Recorder(arguments, conversation)
         for number, line in lines(source, max_bytes=DEFAULT_MAX_LINE_BYTES):
             try:
-                message = _message(line)
-                if not has_begun:  # only now: garbage piped to a mistyped path leaves nothing behind
-                    begin()
-                    has_begun = True
-                appended = conversation.append_message(message)
+                seq = recorder.store(_message(line))
             except InvalidMessageError as error:
                 problem = f"{error.member}: {error.reason}"
                 if error.reason.startswith("is not JSON"):
                     problem += " (one object a line is expected: jq -c makes that of any JSON)"
-                complain(f"standard input, line {number}: {problem}; {_stopped(number)}")
+                complain(f"standard input, line {number}: {problem}; {recorder.so_far}")
+                return 1
+            except (StorageError, PoisonedError) as error:
+                complain(recorder.refused(error, number))
                 return 1
             try:
-                say(str(appended.seq), now=True)
+                say(str(seq), now=True)
             except BrokenPipeError:
                 raise
             except OSError as error:
                 give_up_output()
-                what = f"message {appended.seq} is stored, and could not be acknowledged ({error})"
+                what = f"message {seq} is stored, and could not be acknowledged ({error})"
                 complain(f"standard input, line {number}: {what}; stopped, and nothing after it was read")
                 return 1
-        if not has_begun:
-            begin()
+        recorder.end()
     return 0
 
 
-def _stopped(number: int) -> str:
-    return "nothing was stored" if number == 1 else "stopped, and what came before it is stored"
+class _Recorder:
+    """A conversation that is created with its first message: garbage piped to a mistyped path leaves nothing behind."""
+
+    def __init__(self, arguments: Namespace, conversation: ConversationStore) -> None:
+        self._conversation = conversation
+        self._created_with = {
+            "provider": arguments.provider,
+            "model": arguments.model,
+            "system_prompt": arguments.system,
+        }
+        self._stored = 0
+        self._is_open = conversation.exists()
+        if self._is_open:
+            self._open()
+
+    def _open(self, messages: Sequence[dict[str, Any]] = ()) -> bool:
+        """Load the conversation, or create it with these messages; whether it was created."""
+        self._is_open = True
+        return self._conversation.load_or_initialize(messages=messages, **self._created_with)
+
+    def store(self, message: dict[str, Any]) -> int:
+        """Append a message; returns its number."""
+        seq = 1 if not self._is_open and self._create_with(message) else self._conversation.append_message(message).seq
+        self._stored += 1
+        return seq
+
+    def _create_with(self, message: dict[str, Any]) -> bool:
+        try:
+            return self._open([message])
+        except InvalidMessageError as error:
+            member = f"message{error.member.removeprefix('messages[0]')}"
+            raise InvalidMessageError(member=member, reason=error.reason) from None
+
+    def end(self) -> None:
+        """An input without a message creates the conversation too."""
+        if not self._is_open:
+            self._open()
+
+    @property
+    def so_far(self) -> str:
+        """How many messages this command has stored."""
+        return f"{many(self._stored, 'message')} stored" if self._stored else "nothing stored"
+
+    def refused(self, error: StorageError | PoisonedError, number: int) -> str:
+        """One sentence on a line that the disk refused. If a sync failed, the line may be on the disk all the same."""
+        is_unknown = error.way_out in (WayOut.LOAD_TO_SEE, WayOut.EXISTS_TELLS)
+        what = f"whether line {number} is, is unknown" if is_unknown else f"line {number} is not"
+        name = errorcode.get(error.errno or 0, "") if isinstance(error, StorageError) else ""
+        why = f"{error.strerror} [{name}]" if isinstance(error, StorageError) else error.reason
+        way_out = f"; {in_the_shell(error.way_out, error.path)}" if error.way_out else ""
+        return f"{self._conversation.directory}: {self.so_far}, {what}: {why}{way_out}"
 
 
 def _message(line: bytes) -> dict[str, Any]:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import get_args
 
 from transcript_store import Finding, Repair
 from transcript_store import repair as mend
 from transcript_store._log.salvage import Mode
-from transcript_store.cli._shared.arguments import add_directory, add_json
-from transcript_store.cli._shared.terminal import many, one_line, say, say_json
+from transcript_store.cli._shared.arguments import add_conversation, add_json
+from transcript_store.cli._shared.terminal import complain, is_at_a_terminal, many, one_line, say, say_json, say_on
+from transcript_store.cli._shared.ways_out import as_members
+from transcript_store.errors import place
 
 DESCRIPTION = """\
 Say what is wrong with the conversation in DIR and what each way of repairing it would keep and leave out. Nothing is
 changed without --apply. Then a new generation is written, the damaged files are kept byte for byte in quarantine/, and
-verify finds nothing.
+verify finds nothing. `transcript-store show DIR --salvage` reads it without repairing it.
 
-  prefix        the records before the first damage (the default)
+  prefix        the records before the first damage
   salvage       every whole record; a record without a message marks each gap
   accept-edits  every line that has the form of a record: for files that were edited by hand
+
+Where the modes keep different records, --apply needs one of them: at a terminal it asks.
 """
 EPILOG = """\
-exit code: 0 if there is nothing to repair or it was repaired, 1 if there is damage and nothing was done
+exit code: 0 if there is nothing to repair or it was repaired, 1 if there is damage and nothing was done, 2 if no mode
+was chosen
 
 examples:
   transcript-store repair chats/today
@@ -33,22 +41,64 @@ _MODES: tuple[Mode, ...] = get_args(Mode)
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_directory(parser)
-    parser.add_argument("--mode", choices=_MODES, help="what to keep; without it, and without --apply, all are shown")
+    add_conversation(parser)
+    parser.add_argument("--mode", choices=_MODES, help="what to keep; without it all are shown")
     parser.add_argument("--apply", action="store_true", help="do it")
     add_json(parser, "one JSON object a mode: what it keeps, leaves out, and where the originals are")
 
 
 def run(arguments: Namespace) -> int:
     """Look, or repair; 1 if there is damage and nothing was done."""
-    modes = (arguments.mode,) if arguments.mode else ("prefix",) if arguments.apply else _MODES
-    results = [mend(arguments.directory, mode=mode, dry_run=not arguments.apply) for mode in modes]
+    proposals = _proposals(arguments, (arguments.mode,) if arguments.mode else _MODES)
+    if not arguments.apply:
+        _report(arguments, proposals)
+        if proposals[0].findings and not arguments.json:
+            say("nothing was changed: choose one with --mode, and add --apply")
+        return 1 if proposals[0].findings else 0
+    chosen = _chosen(arguments, proposals)
+    if chosen is None:
+        complain("nothing was changed: these modes keep different records, choose one with --mode")
+        return 2
+    if _keeps_nothing(chosen):
+        others = " or ".join(f"--mode {other.mode}" for other in _proposals(arguments, _MODES) if other.records_kept)
+        what = f"nothing was changed: {chosen.mode} would keep none of its records"
+        complain(f"{chosen.directory}: {what}; {f'choose {others}' if others else 'restore it from a backup'}")
+        return 1
+    # With the lock held, what is there is looked at anew.
+    _report(arguments, [mend(arguments.directory, mode=chosen.mode, dry_run=False)])
+    return 0
+
+
+def _proposals(arguments: Namespace, modes: Sequence[Mode]) -> list[Repair]:
+    return [mend(arguments.directory, mode=mode) for mode in modes]
+
+
+def _chosen(arguments: Namespace, proposals: list[Repair]) -> Repair | None:
+    """The proposal to apply: the only one, any if they come to the same, or the one that a person chooses."""
+    if len({(one.records_kept, one.records_left_out, one.metadata_from) for one in proposals}) == 1:
+        return proposals[0]
+    _report(arguments, proposals)
+    if arguments.json or not is_at_a_terminal():
+        return None
+    say_on(f"which of them ({', '.join(_MODES)})? ")
+    answer = sys.stdin.readline().strip()
+    return next((one for one in proposals if one.mode == answer), None)
+
+
+def _keeps_nothing(proposal: Repair) -> bool:
+    """Whether records are lost, and none is left."""
+    is_gone = any(finding.kind == "missing" for finding in proposal.findings)
+    is_lost = bool(proposal.gaps) or proposal.records_left_out > 0 or is_gone
+    return proposal.generation is not None and proposal.records_kept == 0 and is_lost
+
+
+def _report(arguments: Namespace, results: list[Repair]) -> None:
     if arguments.json:
         for result in results:
-            say_json(asdict(result))
+            findings = [as_members(finding, result.directory) for finding in result.findings]
+            say_json({**asdict(result), "findings": findings})
     else:
         _print(results)
-    return 1 if results[0].findings and not arguments.apply else 0
 
 
 def _print(results: list[Repair]) -> None:
@@ -66,21 +116,20 @@ def _print(results: list[Repair]) -> None:
         for gap in result.gaps[:20]:
             say(f"    gap: {many(gap.length_bytes, 'byte')} at byte {gap.offset_bytes:,}: {one_line(gap.reason)}")
         if len(result.gaps) > 20:
-            say(f"    and {len(result.gaps) - 20:,} more gaps (--json lists them)")
+            say(f"    and {many(len(result.gaps) - 20, 'more gap')} (--json lists them)")
         if result.metadata_from != "metadata.json":
             say(f"    metadata {'is' if result.applied else 'would be'} from: {_SOURCES[result.metadata_from]}")
         if result.generation is not None:
             say(f"    as generation {result.generation}")
     say()
-    verb = "are kept" if first.applied else "would be kept"
     for path in first.originals:
-        say(f"a damaged original {verb.replace('are', 'is')}: {one_line(path)}")
+        say(f"a damaged original {'is' if first.applied else 'would be'} kept: {one_line(path)}")
     if first.applied:
         if first.originals:
-            say("(for another mode: copy the folder, give an original its old name in the copy, and repair that)")
+            say("to undo it, as long as nothing was appended since:")
+        for path, was in zip(first.originals, first.taken_from, strict=True):
+            say(f"  cp -p {one_line(shlex.quote(path))} {one_line(shlex.quote(was))}")
         say("repaired")
-    else:
-        say("nothing was changed: choose one with --mode (prefix if none is named), and add --apply")
 
 
 _SOURCES = {
@@ -92,7 +141,7 @@ _SOURCES = {
 
 def _where(result: Repair, finding: Finding) -> str:
     path = one_line(finding.path.removeprefix(f"{result.directory}/"))
-    return path if finding.line_number is None else f"{path}, line {finding.line_number}, byte {finding.offset_bytes}"
+    return path + place(finding.line_number, finding.offset_bytes)
 
 
 def _left_out(result: Repair) -> str:

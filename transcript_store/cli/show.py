@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from transcript_store import ConversationMetadata, ConversationStore, Record
+from transcript_store import ConversationMetadata, ConversationStore, Record, Salvaged, WayOut, salvage
 from transcript_store._json.parts import Part, parts_of, role_of
-from transcript_store.cli._shared.arguments import add_directory, add_json, count
+from transcript_store.cli._shared.arguments import add_conversation, add_json, count
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.render_extra import parts_of_extra
 from transcript_store.cli._shared.terminal import complain, flush, many, one_line, safe, say, say_json, size, time
+from transcript_store.cli._shared.ways_out import in_the_shell
 
 DESCRIPTION = """\
 Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so
 this works beside a writer. What a terminal would obey (escape sequences, characters that turn the direction of text)
 is shown as an escape such as \\x1b. Times are UTC; sizes are those of the message as JSON.
+
+With --salvage a damaged conversation is printed too: what verifies, what can only be read, and where nothing can be.
+Then the exit code is 1 if anything is not whole.
 """
 EPILOG = """\
 examples:
   transcript-store show chats/today --last 5
   transcript-store show chats/today --last 0 --follow
+  transcript-store show chats/today --salvage
   transcript-store show chats/today --json | jq -r 'select(.message.role == "user") | .at'
 """
 
@@ -31,21 +37,30 @@ _LINES, _CHARACTERS = 12, 1200
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_directory(parser)
+    add_conversation(parser)
     parser.add_argument("--last", metavar="N", type=count, help="only the last N records")
     parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--follow", action="store_true", help="go on with what other processes append, until Ctrl-C")
     which.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
+    which.add_argument("--salvage", action="store_true", help="read a damaged conversation as far as that is possible")
     add_json(parser, "one JSON object a record, with generation, seq, at, message and extra")
 
 
 def run(arguments: Namespace) -> int:
     """Print the conversation."""
+    return _show_what_is_left(arguments) if arguments.salvage else _show(arguments)
+
+
+def _show(arguments: Namespace) -> int:
     with ConversationStore(arguments.directory, read_only=True) as conversation:
         conversation.load()
         metadata, records = conversation.get_metadata(), conversation.get_records(generation=arguments.generation)
         generation = metadata.generation if arguments.generation is None else arguments.generation
+        if (torn := conversation.torn_tail) is not None and arguments.generation is None:
+            what = f"{many(torn.length_bytes, 'byte')} behind the last whole record: {torn.reason}"
+            way_out = in_the_shell(WayOut.LOAD_CUTS_IT, conversation.directory)
+            complain(f"{conversation.directory}: torn tail: {what}; {way_out}")
         if not arguments.json:
             for line in _description(conversation.directory, metadata, generation, records):
                 say(line)
@@ -61,11 +76,50 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
+def _show_what_is_left(arguments: Namespace) -> int:
+    """Print what can be read of a conversation that may be damaged; 1 if it is."""
+    left = salvage(arguments.directory)
+    generation = left.metadata.generation
+    if not arguments.json:
+        for line in _description(
+            left.directory, left.metadata, generation, [found.record for found in left.found if found.record]
+        ):
+            say(line)
+    for found in left.found if arguments.last is None else left.found[max(0, len(left.found) - arguments.last) :]:
+        if arguments.json:
+            say_json({"generation": generation, **_members(found.record), **_place(found), "damage": found.damage})
+        else:
+            say()
+            for line in _salvaged(found, full=arguments.full):
+                say(line)
+    return 0 if left.is_whole else 1
+
+
+def _members(record: Record | None) -> dict[str, Any]:
+    names = ("seq", "at", "message", "extra")
+    return {name: None if record is None else getattr(record, name) for name in names}
+
+
+def _place(found: Salvaged) -> dict[str, int]:
+    return {"offset_bytes": found.offset_bytes, "length_bytes": found.length_bytes}
+
+
+def _salvaged(found: Salvaged, *, full: bool) -> Iterator[str]:
+    where = f"{many(found.length_bytes, 'byte')} at byte {found.offset_bytes}"
+    if found.record is None:
+        yield f"-- {where} cannot be read: {one_line(found.damage or '')}"
+        return
+    lines = _record(found.record, full=full)
+    yield next(lines)
+    if found.damage is not None:
+        yield f"    damaged ({where}), so this may not be what was stored: {one_line(found.damage)}"
+    yield from lines
+
+
 def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> None:
     for record in records:
         if arguments.json:
-            envelope = {"generation": generation, "seq": record.seq, "at": record.at}
-            say_json({**envelope, "message": record.message, "extra": record.extra})
+            say_json({"generation": generation, **_members(record)})
         else:
             say()
             for line in _record(record, full=arguments.full):
@@ -141,7 +195,7 @@ def _indented(text: str, columns: int) -> Iterator[str]:
 
 def _cut(text: str) -> str:
     kept = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]
-    return text if kept == text else f"{kept}\n… {len(text) - len(kept):,} more characters (--full shows them)"
+    return text if kept == text else f"{kept}\n… {many(len(text) - len(kept), 'more character')} (--full shows them)"
 
 
 def _shortened(text: str, length: int) -> str:

@@ -8,12 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from transcript_store import (
-    ConversationLockedError,
     ConversationStore,
-    CorruptSnapshotError,
-    DecryptionError,
     FileStore,
-    StorageError,
     generate_encryption_key,
     restore_snapshot,
     snapshot_of,
@@ -22,7 +18,7 @@ from transcript_store._json.parts import role_of
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import REAL, absolute_path
 from transcript_store._os.refusals import refusals
-from transcript_store.cli._shared.arguments import add_directory, add_json, count, path
+from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, size
@@ -68,7 +64,7 @@ def configure(parser: ArgumentParser) -> None:
             add_keys(command)
         return command
 
-    add_directory(add("save", _save, "store a snapshot of the conversation in DIR, and print its id"))
+    add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"))
     add_json(
         add("list", _list, "list the snapshots, newest first", "What cannot be opened is left out."),
         "one JSON object a line",
@@ -114,8 +110,8 @@ def run(arguments: Namespace) -> int:
     """Run one of them."""
     try:
         status: int = arguments.run_snapshot(arguments)
-    except (_WrongStoreError, ConversationLockedError) as error:
-        complain(error)
+    except _WrongStoreError as error:
+        complain(str(error))
         return 1
     return status
 
@@ -215,11 +211,7 @@ def _delete(arguments: Namespace) -> int:
 
 def _rotate(arguments: Namespace) -> int:
     store = _existing(arguments)
-    try:
-        store.rotate_key(key_in(arguments.new_key_file))
-    except (CorruptSnapshotError, DecryptionError, StorageError) as error:
-        complain(error)
-        return 1
+    store.rotate_key(key_in(arguments.new_key_file))
     say(f"sealed with the new key: {many(len(store.list()), 'snapshot')}")
     return 0
 

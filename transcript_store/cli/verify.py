@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
-from transcript_store import Finding, Verification
+from transcript_store import Verification
 from transcript_store import verify as look_at
-from transcript_store.cli._shared.arguments import add_directory, add_json
-from transcript_store.cli._shared.folders import instead_of_a_conversation
+from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
+from transcript_store.cli._shared.ways_out import as_members, in_the_shell
+from transcript_store.errors import place
 
 DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what
@@ -25,24 +25,10 @@ examples:
   transcript-store verify chats/today --json | jq '.findings[].way_out'
 """
 
-_BACKUP = "restore this file from a backup, or see what `transcript-store repair {directory}` can keep"
-_WAYS_OUT = {
-    "truncated": f"messages that were stored are gone: {_BACKUP}",
-    "rewritten": "the lines are whole, but they are not the ones that were stored here: an older copy was put back, or "
-    f"somebody wrote them anew; {_BACKUP}",
-    "missing": f"{_BACKUP} (metadata.json is rebuilt from the first line of transcript.jsonl)",
-    "damaged": "`transcript-store repair {directory}` rebuilds it from the first line of transcript.jsonl, or, with "
-    "--mode accept-edits, takes it as it was edited",
-    "foreign": "something that is not ours stands there: move it away, and put back what belongs there",
-    "wrong-conversation": "the files of two conversations were mixed: put back the one that belongs here",
-    "wrong-generation": "files of different moments were mixed: put back the one that belongs here",
-    "version": "a later version of transcript-store wrote it: upgrade this one",
-}
-
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_directory(parser)
+    add_conversation(parser)
     add_json(parser, "one JSON object")
 
 
@@ -50,26 +36,11 @@ def run(arguments: Namespace) -> int:
     """Look, and print what was seen; 1 if anything is not whole."""
     found = look_at(arguments.directory)
     if arguments.json:
-        findings = [{**asdict(finding), "way_out": way_out(found, finding)} for finding in found.findings]
+        findings = [as_members(finding, found.directory) for finding in found.findings]
         say_json({**asdict(found), "is_whole": found.is_whole, "findings": findings})
     else:
         _print(found)
     return 0 if found.is_whole else 1
-
-
-def way_out(found: Verification, finding: Finding) -> str:
-    """What to do about a finding, in a sentence."""
-    if finding.kind == "torn-tail":
-        if finding.path.startswith(f"{found.directory}/archive/"):
-            way = f"an archived generation lost its end, the live transcript is not concerned; {_BACKUP}"
-            return way.replace("{directory}", shlex.quote(found.directory))
-        return (
-            "none is needed: a crash left the beginning of a message that was never acknowledged, and whoever next "
-            "opens the conversation to write cuts it and keeps its bytes in quarantine/ (or a writer is at work now)"
-        )
-    if finding.kind == "foreign" and finding.path == found.directory:
-        return instead_of_a_conversation(found.directory)
-    return _WAYS_OUT.get(finding.kind, _BACKUP).replace("{directory}", shlex.quote(found.directory))
 
 
 def _print(found: Verification) -> None:
@@ -89,10 +60,11 @@ def _print(found: Verification) -> None:
         say(f"    {one_line(path)}")
     for finding in found.findings:
         say()
-        where = "" if finding.line_number is None else f", line {finding.line_number}, byte {finding.offset_bytes}"
+        where = place(finding.line_number, finding.offset_bytes)
         length = "" if finding.length_bytes is None else f" ({many(finding.length_bytes, 'byte')})"
-        say(f"{one_line(finding.path)}{where}{length}")
+        if finding.path != found.directory:  # which is printed already
+            say(f"{one_line(finding.path)}{where}{length}")
         say(f"  {finding.kind}: {one_line(finding.reason)}")
-        say(f"  way out: {one_line(way_out(found, finding))}")
+        say(f"  way out: {one_line(in_the_shell(finding.way_out, found.directory))}")
     say()
     say("whole: nothing is wrong" if found.is_whole else f"not whole: {many(len(found.findings), 'finding')}")

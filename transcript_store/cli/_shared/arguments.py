@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
 
+NAMES = """\
+A conversation is named by its folder, or in a directory of conversations by its id, the beginning of its id (at least four
+characters), or `last`: chats/today, chats/0b8f, chats/last. Without a directory it is looked for in this one, and then among
+those of `chat`.
+"""
+
+
+def add_conversation(parser: ArgumentParser) -> None:
+    """Add CONVERSATION: one that is there, under ``directory`` once the command line was read."""
+    parser.add_argument("directory", metavar="CONVERSATION", type=path, help="its folder, DIR/ID, or DIR/last")
+    parser.set_defaults(names_a_conversation=True)
+
+
+def add_conversation_in_two_words(parser: ArgumentParser) -> None:
+    """The same, and as LIBRARY ID."""
+    add_conversation(parser)
+    parser.add_argument("id", metavar="ID", nargs="?", type=_name, help="its id, if the first argument is its library")
+
 
 def add_directory(parser: ArgumentParser) -> None:
-    """Add DIR, the conversation's directory."""
+    """Add DIR, the directory of a conversation that may not be there yet."""
     parser.add_argument("directory", metavar="DIR", type=path, help="the conversation's directory")
-
-
-def add_library(parser: ArgumentParser) -> None:
-    """Add LIBRARY and ID: a conversation in a library."""
-    parser.add_argument("library", metavar="LIBRARY", type=path, help="the directory that holds the conversations")
-    parser.add_argument("id", metavar="ID", help="the conversation's id, which is its folder's name")
 
 
 def add_json(parser: ArgumentParser, what: str) -> None:
@@ -25,6 +37,13 @@ def path(text: str) -> str:
     """A path: any text but an empty one."""
     if not text:
         raise ArgumentTypeError("a path must not be empty")
+    return text
+
+
+def _name(text: str) -> str:
+    """The name of something in a directory."""
+    if text in ("", ".", "..") or "/" in text:
+        raise ArgumentTypeError(f"{text!r} is not an id, the beginning of one, a folder's name, or 'last'")
     return text
 
 

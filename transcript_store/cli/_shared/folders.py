@@ -18,6 +18,8 @@ def is_a_conversation(directory: str) -> bool:
 def instead_of_a_conversation(directory: str) -> str:
     """What a folder is that holds no conversation: it may hold several, or snapshots."""
     quoted = shlex.quote(directory)
+    if not os.path.isdir(directory):
+        return "give the folder of a conversation, not a file in it"
     if _holds_conversations(directory):
         return f"this is a library, a directory of conversations: `transcript-store list {quoted}` lists them; name one"
     if _holds_snapshots(directory):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import InvalidKeyError
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.terminal import complain
+from transcript_store.cli._shared.terminal import complain, many
 
 VARIABLE = "TRANSCRIPT_STORE_KEY"
 _LONGEST_FILE = 4096
@@ -49,8 +48,7 @@ def key_in(file: str) -> bytes:
     try:
         opened = open(os.path.expanduser(file), "rb")  # noqa: SIM115
     except FileNotFoundError as error:
-        what = f"there is no key in this file (transcript-store snapshot new-key {shlex.quote(file)} makes one)"
-        raise InvalidKeyError(f"{file}: {what}", length_bytes=None) from error
+        raise InvalidKeyError(reason=f"{file}: there is no key in this file", length_bytes=None) from error
     with opened:
         status = os.fstat(opened.fileno())
         data = opened.read(_LONGEST_FILE)
@@ -65,6 +63,6 @@ def _of_hex(text: str, where: str, length_bytes: int | None = None) -> bytes:
     text = text.strip()
     if not _HEX.fullmatch(text):
         length = len(text) if length_bytes is None else length_bytes
-        what = f"{where}: a key is 32 bytes or 64 hex digits; this is neither, at {length} bytes"
-        raise InvalidKeyError(f"{what} (transcript-store snapshot new-key FILE makes one)", length_bytes=length)
+        reason = f"{where}: a key is 32 bytes or 64 hex digits; this is neither, at {many(length, 'byte')}"
+        raise InvalidKeyError(reason=reason, length_bytes=length)
     return bytes.fromhex(text)

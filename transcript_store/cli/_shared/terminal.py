@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from transcript_store._json.words import many as many  # noqa: PLC0414 (the commands find their words here)
+
 PROGRAM = "transcript-store"
 
 # C0 but for LF and tab, DEL, C1, the marks and overrides of bidirectional text, the line and paragraph separators, other
@@ -31,6 +33,10 @@ _UNSAFE = re.compile(
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
+class Misuse(Exception):  # noqa: N818 (it is the user's)
+    """What was asked for makes no sense; one sentence says why."""
+
+
 def safe(text: str) -> str:
     """Text that may go to a terminal: line feeds and tabs stay, what a terminal would obey becomes an escape."""
     return _UNSAFE.sub(_escape, text)
@@ -39,11 +45,6 @@ def safe(text: str) -> str:
 def one_line(text: str) -> str:
     """The same on one line: for names, paths and errors, which must not be able to begin a line of their own."""
     return safe(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def many(number: int, what: str) -> str:
-    """A number and what it counts."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def time(at: str | None) -> str:
@@ -93,37 +94,16 @@ def _encoding() -> str:
     return codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
 
 
-_IN_THE_SHELL = {
-    "verify() says": "transcript-store verify says",
-    "repair()": "repair",
-    "exists() and load() tell": "transcript-store verify tells",
-    "load() tells": "transcript-store snapshot show tells",
-    "load() anew to see": "transcript-store show tells",
-    "load() anew": "begin anew",
-    ", after you saved get_messages() if you need it": "",
-    "delete() it first": "transcript-store snapshot delete it first",
-    "rotate_key()": "rotate-key",
-    "keep both keys": "keep both key files",
-    "give the encryption_key": "give in --key-file the key",
-    "this store has no encryption_key (is a variable not set?)": "there is no --key-file (is a variable not set?)",
-    "read_only=True": "transcript-store show",
-    "lock_timeout_seconds": "--wait",
-    "allow_insecure_base_url": "--allow-insecure-base-url",
-    "through_seq": "--through-seq",
-    "replace_transcript() first, then it can be deleted": "only what a replace has kept can be deleted",
-}
-"""The library's errors name the way out in Python."""
-
-
-def complain(what: str | Exception) -> None:
-    """Print one line on standard error, after the program's name: of an error, what it says, in words of the shell."""
-    text = str(what)
-    if isinstance(what, Exception):
-        for python, shell in _IN_THE_SHELL.items():
-            text = text.replace(python, shell)
+def complain(text: str) -> None:
+    """Print one line on standard error, after the program's name."""
     if sys.stderr is not None:  # print() takes None for standard output
         with suppress(OSError):  # nobody is there to complain to
             print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def is_at_a_terminal() -> bool:
+    """Whether a person reads and types."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def status(text: str) -> None:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
-from transcript_store import (
-    ConversationLockedError,
-    InvalidBaseUrlError,
-    MissingExtraError,
-    MissingTokenError,
-)
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.terminal import complain, one_line, say
+from transcript_store.cli._shared.terminal import Misuse, complain, one_line, say
 from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import MODEL, SIZE_BYTES
 from transcript_store.cli.listing import lines_of_summary
@@ -44,7 +38,11 @@ def configure(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--new", action="store_true", help="begin a new conversation")
     which.add_argument("--list", action="store_true", help="list the conversations of the library, and end")
-    which.add_argument("--resume", metavar="ID", help="go on with this conversation of the library")
+    which.add_argument(
+        "--resume",
+        metavar="CONVERSATION",
+        help="go on with this one: its id, the beginning of its id, its folder, or last",
+    )
     parser.add_argument("--provider", choices=PROVIDERS, help="whose model answers")
     parser.add_argument("--model", metavar="NAME", help="the model (default: the one on record, or a current one)")
     parser.add_argument("--system", metavar="TEXT", help="the system prompt (default: the one on record)")
@@ -61,7 +59,6 @@ def run(arguments: Namespace) -> int:
     """Talk until the input ends."""
     from transcript_store.cli._shared.progress import Working
     from transcript_store.cli.chat.conversation import find
-    from transcript_store.cli.chat.provider import Misuse
     from transcript_store.cli.chat.session import Turns
 
     try:
@@ -71,20 +68,9 @@ def run(arguments: Namespace) -> int:
             place = find(arguments.directory, new=arguments.new, resume=arguments.resume)
         with place:
             return Turns(arguments, place).run()
-    except (Misuse, InvalidBaseUrlError) as error:
-        complain(error)
+    except Misuse as error:
+        complain(str(error))
         return 2
-    except MissingTokenError as error:
-        variables = " or ".join(error.variables)
-        complain(f"provider {error.provider} needs its key in {variables}; --new --provider local needs none")
-        return 2
-    except MissingExtraError as error:
-        complain(f"{error}" + ("" if error.provider == "local" else "; or --provider local, which needs no key"))
-        return 1
-    except ConversationLockedError as error:
-        by = f"process {error.holder_pid}" if error.holder_pid else "another process"
-        complain(f"{error.path}: {by} is writing to it; --new begins another conversation, in the library")
-        return 1
     except ModuleNotFoundError as error:
         if error.name not in ("prompt_toolkit", "platformdirs"):
             raise
@@ -94,12 +80,11 @@ def run(arguments: Namespace) -> int:
 
 
 def _list(arguments: Namespace) -> int:
-    from transcript_store.cli.chat.conversation import library
-    from transcript_store.cli.chat.provider import Misuse
+    from transcript_store.cli._shared.conversations import chat_library
 
     if arguments.directory is not None:
         raise Misuse("--list is for the library in your data directory: transcript-store list DIR lists another one")
-    shelf = library()
+    shelf = chat_library()
     summaries = shelf.list()
     for summary in summaries:
         for line in lines_of_summary(summary):

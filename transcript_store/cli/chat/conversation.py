@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from typing import Any
 
 from transcript_store import ConversationLibrary, ConversationStore
-from transcript_store.cli.chat.provider import Misuse
-
-
-def library() -> ConversationLibrary:
-    """The library that ``chat`` keeps its conversations in. Raises ``ModuleNotFoundError`` without ``platformdirs``."""
-    from platformdirs import user_data_path
-
-    return ConversationLibrary(user_data_path("transcript-store") / "conversations")
+from transcript_store.cli._shared.conversations import chat_library, find_in
+from transcript_store.cli._shared.conversations import find as conversation_named
+from transcript_store.cli._shared.terminal import Misuse
 
 
 class Place:
@@ -72,10 +68,18 @@ def find(directory: str | None, *, new: bool, resume: str | None) -> Place:
         if exists:
             store.load()
         return Place(directory=store.directory, conversation=store if exists else None, library=None)
-    shelf = library()
-    if resume is None and not new:
-        resume = next((summary.id for summary in shelf.list()), None)
+    shelf = chat_library()
+    name = None
     if resume is not None:
-        store = shelf.open(resume)
+        path = find_in(shelf.directory, resume) or conversation_named(resume)
+        if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
+            store = ConversationStore(path)
+            store.load()
+            return Place(directory=path, conversation=store, library=None)
+        name = os.path.basename(path) if os.path.lexists(path) else resume
+    elif not new:
+        name = next((summary.id for summary in shelf.list()), None)
+    if name is not None:
+        store = shelf.open(name)
         return Place(directory=store.directory, conversation=store, library=shelf)
     return Place(directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf)

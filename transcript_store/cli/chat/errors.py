@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 
 from transcript_store import IncompleteResponseError, TranscriptStoreError
+from transcript_store.cli._shared.ways_out import sentence as said
 
 _MOST_CHARACTERS = 300
 _SHORTEST_KEY = 8
@@ -23,7 +24,7 @@ def sentence(error: Exception, *, server: str, timeout_seconds: float) -> str:
     if isinstance(error, IncompleteResponseError):
         return f"{_network(names, server, timeout_seconds) or error.reason}; what came of the answer is kept"
     if isinstance(error, TranscriptStoreError):
-        return str(error)
+        return said(error, "chat")
     if status in (401, 403):
         return f"{server} refused the key ({status})"
     if status is not None:

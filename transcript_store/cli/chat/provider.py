@@ -16,6 +16,7 @@ from transcript_store._conversation.metadata import family
 from transcript_store.chat import Provider, validate_base_url
 from transcript_store.chat._base_url import host_of, is_loopback
 from transcript_store.chat._create import PROVIDERS
+from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat.local import MODEL
 
 LOCAL = "local"
@@ -41,10 +42,6 @@ class Choice:
         if self.is_local:
             return "the local model"
         return self.provider if self.base_url is None else f"{self.provider} at {host_of(self.base_url)}"
-
-
-class Misuse(Exception):  # noqa: N818 (it is the user's)
-    """What was asked for makes no sense; one sentence says why."""
 
 
 def choose(
@@ -132,5 +129,5 @@ def _checked_url(name: str, base_url: str | None, allow_insecure: bool, environm
     if url is not None:
         validate_base_url(url, allow_insecure=allow_insecure)
         if allow_insecure and not url.startswith("https:") and not is_loopback(host_of(url)):
-            raise InvalidBaseUrlError("--allow-insecure-base-url is for servers on this machine alone")
+            raise InvalidBaseUrlError(reason="--allow-insecure-base-url is for servers on this machine alone")
     return url

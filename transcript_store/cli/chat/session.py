@@ -16,7 +16,7 @@ from transcript_store import (
 )
 from transcript_store.chat import ChatConfig, Complete, ResumableChatClient, TextDelta, create_client
 from transcript_store.cli._shared.progress import Working, bar
-from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_on
+from transcript_store.cli._shared.terminal import Misuse, complain, is_at_a_terminal, many, one_line, say, say_on
 from transcript_store.cli.chat import HINT, terminal
 from transcript_store.cli.chat.conversation import Place
 from transcript_store.cli.chat.errors import sentence
@@ -24,7 +24,7 @@ from transcript_store.cli.chat.local import MODEL, SIZE_BYTES
 from transcript_store.cli.chat.local.context import newest_turns, rendered
 from transcript_store.cli.chat.local.server import CONTEXT_TOKENS, LocalServer
 from transcript_store.cli.chat.local.weights import LocalModelError, fetched, weights_path
-from transcript_store.cli.chat.provider import Choice, Misuse, choose
+from transcript_store.cli.chat.provider import Choice, choose
 
 _ANSWER_TOKENS = 256
 """The most that the local model says at once: it does not always find an end."""
@@ -45,7 +45,7 @@ class Turns:
     def __init__(self, arguments: Namespace, place: Place) -> None:
         self._arguments = arguments
         self._place = place
-        self._at_terminal = terminal.is_at_a_terminal()
+        self._at_terminal = is_at_a_terminal()
         stored = place.conversation
         self._choice: Choice = choose(
             named=arguments.provider,

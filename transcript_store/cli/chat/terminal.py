@@ -5,13 +5,12 @@ Where nobody sits at a terminal, each line of standard input is a turn.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 
 from transcript_store import Record
 from transcript_store._json.parts import parts_of, role_of
 from transcript_store.cli._shared.input import lines, standard_input
-from transcript_store.cli._shared.terminal import complain, safe, say
+from transcript_store.cli._shared.terminal import complain, many, safe, say
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 
 _LAST_TURNS = 2
@@ -21,11 +20,6 @@ _LINES, _CHARACTERS = 12, 1200
 
 class BadInputError(Exception):
     """A line of standard input that cannot be a message; the sentence says which and why."""
-
-
-def is_at_a_terminal() -> bool:
-    """Whether a person reads and types."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def typed(earlier: Sequence[str]) -> Iterator[str]:
@@ -105,7 +99,7 @@ def stop(sentence: str) -> None:
 
 def _quote(text: str, before: str) -> None:
     kept = "\n".join(text.split("\n")[:_LINES])[:_CHARACTERS]
-    more = f" … ({len(text) - len(kept):,} more characters)" if len(kept) < len(text) else ""
+    more = f" … ({many(len(text) - len(kept), 'more character')})" if len(kept) < len(text) else ""
     for line in safe(kept + more).split("\n"):
         say(before + line)
         before = " " * len(before)

@@ -59,7 +59,7 @@ def run(arguments: Namespace) -> int:
     temporary = None if arguments.directory else tempfile.mkdtemp(prefix="transcript-store-demo-")
     directory = ConversationStore(arguments.directory or Path(temporary or "") / "conversation").directory
     if ConversationStore(directory).exists():
-        raise ConversationExistsError(f"{directory}: the demo wants a place where there is nothing yet", path=directory)
+        raise ConversationExistsError(path=directory, reason="the demo wants a place where there is nothing yet")
     problem: str | None = "interrupted"
     try:
         say(f"An agent logs a conversation and is killed with SIGKILL, {arguments.rounds} times (--seed {seed}).")

@@ -33,7 +33,12 @@ Progress = Callable[[int, int], object]
 
 
 class LocalModelError(TranscriptStoreError):
-    """The local model cannot be had, or cannot answer; the message says why, and what to do."""
+    """The local model cannot be had, or cannot answer; ``reason`` says why, and what to do."""
+
+    _says = "{error.reason}"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason=reason)
 
 
 def weights_path() -> Path:

@@ -1,0 +1,179 @@
+"""A conversation is named as a person has it at hand: its folder, its id, the beginning of its id, or `last`.
+
+Found by a newcomer: `list` printed folders, `fork` and `delete` wanted a library and a whole id, `show` a path, and
+`chat --resume` an id of another library. And a title could be set by `chat` alone, once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import Cli, conversation, damage
+from transcript_store import (
+    ConversationLibrary,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    ConversationStore,
+    CorruptTranscriptError,
+    FileStore,
+    delete_conversation,
+)
+
+FIRST, SECOND, THIRD = (
+    "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51",
+    "0b8f5c2e-4f6d-4f0e-9d5b-2f6f0f3c9a52",
+    "77aa5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a53",
+)
+
+
+@pytest.fixture
+def chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library of two conversations, and a third in a folder with a name; the second is the last one."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    library = ConversationLibrary(tmp_path / "chats")
+    library.create(id=FIRST, messages=[{"n": 1}]).close()
+    with ConversationStore(tmp_path / "chats" / "today") as store:
+        store.initialize(id=THIRD, messages=[{"n": 3}])
+    library.create(id=SECOND, messages=[{"n": 2}]).close()
+    return tmp_path / "chats"
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("chats/today", 3),
+        (f"chats/{FIRST}", 1),
+        (f"chats/{THIRD}", 3),
+        ("chats/77aa", 3),
+        ("chats/0b8f5c1e", 1),
+        ("./chats/0b8f5c2", 2),
+        ("chats/last", 2),
+    ],
+)
+def test_every_command_takes_every_name(cli: Cli, chats: Path, name: str, n: int) -> None:
+    """One conversation, whichever name it is given, and whichever command is asked."""
+    shown = json.loads(cli("show", name, "--json").out)
+    assert shown["message"] == {"n": n}
+    assert cli("verify", name).code == 0
+    assert cli("repair", name).code == 0
+    assert json.loads(cli("head", name, "--json").out)["seq"] == 1
+    assert cli("generations", name).code == 0
+    snapshot = cli("snapshot", "save", name, "--store", "snapshots").out.strip()
+    assert list(FileStore("snapshots").load(snapshot).messages) == [{"n": n}]
+    fork = json.loads(cli("fork", name, "--json").out)
+    assert Path(fork["directory"]).parent == chats
+    assert json.loads(cli("show", fork["directory"], "--json").out)["message"] == {"n": n}
+    assert cli("delete", fork["directory"]).out == f"deleted {fork['id']}\n"
+    assert cli("rename", name, f"Number {n}").code == 0
+    assert f"title=Number {n}" in cli("show", name).out
+
+
+def test_in_the_directory_and_in_that_of_chat(cli: Cli, chats: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a directory a name is looked for where one is, and then among the conversations of `chat`."""
+    from transcript_store.cli._shared.conversations import chat_library
+
+    chat_library().create(id="cafe5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", messages=[{"n": 4}]).close()
+    assert json.loads(cli("show", "cafe", "--json").out)["message"] == {"n": 4}
+    assert json.loads(cli("show", "last", "--json").out)["message"] == {"n": 4}
+    monkeypatch.chdir(chats)
+    assert json.loads(cli("show", "last", "--json").out)["message"] == {"n": 2}
+    assert json.loads(cli("show", "cafe", "--json").out)["message"] == {"n": 4}
+
+
+def test_a_beginning_of_several(cli: Cli, chats: Path) -> None:
+    """What may mean two is misuse, with both of them; nothing is deleted."""
+    for command in ("delete", "fork", "show", "verify"):
+        code, out, err = cli(command, "chats/0b8f")
+        assert (code, out) == (2, "")
+        assert f"0b8f is the beginning of 2 ids: {SECOND}, {FIRST}" in err
+    assert cli("rename", "chats/0b8f", "x").code == 2
+    assert sorted(path.name for path in chats.iterdir()) == sorted([FIRST, SECOND, "today"])
+
+
+@pytest.mark.parametrize("name", ["chats/0b", "chats/tody", "chats/toda", "chats/dead", "nowhere/last", "chats/LAST"])
+def test_a_mistyped_name_means_none(cli: Cli, chats: Path, name: str) -> None:
+    """A name that is none, and one that is too short to be the beginning of an id, is nothing; where to look is said."""
+    for command in ("delete", "fork", "show"):
+        code, out, err = cli(command, name)
+        assert (code, out) == (1, "")
+        assert "there is no" in err
+        assert "`transcript-store list" in err
+    assert len(list(chats.iterdir())) == 3
+
+
+def test_a_folder_comes_first(cli: Cli, chats: Path) -> None:
+    """A folder that is called like the beginning of an id, or `last`, is meant before the ids are."""
+    for name in ("77aa", "last"):
+        conversation(chats / name, [{"name": name}])
+        assert json.loads(cli("show", f"chats/{name}", "--json").out)["message"] == {"name": name}
+
+
+def test_in_two_words(cli: Cli, chats: Path) -> None:
+    """`fork LIBRARY ID` and `delete LIBRARY ID` go on working, with the beginning of an id too; nothing leads out of it."""
+    fork = cli("fork", "chats", "77aa").out.strip()
+    assert cli("delete", "chats", fork).code == 0
+    (chats.parent / "etc").mkdir()
+    for name in ("../etc", "..", ".", ""):
+        for command in ("fork", "delete"):
+            assert cli(command, "chats", name).code == 2
+    assert (chats.parent / "etc").exists()
+
+
+def test_delete_of_a_folder_with_a_name(chats: Path) -> None:
+    """`delete_conversation` takes any folder, with what `ConversationLibrary.delete` refuses refused."""
+    with ConversationStore(chats / "today") as store:
+        store.load()
+        with pytest.raises(ConversationLockedError):
+            delete_conversation(chats / "today")
+    (chats / "link").symlink_to(chats / "today")
+    with pytest.raises(CorruptTranscriptError):
+        delete_conversation(chats / "link")
+    (chats / "mine").mkdir()
+    (chats / "mine" / "file").write_text("mine")
+    with pytest.raises(CorruptTranscriptError):
+        delete_conversation(chats / "mine")
+    with pytest.raises(ConversationNotFoundError):
+        delete_conversation(chats / "nothing")
+    delete_conversation(chats / "today")
+    assert sorted(path.name for path in chats.iterdir()) == sorted([FIRST, SECOND, "link", "mine"])
+
+
+def test_fork_from_a_folder_with_a_name(chats: Path) -> None:
+    """`fork_from` takes a conversation from anywhere, and its origin is the conversation, not the folder."""
+    library = ConversationLibrary(chats.parent / "elsewhere")
+    with library.open(library.fork_from(chats / "today")) as fork:
+        assert fork.get_messages() == [{"n": 3}]
+        origin = fork.get_metadata().forked_from
+    assert origin is not None
+    assert origin["conversation"] == THIRD
+
+
+def test_a_title(cli: Cli, chats: Path) -> None:
+    """`rename` sets the title that `list` shows, keeps the other labels, and takes it away again."""
+    with ConversationStore(chats / "today") as store:
+        store.load()
+        store.update_metadata(labels={"colour": "blue"})
+    assert cli("rename", "chats/77aa", "Moving house") == (0, "", "")
+    assert "Moving house" in cli("list", "chats").out
+    assert cli("rename", "chats/today", "Moving out").code == 0
+    with ConversationStore(chats / "today", read_only=True) as store:
+        store.load()
+        assert store.get_metadata().labels == {"colour": "blue", "title": "Moving out"}
+    assert cli("rename", "chats/today", "").code == 0
+    assert "Moving" not in cli("list", "chats").out
+    damage(chats / "today", b'{"n":3}', b'{"n":4}')
+    code, _, err = cli("rename", "chats/today", "x")
+    assert code == 1
+    assert "damaged-line" in err
+
+
+def test_a_damaged_one_is_found_too(cli: Cli, chats: Path) -> None:
+    """What a repair is for can be named in the same ways, also when its metadata is gone."""
+    (chats / FIRST / "metadata.json").unlink()
+    assert cli("verify", "chats/0b8f5c1").code == 1
+    assert cli("repair", "chats/0b8f5c1", "--apply").code == 0
+    assert cli("verify", "chats/0b8f5c1").code == 0

@@ -1,0 +1,119 @@
+"""The way out of an error is a value; whoever prints the error says it, and leaves the rest of the sentence as it is.
+
+Found from outside: the command line looked for words of Python in finished sentences and put others in their place, also
+within the user's paths. A damaged conversation in `lab/read_only=True` was reported as one in `lab/transcript-store show`,
+so that nobody found the file. Three of three paths that were tried came out wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from transcript_store._log.damage import Kind
+
+import transcript_store
+from tests.cli.helpers import Cli, conversation, damage
+from transcript_store import (
+    ConversationStore,
+    CorruptTranscriptError,
+    Finding,
+    MissingExtraError,
+    StorageError,
+    WayOut,
+    verify,
+)
+from transcript_store.cli._shared.ways_out import in_the_shell, sentence
+
+PATHS = ["read_only=True", "repair()", "through_seq", "load() anew", "{error}{directory}", "verify() says"]
+PYTHON = re.compile(r"\(\)|[a-z_]+=|ChatConfig|_[a-z]+_")
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("command", [("show",), ("head",), ("record",), ("verify",), ("repair",), ("list",)])
+def test_a_path_is_printed_as_it_is(cli: Cli, tmp_path: Path, name: str, command: tuple[str, ...]) -> None:
+    """Whatever a folder is called, what is said of it names that folder, and a printed command can be run on it."""
+    directory = conversation(tmp_path / name, [{"content": "first"}, {"content": "second"}])
+    damage(tmp_path / name, b"first", b"FIRST")
+    if command == ("list",):
+        (tmp_path / name / "metadata.json").unlink()
+    _, out, err = cli(*command, str(tmp_path) if command == ("list",) else directory)
+    assert name in out + err
+    for printed in re.findall(r"`transcript-store (?:repair|verify|show) (.*?)`", out + err):
+        assert shlex.split(printed)[0] == directory
+
+
+@pytest.mark.parametrize("way_out", WayOut)
+def test_every_way_out_has_words_of_the_shell(way_out: WayOut) -> None:
+    """No way out is told in Python to somebody at a shell, whichever command met it."""
+    error = MissingExtraError(provider="claude", extra="claude", program="claude")
+    for command in ("", "record", "chat", "snapshot"):
+        said = in_the_shell(way_out, "/c/transcript.jsonl", command=command, error=error)
+        assert not PYTHON.search(said)
+        assert len(said) > 9
+
+
+@pytest.mark.parametrize("way_out", WayOut)
+def test_every_way_out_is_one_of_an_error(way_out: WayOut) -> None:
+    """None is left over: each is named where an error is raised, or follows from what it is."""
+    package = Path(transcript_store.__file__).parent
+    raised = "".join(path.read_text() for path in package.rglob("*.py") if "cli" not in path.parts)
+    assert f"WayOut.{way_out.name}" in raised
+
+
+def test_the_two_halves_of_an_error(tmp_path: Path) -> None:
+    """An error has what happened and the way out apart, for a program that has words of its own; its text has both."""
+    conversation(tmp_path / "c", [{"content": "first"}])
+    damage(tmp_path / "c", b"first", b"FIRST")
+    with ConversationStore(tmp_path / "c") as store, pytest.raises(CorruptTranscriptError) as caught:
+        store.load()
+    error = caught.value
+    assert error.way_out is WayOut.RESTORE_OR_REPAIR
+    assert str(error) == f"{error.what}; {error.way_out.value}"
+    assert str(tmp_path) in error.what
+    assert sentence(error) == (
+        f"{error.what}; restore it from a backup, or see what `transcript-store repair {tmp_path}/c` can keep"
+    )
+
+
+def test_what_holds_after_a_refusal_is_apart_from_the_way_out() -> None:
+    """An error of the disk says with its facts what was refused, and what holds all the same."""
+    error = StorageError(
+        errno=28,
+        strerror="No space left on device",
+        path="/c",
+        doing="append",
+        consequence="Nothing of it was stored",
+        way_out=WayOut.FREE_SPACE,
+    )
+    assert (error.errno, error.strerror, error.filename) == (28, "No space left on device", "/c")
+    assert str(error) == (
+        "/c: cannot append: No space left on device [ENOSPC]. Nothing of it was stored; free some space and try again"
+    )
+
+
+@pytest.mark.parametrize("kind", [*Kind.__args__, "damaged", "version", "of a later day"])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", ["transcript.jsonl", "metadata.json", "archive/transcript-000000.jsonl", ""])
+def test_every_finding_has_a_way_out(kind: str, name: str) -> None:
+    """Whatever verify may find, there is something to do about it."""
+    finding = Finding(path=f"/c/{name}".rstrip("/"), kind=kind, reason="")
+    assert isinstance(finding.way_out, WayOut)
+    assert in_the_shell(finding.way_out, "/c")
+
+
+def test_a_torn_tail_of_the_live_transcript_only_mends_itself(tmp_path: Path) -> None:
+    """The end of the live transcript is cut by the next load; an archived generation that lost its end is damaged."""
+    conversation(tmp_path / "c")
+    with ConversationStore(tmp_path / "c") as store:
+        store.load()
+        store.replace_transcript([{"n": 1}])
+    for name, way_out in (
+        ("transcript.jsonl", WayOut.LOAD_CUTS_IT),
+        ("archive/transcript-000000.jsonl", WayOut.RESTORE_OR_REPAIR),
+    ):
+        with (tmp_path / "c" / name).open("ab") as transcript:
+            transcript.write(b"{")
+        found = {finding.path: finding.way_out for finding in verify(tmp_path / "c").findings}
+        assert found[str(tmp_path / "c" / name)] is way_out

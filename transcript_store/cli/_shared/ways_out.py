@@ -1,0 +1,99 @@
+"""Errors in words of the shell: their way out is a value, and is said here as a command or an option.
+
+The rest of an error's sentence stays as it is: it holds the user's own paths.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from typing import Any
+
+from transcript_store import Finding, TranscriptStoreError
+from transcript_store._os.names import METADATA, TRANSCRIPT, generation_of
+from transcript_store.cli._shared.folders import instead_of_a_conversation
+from transcript_store.ways_out import WayOut
+
+_WHAT_IT_IS_INSTEAD = (WayOut.CHOOSE_A_FOLDER, WayOut.OPEN_ONE_OF_THEM)
+
+_CHECK_THE_PATH = "check the path: `transcript-store list DIR` lists the conversations in a directory"
+
+_IN_THE_SHELL = {
+    WayOut.CHECK_THE_PATH: _CHECK_THE_PATH,
+    WayOut.INITIALIZE: _CHECK_THE_PATH,  # whoever mistyped a path does not want a new conversation there
+    WayOut.LIST_TELLS: _CHECK_THE_PATH,
+    WayOut.LOAD: "begin anew",
+    WayOut.LOAD_HERE: "begin anew",
+    WayOut.LOAD_ANEW: "begin anew",
+    WayOut.SAVE_AND_LOAD_ANEW: "begin anew",
+    WayOut.LOAD_TO_SEE: "`transcript-store show {directory}` shows what the disk holds",
+    WayOut.LOAD_TELLS: "`transcript-store snapshot show` tells",
+    WayOut.EXISTS_TELLS: "`transcript-store verify {directory}` tells",
+    WayOut.OPEN_TO_WRITE: "choose a command that may write",
+    WayOut.OPEN_TO_READ: "`transcript-store show {directory}` still gives every whole record",
+    WayOut.WAIT: "try again when it is done",
+    WayOut.WAIT_OR_READ: "try again when it is done",
+    WayOut.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
+    WayOut.REPAIR_AGAIN: "`transcript-store repair` again goes on from there",
+    WayOut.REBUILD: "`transcript-store repair {directory}` rebuilds it from the first line of transcript.jsonl, or, with --mode "
+    "accept-edits, takes it as it was edited",
+    WayOut.LOAD_CUTS_IT: "whoever next opens the conversation to write cuts it, and keeps its bytes in "
+    "quarantine/ (or a writer is at work now)",
+    WayOut.GIVE_THE_KEY: "give the key that it was sealed with, in --key-file or --retired-key-file",
+    WayOut.GIVE_THE_KEY_OR_DELETE: "give the key that it was sealed with, in --key-file or --retired-key-file, or "
+    "`transcript-store snapshot delete` it first",
+    WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE: "give the key in --key-file, or save to a directory of its own; if it is damaged, "
+    "move it away",
+    WayOut.SEAL_IT: "`transcript-store snapshot rotate-key` without --key-file seals what is there",
+    WayOut.KEEP_BOTH_KEYS: "keep both key files; `transcript-store snapshot rotate-key` again goes on",
+    WayOut.MAKE_A_KEY: "`transcript-store snapshot new-key FILE` makes one",
+    WayOut.MAKE_BYTES: "`transcript-store snapshot new-key FILE` makes one",
+    WayOut.CHECK_PERMISSIONS_OR_READ: "check the owner and the permissions; `transcript-store show {directory}` needs only to read",
+    WayOut.ALLOW_INSECURE: "use https, or --allow-insecure-base-url for a server on this machine",
+    WayOut.SET_THE_TOKEN: "set that variable",
+}
+"""What is not here is said as in Python: there is nothing of Python in it."""
+
+_IN_A_COMMAND = {
+    "show": {
+        WayOut.RESTORE_OR_REPAIR: "`transcript-store show {directory} --salvage` reads what is left of it, and "
+        "`transcript-store repair {directory}` says what it can keep"
+    },
+    "list": {WayOut.CHECK_THE_PATH: "check the path"},
+    "record": {WayOut.WAIT_OR_READ: "--wait SECONDS waits for its end"},
+    "snapshot": {WayOut.LIST_TELLS: "`transcript-store snapshot list` shows what there is"},
+    "chat": {
+        WayOut.WAIT_OR_READ: "--new begins another conversation, in the library",
+        WayOut.INSTALL_EXTRA: "pip install 'transcript-store[{error.extra}]' (or another --provider: local needs no key)",
+        WayOut.SET_THE_TOKEN: "set that variable, or --new --provider local, which needs no key",
+    },
+}
+
+
+def sentence(error: TranscriptStoreError, command: str = "") -> str:
+    """What an error says, in words of the shell; ``command`` is the one that met it."""
+    if error.way_out is None:
+        return error.what
+    path = getattr(error, "path", None) or ""
+    return f"{error.what}; {in_the_shell(error.way_out, path, command=command, error=error)}"
+
+
+def in_the_shell(way_out: WayOut, path: str, *, command: str = "", error: TranscriptStoreError | None = None) -> str:
+    """A way out for the conversation at a path, or with a file at a path."""
+    directory = _conversation_of(path)
+    if way_out in _WHAT_IT_IS_INSTEAD:
+        return instead_of_a_conversation(directory)
+    words = _IN_A_COMMAND.get(command, {}).get(way_out) or _IN_THE_SHELL.get(way_out, way_out.value)
+    return words.format(directory=shlex.quote(directory), error=error)
+
+
+def as_members(finding: Finding, directory: str) -> dict[str, Any]:
+    """A finding in the conversation at a path, for JSON."""
+    return {**asdict(finding), "way_out": in_the_shell(finding.way_out, directory)}
+
+
+def _conversation_of(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    if name in (TRANSCRIPT, METADATA):
+        return folder
+    return folder.rpartition("/")[0] if generation_of(name) is not None else path

@@ -1,0 +1,36 @@
+"""``transcript-store rename``: the title of a conversation."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from transcript_store import ConversationStore
+from transcript_store.cli._shared.arguments import NAMES, add_conversation
+
+DESCRIPTION = f"""\
+Give a conversation a title, which `list` shows: its label `title`. An empty TITLE takes it away. Its folder and its id stay
+what they are.
+
+{NAMES}"""
+EPILOG = """\
+examples:
+  transcript-store rename chats/0b8f "Moving house"
+"""
+_LABEL = "title"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_conversation(parser)
+    parser.add_argument("title", metavar="TITLE", help="what to call it")
+
+
+def run(arguments: Namespace) -> int:
+    """Set the label."""
+    with ConversationStore(arguments.directory) as conversation:
+        conversation.load(verify="tail")
+        labels = {name: text for name, text in conversation.get_metadata().labels.items() if name != _LABEL}
+        if arguments.title:
+            labels[_LABEL] = arguments.title
+        conversation.update_metadata(labels=labels)
+    return 0

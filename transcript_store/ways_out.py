@@ -1,0 +1,97 @@
+"""Every way out of an error, in one place.
+
+An error, and a finding of ``verify()``, carries one as a value; whoever prints it says it in words of his own. So nobody has
+to look for words in a finished sentence, where they may be a part of the user's path.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class WayOut(Enum):
+    """What to do about an error. Its value says it to a Python program; the command line has words of its own.
+
+    What stands in braces is a fact of the error. Only these words are ever put in other words: a user's path is not one of them.
+    """
+
+    # a conversation that is not there, not loaded, or somebody else's
+    CHECK_THE_PATH = "check the path"
+    INITIALIZE = "initialize() creates a conversation"
+    LIST_TELLS = "list() shows what there is"
+    LOAD = "call load(), initialize() or load_or_initialize() first"
+    LOAD_HERE = "load() it in this process"
+    LOAD_ANEW = "load() anew"
+    SAVE_AND_LOAD_ANEW = "load() anew, after you saved get_messages() if you need it"
+    LOAD_TO_SEE = "load() anew to see what the disk holds"
+    LOAD_TELLS = "load() tells"
+    EXISTS_TELLS = "exists() and load() tell"
+    OPEN_TO_WRITE = "open it without read_only=True"
+    OPEN_TO_READ = "open it with read_only=True, which gives every whole record"
+    WAIT = "close that writer, or try again when it is done"
+    WAIT_OR_READ = "wait with lock_timeout_seconds, close that writer, or open with read_only=True"
+    CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one; what is there was not touched"
+    OPEN_ONE_OF_THEM = "open one of the conversations in it"
+
+    # damage
+    RESTORE = "restore it from a backup"
+    RESTORE_OR_REPAIR = "restore it from a backup, or repair() it; verify() says what is whole"
+    REPAIR_AGAIN = "repair() again goes on from there"
+    REBUILD = (
+        "repair() rebuilds it from the transcript's first line, or takes it as it was edited (mode='accept-edits')"
+    )
+    LOAD_CUTS_IT = (
+        "the next load() that may write cuts it, and keeps its bytes in quarantine/ (or a writer is at work now)"
+    )
+    MOVE_AWAY = "move it away, and put back what belongs there"
+    PUT_BACK = "files of different conversations or moments were mixed: put back the one that belongs here"
+    UPGRADE = "upgrade transcript-store"
+
+    # snapshots and their keys
+    GIVE_THE_KEY = "give the key that it was sealed with, as encryption_key or among retired_keys"
+    GIVE_THE_KEY_OR_DELETE = "give the key that it was sealed with, or delete() it first"
+    GIVE_THE_KEY_OR_SAVE_ELSEWHERE = (
+        "give the key (encryption_key), or save to a directory of its own; if it is damaged, move it away"
+    )
+    SEAL_IT = "rotate_key() of a store that was opened without a key seals what is there"
+    KEEP_BOTH_KEYS = "keep both keys; rotate_key() again goes on"
+    MAKE_A_KEY = "generate_encryption_key() makes one"
+    MAKE_BYTES = "bytes.fromhex() makes bytes of hex digits"
+
+    # the operating system
+    FREE_SPACE = "free some space and try again"
+    FREE_QUOTA = "free some of the quota and try again"
+    ALLOW_LARGER_FILES = "allow larger files (ulimit -f, or another file system)"
+    ALLOW_MORE_FILES = "close some files, or allow more (ulimit -n)"
+    MOUNT_TO_WRITE = "mount the file system to write, or choose another"
+    CHECK_PERMISSIONS = "check the owner, the permissions and the file's attributes (lsattr)"
+    CHECK_PERMISSIONS_OR_READ = "check the owner and the permissions, or open it with read_only=True"
+    CHECK_THE_DISK = "the disk may be failing: make a backup, and check it"
+    CLEAR_THE_WAY = "move away the file or the symbolic link that stands there, or choose another path"
+    USE_LOCKS = "choose a file system that has locks (is this one of a network?)"
+    SHORTEN_THE_NAME = "choose a shorter name"
+
+    # chat
+    ALLOW_INSECURE = "use https, or allow_insecure_base_url=True for a server on this machine"
+    INSTALL_EXTRA = "pip install 'transcript-store[{error.extra}]'"
+    INSTALL_PROGRAM = "install the program {error.program!r} on the PATH"
+    SET_THE_TOKEN = "set that variable, or give ChatConfig a token"  # noqa: S105 (it is a sentence)
+
+
+_WAYS_OUT_OF_DAMAGE = {
+    "foreign": WayOut.MOVE_AWAY,
+    "replaced": WayOut.LOAD_ANEW,
+    "version": WayOut.UPGRADE,
+    "wrong-conversation": WayOut.PUT_BACK,
+    "wrong-generation": WayOut.PUT_BACK,
+}
+
+
+def way_out_of_damage(kind: str, path: str) -> WayOut:
+    """What to do about damage of a kind that docs/format.md lists, to this file of a conversation."""
+    name = path.rpartition("/")[2]
+    if kind == "torn-tail" and name == "transcript.jsonl":  # nobody appends to an archived generation: that is damage
+        return WayOut.LOAD_CUTS_IT
+    if kind in ("missing", "damaged") and name == "metadata.json":
+        return WayOut.REBUILD
+    return _WAYS_OUT_OF_DAMAGE.get(kind, WayOut.RESTORE_OR_REPAIR)

@@ -343,3 +343,26 @@ def test_a_store_that_was_sealed_but_for_one_file_can_be_sealed_to_its_end():
     FileStore("/store", encryption_key=KEY, file_system=disk).rotate_key(KEY)
     assert [FileStore("/store", encryption_key=KEY, file_system=disk).load(one.id) for one in some] == some
     assert disk.tree()[path] != plain
+
+
+# ---- the file system around a folder ----------------------------------------------------------------------------------
+
+
+def test_parents_are_synced_up_to_their_mount_point_and_no_further():
+    """P1: whoever makes a conversation made no names beyond the mount point of its disk: another disk is not made to wait."""
+    disk = SimulatedFileSystem()
+    disk.make_directory(disk.open_directory("/"), "mnt")
+    synced: list[str] = []
+    real = disk.handle_status
+
+    def handle_status(handle: int) -> object:
+        status = real(handle)
+        return status._replace(st_dev=status.st_dev + (status.st_ino == root.st_ino))
+
+    root = real(disk.open_directory("/"))
+    disk.on_call = lambda call: synced.append(call.path) if call.name == "sync" else None
+    with mock.patch.object(disk, "handle_status", handle_status):
+        with ConversationStore("/mnt/a/b", file_system=disk) as store:
+            store.initialize(messages=SAID)
+    assert {"/mnt", "/mnt/a", "/mnt/a/b"} <= {*synced}
+    assert "/" not in synced

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from transcript_store._os.filesystem import FileSystem, Status
 from transcript_store._os.names import is_temporary, temporary_name
@@ -84,9 +84,9 @@ class Folder:
 
     def take_over(self, other: Folder) -> None:
         """Become the directory that another object holds open."""
-        self.close()
-        self.path, self.handle = other.path, other.handle
-        other.handle = -1
+        self.path = other.path
+        self.handle, other.handle = other.handle, self.handle
+        other.close()  # ours of before: if that fails, it is closed all the same, and the new one is not lost
 
     def close(self) -> None:
         handle, self.handle = self.handle, -1
@@ -148,13 +148,22 @@ class Folder:
     def read_file(self, name: str) -> bytes | None:
         """A whole small file, None if it is not there; raises ``NotOursError`` as :meth:`open_file` does."""
         try:
-            handle, status = self.open_with_status(name)
+            with self.reading(name) as (handle, status):
+                return bytes(self.files.read(handle, 0, status.st_size))
         except FileNotFoundError:
             return None
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[tuple[int, Status]]:
+        """Have a file open, as :meth:`open_with_status` opens it; a close that fails hides no error before it."""
+        handle, status = self.open_with_status(name)
         try:
-            return bytes(self.files.read(handle, 0, status.st_size))
-        finally:
-            self.files.close(handle)
+            yield handle, status
+        except BaseException:
+            with suppress(OSError):
+                self.files.close(handle)
+            raise
+        self.files.close(handle)
 
     def first_line(self, handle: int) -> bytearray:
         """The beginning of a file, up to its first line feed at least if it has one."""

@@ -636,6 +636,38 @@ def test_what_could_not_be_loaded_is_not_saved(
     assert not (tmp_path / "store").exists()
 
 
+def test_what_is_as_large_as_can_be_is_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P15: what may be saved may be loaded, to the byte; of one byte more neither."""
+    store, one = store_at(tmp_path, KEY), snapshot("word " * 80)
+    largest = len(one.to_json()) + 28  # what sealing adds
+
+    def limit(size: int) -> None:
+        for module in (file_store, _snapshot_files):
+            monkeypatch.setattr(module, "MAX_FILE_BYTES", size)
+
+    limit(largest - 1)
+    with pytest.raises(InvalidMessageError):
+        store.save(one)
+    limit(largest)
+    store.save(one)
+    assert (tmp_path / "store" / f"{one.id}.json").stat().st_size == largest
+    assert store.load(one.id) == one
+    limit(largest - 1)
+    with pytest.raises(CorruptSnapshotError, match="more than a snapshot can have"):
+        store.load(one.id)
+
+
+def test_media_as_large_as_can_be_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P15: the limit is on what a snapshot is with its media in place, each as often as it is referred to."""
+    store, one = store_at(tmp_path), snapshot([IMAGE, IMAGE])
+    store.save(one)
+    monkeypatch.setattr(_snapshot_files, "MAX_FILE_BYTES", 2 * len(IMAGE))
+    assert store.load(one.id) == one
+    monkeypatch.setattr(_snapshot_files, "MAX_FILE_BYTES", 2 * len(IMAGE) - 1)
+    with pytest.raises(CorruptSnapshotError, match="larger than a snapshot can be"):
+        store.load(one.id)
+
+
 # ---- what stands where a file should be -------------------------------------------------------------------------------
 
 
@@ -990,6 +1022,37 @@ def test_a_plain_store_is_looked_through_once() -> None:
         opened.clear()
         store.save(snapshot("new"))
         assert len(opened) == most
+
+
+def test_only_the_first_save_of_a_store_sweeps() -> None:
+    """What a killed process left is swept once; after that a save costs the same however many snapshots there are."""
+    disk = SimulatedFileSystem()
+    store = FileStore("/store", file_system=disk)
+    listed: list[str] = []
+    disk.on_call = lambda call: listed.append(call.path) if call.name == "list_directory" else None
+    for times in (True, False):
+        listed.clear()
+        store.save(snapshot(IMAGE))
+        assert bool(listed) == times
+
+
+def test_which_keys_open_a_store(tmp_path: Path) -> None:
+    """``opens`` is about keys: of an empty store, one that is not there, and what is damaged it says nothing bad."""
+    assert store_at(tmp_path, KEY).opens()
+    store = store_at(tmp_path, KEY)
+    one = snapshot("one")
+    store.save(one)
+    assert store.opens()
+    assert store_at(tmp_path, OTHER_KEY, retired_keys=[KEY]).opens()
+    assert not store_at(tmp_path, OTHER_KEY).opens()
+    assert not store_at(tmp_path).opens()
+    store_at(tmp_path, OTHER_KEY).save(snapshot("two"))
+    assert all(store_at(tmp_path, key).opens() for key in (KEY, OTHER_KEY))
+    for path in (tmp_path / "store").glob("*.json"):
+        path.unlink()
+    assert store_at(tmp_path, OTHER_KEY).opens()
+    (tmp_path / "store" / f"{one.id}.json").mkdir()
+    assert store_at(tmp_path, OTHER_KEY).opens()
 
 
 @pytest.mark.parametrize("text", ["é" * 4096, "x" + "é" * 4096])

@@ -12,7 +12,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from transcript_store._log.damage import Kind
 
 import transcript_store
 from tests.cli.helpers import Cli, conversation, damage
@@ -25,6 +24,7 @@ from transcript_store import (
     WayOut,
     verify,
 )
+from transcript_store._log.damage import Kind
 from transcript_store.cli._shared.ways_out import in_the_shell, sentence
 
 PATHS = ["read_only=True", "repair()", "through_seq", "load() anew", "{error}{directory}", "verify() says"]

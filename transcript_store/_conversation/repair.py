@@ -45,7 +45,7 @@ from transcript_store._log.damage import first_line, is_ours
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.log import Image, Log
 from transcript_store._log.record import VERSION, Gap, Header, Mark, Position
-from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, Salvaged, plan
+from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, Salvaged, contents, plan
 from transcript_store._log.scan import pieces_of
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source

@@ -23,6 +23,7 @@ _ATTEMPTS = 10
 class Source(NamedTuple):
     """A file that is open: reads from an offset up to so many bytes, fewer only at its end; and its status when it was opened."""
 
+    handle: int
     read: Callable[[int, int], bytearray]
     status: Status
 
@@ -96,9 +97,9 @@ class Folder:
 
     def take_over(self, other: Folder) -> None:
         """Become the directory that another object holds open."""
-        self.close()
-        self.path, self.handle = other.path, other.handle
-        other.handle = -1
+        self.path = other.path
+        self.handle, other.handle = other.handle, self.handle
+        other.close()  # ours of before: if that fails, it is closed all the same, and the new one is not lost
 
     def close(self) -> None:
         handle, self.handle = self.handle, -1
@@ -160,22 +161,22 @@ class Folder:
     def read_file(self, name: str) -> bytes | None:
         """A whole small file, None if it is not there; raises ``NotOursError`` as :meth:`open_file` does."""
         try:
-            handle, status = self.open_with_status(name)
+            with self.reading(name) as source:
+                return bytes(source.read(0, source.size))
         except FileNotFoundError:
             return None
-        try:
-            return bytes(self.files.read(handle, 0, status.st_size))
-        finally:
-            self.files.close(handle)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Source]:
-        """A file of any size, to read pieces of it; raises what :meth:`open_file` does."""
+        """A file of any size, to read pieces of it; raises what :meth:`open_file` does. A close that fails hides no error before it."""
         handle, status = self.open_with_status(name)
         try:
-            yield Source(partial(self.files.read, handle), status)
-        finally:
-            self.files.close(handle)
+            yield Source(handle, partial(self.files.read, handle), status)
+        except BaseException:
+            with suppress(OSError):
+                self.files.close(handle)
+            raise
+        self.files.close(handle)
 
     def write_all(self, handle: int, data: bytes | bytearray) -> None:
         """Write everything; a short write is tried on, which gives the error that made it short."""

@@ -53,7 +53,7 @@ class Lock:
                     self._files.wait(_POLL_SECONDS)
                     waited_seconds += _POLL_SECONDS
             except BaseException:
-                self.release()
+                self._let_go()  # or a close that fails would hide it
                 raise
             self.release()
 

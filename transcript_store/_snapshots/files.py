@@ -53,12 +53,12 @@ class SnapshotFiles:
     def __enter__(self) -> SnapshotFiles:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         try:
             if self._media_folder is not None:
-                self._media_folder.close()
+                self._media_folder.__exit__(*raised)
         finally:
-            self.folder.close()
+            self.folder.__exit__(*raised)
 
     # ---- what is there -------------------------------------------------------------------------------------------
 
@@ -167,17 +167,14 @@ class SnapshotFiles:
         """What a file holds, or begins with, as it stands there."""
         path = folder.path_of(name)
         try:
-            handle = folder.open_file(name)
+            with folder.reading(name) as source:
+                size = source.size
+                if size > MAX_FILE_BYTES:
+                    reason = f"it has {size:,} bytes, more than a snapshot can have ({MAX_FILE_BYTES:,})"
+                    raise CorruptSnapshotError(path=path, kind="too-large", reason=reason)
+                return bytes(source.read(0, size if at_most_bytes is None else min(size, at_most_bytes)))
         except NotOursError as error:
             raise CorruptSnapshotError(path=path, kind="foreign", reason=error.reason) from None
-        try:
-            size = self._files.handle_status(handle).st_size
-            if size > MAX_FILE_BYTES:
-                reason = f"it has {size:,} bytes, more than a snapshot can have ({MAX_FILE_BYTES:,})"
-                raise CorruptSnapshotError(path=path, kind="too-large", reason=reason)
-            return bytes(self._files.read(handle, 0, size if at_most_bytes is None else min(size, at_most_bytes)))
-        finally:
-            self._files.close(handle)
 
     def _is_of_others(self, folder: Folder, name: str) -> bool:
         """Whether a file is there and is sealed with a key that we do not have."""
@@ -265,15 +262,9 @@ class SnapshotFiles:
             self._put(folder, name, text)
 
     def _settle_media(self, folder: Folder, name: str) -> None:
-        try:
-            handle = folder.open_file(name)
-        except NotOursError:
-            return
-        try:
-            folder.sync(handle)
-            self._files.drop_cache(handle)
-        finally:
-            self._files.close(handle)
+        with suppress(NotOursError), folder.reading(name) as source:
+            folder.sync(source.handle)
+            self._files.drop_cache(source.handle)
 
     def _put(self, folder: Folder, name: str, plain: bytes) -> None:
         folder.replace_file(name, [self._keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])

@@ -1,0 +1,237 @@
+"""Lets the tests at mutants: in copies of the package, never in the working tree.
+
+First a copy that notes which of its statements run is tested once (``reach``): so it is known which tests come near a mutant, and
+how long they take. Then each mutant is put into a copy, alone, and those tests run, the quickest first, to the first
+that fails. A test that does not end counts as failed: many mutants wait for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+
+from tests.mutants.operators import Mutant, mutants_of
+from tests.mutants.reach import NOTES, VARIABLE
+
+TOP = Path(__file__).parent.parent.parent
+PACKAGE = TOP / "transcript_store"
+WHERE = ("_log/*.py", "_conversation/*.py", "_os/directory.py", "_os/lock.py", "_snapshots/*.py", "library.py")
+"""What is mutated: everything that decides what is on the disk."""
+SEED = 20261122
+_FIRST = 25
+"""So many tests run first: they kill most mutants, and collecting all that come near takes longer than running these."""
+
+_DATES = count(1)
+_LIMITED = """
+import resource, sys, pytest
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # a mutant that keeps ever more ends before the machine does
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+_LEFT_OUT = {
+    "tests/chat": "what they are about is above the store",
+    "tests/cli": "the same",
+    "tests/fuzz": "they find by luck what the others find by design",
+    "tests/mutants": "they are this",
+    "tests/test_benchmarks.py": "they measure",
+    "tests/test_speed.py": "they measure",
+    "tests/test_local_model.py": "it is about a model",
+    "tests/test_documents.py": "they read the documents",
+    "tests/test_processes.py": "storms of processes: what runs there is not seen here, and they take long",
+    "tests/test_library_storm.py": "the same",
+    "tests/crash/test_seeded_bugs.py": "they are about the tests",
+    "tests/crash/test_sync_mutants.py": "they count what stands in the source",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A mutant, and the module that it is in."""
+
+    module: Path
+    """Relative to the package."""
+    mutant: Mutant
+
+    @property
+    def statement(self) -> tuple[Path, int]:
+        return self.module, self.mutant.statement
+
+
+@dataclass
+class Reach:
+    """What came of one run over a package that is as it should be."""
+
+    tests: dict[tuple[Path, int], list[tuple[float, str]]] = field(default_factory=dict)
+    """For each statement the tests that run it, with their seconds, the quickest first."""
+    failed: list[str] = field(default_factory=list)
+    """Tests that failed, or were skipped: no mutant is held against them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one mutant."""
+
+    place: Place
+    tests: int
+    """How many tests came near it."""
+    is_killed: bool
+
+
+def places(patterns: Sequence[str] = WHERE) -> list[Place]:
+    """Every mutant of the modules that these patterns name."""
+    modules = sorted({path for pattern in patterns for path in PACKAGE.glob(pattern)})
+    return [
+        Place(module.relative_to(PACKAGE), mutant) for module in modules for mutant in mutants_of(module.read_bytes())
+    ]
+
+
+def sample(found: Sequence[Place], size: int, seed: int = SEED) -> list[Place]:
+    """So many of them, always the same: a change to the code moves only those that it is about in or out."""
+    return sorted(found, key=lambda place: place.mutant.rank(seed))[:size]
+
+
+@contextmanager
+def copies(number: int) -> Iterator[list[Path]]:
+    """So many folders with the package and its tests. On a disk: where a sync costs nothing, threads do not meet."""
+    with TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as scratch:
+        made = [Path(scratch) / f"copy-{k}" for k in range(number)]
+        for copy in made:
+            for name in ("transcript_store", "tests", "docs"):
+                shutil.copytree(TOP / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            for name in ("conftest.py", "pyproject.toml", "README.md"):
+                shutil.copy2(TOP / name, copy / name)
+            (copy / "tmp").mkdir()
+        yield made
+
+
+def reach(copy: Path, wanted: Sequence[Place], workers: int) -> Reach:
+    """Run the tests once, and see which of them run the statements that ``wanted`` are in."""
+    statements = sorted({place.statement for place in wanted})
+    found = copy / "reached.json"
+    ignored = [f"--ignore={path}" for path in _LEFT_OUT]
+    parallel = [f"-n{workers}"] if workers > 1 else []
+    with ExitStack() as stack:
+        (copy / "transcript_store/_reached.py").write_text(NOTES)
+        for module in {module for module, _ in statements}:
+            marks = [(start, number) for number, (where, start) in enumerate(statements) if where == module]
+            stack.enter_context(_changed(copy / "transcript_store" / module, partial(_with_notes, marks)))
+        status = _pytest(
+            copy, ["-p", "tests.mutants.reach", *ignored, *parallel, "tests"], {VARIABLE: str(found)}, None
+        )
+    assert status in (0, 1), f"pytest ended with {status}: what it says of mutants would mean nothing"
+    near = Reach()
+    for test, seen in sorted(json.loads(found.read_text()).items(), key=lambda item: item[1]["seconds"]):
+        if seen["passed"]:
+            for number in seen["statements"]:
+                near.tests.setdefault(statements[number], []).append((seen["seconds"], test))
+        else:
+            near.failed.append(test)
+    return near
+
+
+def _with_notes(marks: Sequence[tuple[int, int]], source: bytes) -> bytes:
+    """A module that notes, before each of these statements, its number."""
+    for start, number in sorted(marks, reverse=True):
+        indent = start - source.rfind(b"\n", 0, start) - 1
+        source = source[:start] + f"_reached({number})\n{' ' * indent}".encode() + source[start:]
+    head, future, rest = source.partition(b"from __future__ import annotations\n")
+    return head + future + b"from transcript_store._reached import reached as _reached\n" + rest
+
+
+def is_killed(copy: Path, place: Place | None, tests: Sequence[tuple[float, str]], seconds: float) -> bool:
+    """Whether one of these tests fails with the mutant, taking those that take so many seconds; without one none may."""
+    chosen: list[str] = []
+    total = 0.0
+    for takes, test in tests:
+        total += takes
+        if total > seconds and chosen:
+            break
+        chosen.append(test)
+    if place is None:
+        return _fails(copy, chosen, total)
+    with _changed(copy / "transcript_store" / place.module, place.mutant.applied_to):
+        return _fails(copy, chosen[:_FIRST], total) or _fails(copy, chosen[_FIRST:], total)
+
+
+@contextmanager
+def _changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
+    """A file with other content for a while; of another date each time, by which Python knows what it has compiled."""
+    source, status = path.read_bytes(), path.stat()
+    path.write_bytes(change(source))
+    date = next(_DATES)
+    os.utime(path, (date, date))
+    try:
+        yield
+    finally:
+        path.write_bytes(source)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _fails(copy: Path, tests: Sequence[str], seconds: float) -> bool:
+    if not tests:
+        return False
+    status = _pytest(copy, ["-x", "-p", "no:cacheprovider", *tests], {}, 20 + 10 * seconds)
+    return status != 0
+
+
+def _pytest(copy: Path, arguments: Sequence[str], more: dict[str, str], seconds: float | None) -> int | None:
+    """Run pytest in a copy; returns its exit status, None if it did not end in time."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV", "TOX"))}
+    own = {"PYTHONPATH": str(copy), "TMPDIR": str(copy / "tmp"), "CI": "1"}
+    command = [sys.executable, "-c", _LIMITED, "-q", "--no-header", "--tb=no", *arguments]
+    process = subprocess.Popen(
+        command,
+        cwd=copy,
+        env={**kept, **own, **more},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # so that whatever it has begun ends with it
+    )
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run(
+    wanted: Sequence[Place], *, workers: int, seconds: float = 60, told: Callable[[Outcome], None] = lambda _: None
+) -> tuple[list[Outcome], Reach]:
+    """Try each mutant; ``told`` hears of each as it is known."""
+    with copies(workers) as made, ThreadPoolExecutor(workers) as threads:
+        near = reach(made[0], wanted, workers)
+        free: SimpleQueue[Path] = SimpleQueue()
+        for copy in made:
+            free.put(copy)
+        everything = [*{test: None for tests in near.tests.values() for test in tests}]
+        control = is_killed(made[0], None, everything[:_FIRST], seconds)
+        assert everything
+        assert not control, "tests fail in a copy in which nothing is wrong: what they say of mutants means nothing"
+
+        def try_one(place: Place) -> Outcome:
+            tests = near.tests.get(place.statement, [])
+            copy = free.get()
+            try:
+                outcome = Outcome(place, len(tests), is_killed(copy, place, tests, seconds))
+            finally:
+                free.put(copy)
+            told(outcome)
+            return outcome
+
+        return [*threads.map(try_one, wanted)], near

@@ -1,0 +1,101 @@
+"""A sample of the store's mutants meets the tests; and the makers of mutants make what they say.
+
+The incident: nine mistakes that somebody made by hand in the store were noticed by no plain test (tests/test_second_looks.py
+has them). Which ones nobody has thought of, only a machine can ask.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.crash.kernel import Note
+from tests.mutants.__main__ import difference, table
+from tests.mutants.judged import JUDGED
+from tests.mutants.operators import mutants_of
+from tests.mutants.running import places, run, sample
+
+SOURCE = '''
+"""A module."""
+
+LIMIT = 3
+
+
+class Shelf:
+    """A docstring of 1 line."""
+
+    def __del__(self) -> None:
+        self.close()
+
+    def put(self, book: "int | None" = 0) -> None:
+        """Put 1 book."""
+        assert book is not None
+        logger.info("put %d", 1)
+        if book and not self.is_full:
+            self._books += [book]
+        elif book < 2:
+            raise FullError(f"{book + 1} books: {3}", place=4)
+        while self._books[-1] is None:
+            self._sync()
+        with suppress(OSError):
+            self.count = len(self._books)
+
+    def all(self) -> list[int]:
+        for attempt in range(5):
+            if self.is_open(to_read=True):
+                return ["one" if attempt else "two", *self._books]
+        return []
+'''
+
+
+def test_the_mistakes_that_are_made_are_those_of_people() -> None:
+    """Each operator once; nothing of docstrings, annotations, asserts, messages, logging, ``__del__`` and constants."""
+    assert sorted(f"{mutant.operator}: {mutant.name}" for mutant in mutants_of(SOURCE.encode())) == [
+        "and for or: Shelf.put: if book and not self.is_full: → if (book or not self.is_full):",
+        "comparison swapped: Shelf.put: elif book < 2: → elif (book <= 2):",
+        "comparison swapped: Shelf.put: while self._books[-1] is None: → while (self._books[-1] is not None):",
+        "condition negated: Shelf.all: if self.is_open(to_read=True): → if not (self.is_open(to_read=True)):",
+        "condition negated: Shelf.put: if book and not self.is_full: → if not (book and not self.is_full):",
+        "no sync: Shelf.put: self._sync() → pass",
+        "nothing suppressed: Shelf.put: with suppress(OSError): → with suppress():",
+        "off by one: Shelf.all: for attempt in range(5): → for attempt in range(6):",
+        "off by one: Shelf.put: elif book < 2: → elif book < 3:",
+        "off by one: Shelf.put: while self._books[-1] is None: → while self._books[-2] is None:",
+        "other truth: Shelf.all: if self.is_open(to_read=True): → if self.is_open(to_read=False):",
+        "returns early: Shelf.put: if book and not self.is_full: self._books += [book] elif book < 2: "
+        'raise FullError(f"{book + 1} books: {3}", place=4) → return',
+        "returns early: Shelf.put: while self._books[-1] is None: self._sync() → return",
+        "returns early: Shelf.put: with suppress(OSError): self.count = len(self._books) → return",
+        'statement dropped: Shelf.put: raise FullError(f"{book + 1} books: {3}", place=4) → pass',
+        "statement dropped: Shelf.put: self._books += [book] → pass",
+        "statement dropped: Shelf.put: self.count = len(self._books) → pass",
+        "tried once: Shelf.all: for attempt in range(5): → for attempt in range(1):",
+        "tried once: Shelf.put: while self._books[-1] is None: → for _ in range(bool(self._books[-1] is None)):",
+    ]
+
+
+def test_every_mutant_is_python() -> None:
+    """What does not compile proves nothing. And no two have one name, by which a sample and a judgement know them."""
+    found = places()
+    assert len(found) > 1000
+    for module in {place.module for place in found}:
+        names = [place.mutant.name for place in found if place.module == module]
+        assert len(set(names)) == len(names)
+    for place in sample(found, 100):
+        assert difference(place).count("\n@@") == 1
+
+
+def test_what_was_judged_is_still_made() -> None:
+    """Code that has changed is judged anew."""
+    assert JUDGED.keys() <= {place.mutant.name for place in places()}
+
+
+@pytest.mark.long
+def test_mutants_of_the_store_are_noticed(record_property: Note) -> None:
+    """P5: of forty mistakes in what decides what is on the disk the tests notice all but two, or it is known why."""
+    wanted = [place for place in sample(places(), 40) if place.mutant.name not in JUDGED]
+    outcomes, _ = run(wanted, workers=min(2, os.cpu_count() or 1), seconds=20)
+    survivors = [difference(outcome.place) for outcome in outcomes if not outcome.is_killed]
+    assert len(survivors) <= 2, "\n\n".join([*survivors, table(outcomes, [])])
+    record_property("mutants of the store, a sample: noticed by the tests", len(outcomes) - len(survivors))

@@ -1,0 +1,234 @@
+"""What is opened is closed: whatever number it got, whatever else fails, and whoever else has it.
+
+The incident is what a run of mutants asked (tests/mutants): nothing noticed a descriptor 0 that was taken for none, a close that
+hid the error before it, or a lock that ended only with the last process that had inherited it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from transcript_store import (
+    ConversationLibrary,
+    ConversationLockedError,
+    ConversationStore,
+    FileStore,
+    Snapshot,
+    TranscriptStoreError,
+    repair,
+    verify,
+)
+from transcript_store._os.filesystem import PosixFileSystem
+from transcript_store.testing import Call, SimulatedFileSystem
+
+SAID = [{"role": "user", "content": f"message {n}" * 50} for n in range(3)]
+SNAPSHOT = Snapshot.create(provider="claude", model="m", messages=[{"image": "QUJD" * 400}])
+KEY = bytes(range(32))
+
+
+# ---- descriptor 0 ---------------------------------------------------------------------------------------------------
+
+
+class Daemon(PosixFileSystem):
+    """A process without standard input: one of the files that it opens gets the number 0."""
+
+    def __init__(self, which: int) -> None:
+        super().__init__()
+        self._until = which
+        self.name: str | None = None
+
+    def _numbered(self, name: str, handle: int) -> int:
+        self._until -= 1
+        if self._until or self.name is not None:
+            return handle
+        self.name = name
+        os.dup2(handle, 0, inheritable=False)
+        self.close(handle)
+        return self._keep(0)
+
+    def open_directory(self, path: str, parent: int | None = None) -> int:
+        return self._numbered(path, super().open_directory(path, parent))
+
+    def open_read(self, parent: int, name: str) -> int:
+        return self._numbered(name, super().open_read(parent, name))
+
+    def open_append(self, parent: int, name: str) -> int:
+        return self._numbered(name, super().open_append(parent, name))
+
+    def create(self, parent: int, name: str) -> int:
+        return self._numbered(name, super().create(parent, name))
+
+
+def a_day(path: Path, files: PosixFileSystem) -> None:
+    """What a program does with its conversations and snapshots."""
+    library = ConversationLibrary(path / "chats", file_system=files)
+    with library.create(messages=SAID) as conversation:
+        chat = conversation.get_metadata().id
+        conversation.replace_transcript(SAID[:1], model="m")
+    with library.open(chat) as conversation:
+        conversation.append_messages(SAID)
+    with library.open(chat, read_only=True) as reader:
+        reader.refresh()
+    assert verify(path / "chats" / chat, file_system=files).is_whole
+    repair(path / "chats" / chat, dry_run=False, file_system=files)
+    library.delete(library.fork(chat))
+    store = FileStore(path / "store", file_system=files)
+    store.save(SNAPSHOT)
+    store.rotate_key(KEY)
+    assert store.load(SNAPSHOT.id) == SNAPSHOT
+    assert store.collect_media(older_than_seconds=0) == []
+
+
+def test_a_descriptor_0_is_closed_like_any_other(scratch: Path):
+    """P11: a daemon may have closed its standard input, and then something that it opens gets 0. Its lock ends too."""
+    names: list[str] = []
+    standard_input = os.dup(0)
+    try:
+        while True:
+            files = Daemon(len(names) + 1)
+            a_day(scratch / str(len(names)), files)
+            if files.name is None:
+                break
+            names.append(os.path.basename(files.name))
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(0)
+            os.dup2(standard_input, 0)
+    finally:
+        os.dup2(standard_input, 0)
+        os.close(standard_input)
+    assert {"lock", "transcript.jsonl", "metadata.json", "archive", "store", "media"} < set(names)
+
+
+# ---- the first error ------------------------------------------------------------------------------------------------
+
+
+def initialize(disk: SimulatedFileSystem) -> None:
+    with ConversationStore("/a/b/chat", file_system=disk) as store:
+        store.initialize(messages=SAID)
+
+
+def load(disk: SimulatedFileSystem) -> None:
+    with ConversationStore("/chats/chat", file_system=disk) as store:
+        store.load()
+
+
+def read(disk: SimulatedFileSystem) -> None:
+    with ConversationStore("/chats/chat", file_system=disk, read_only=True) as store:
+        store.load()
+        store.refresh()
+
+
+def replace(disk: SimulatedFileSystem) -> None:
+    with ConversationStore("/chats/chat", file_system=disk) as store:
+        store.load()
+        store.replace_transcript(SAID)
+
+
+def save(disk: SimulatedFileSystem) -> None:
+    FileStore("/store", file_system=disk).save(SNAPSHOT)
+
+
+def load_snapshot(disk: SimulatedFileSystem) -> None:
+    FileStore("/store", file_system=disk).load(SNAPSHOT.id)
+
+
+def rotate(disk: SimulatedFileSystem) -> None:
+    FileStore("/store", file_system=disk).rotate_key(KEY)
+
+
+Operation = Callable[[SimulatedFileSystem], None]
+OPERATIONS: tuple[Operation, ...] = (initialize, load, read, replace, save, load_snapshot, rotate)
+
+
+@pytest.fixture(scope="module")
+def a_disk() -> SimulatedFileSystem:
+    disk = SimulatedFileSystem()
+    with ConversationStore("/chats/chat", file_system=disk) as store:
+        store.initialize(messages=SAID)
+    FileStore("/store", file_system=disk).save(SNAPSHOT)
+    return disk
+
+
+def refuses(number: int, disk: SimulatedFileSystem, *, closes_too: bool) -> None:
+    """The call of this number is refused, and if that is wanted every close from then on fails."""
+
+    def refuse(call: Call) -> None:
+        if call.number == number and call.name != "close":
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        if call.number >= number and call.name == "close" and closes_too:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.on_call = refuse
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_error_that_is_told_is_the_first(a_disk: SimulatedFileSystem, operation: Operation):
+    """P7: a call is refused, and every close after it fails, as on NFS when a quota is exhausted. What is told is the quota,
+    with its way out, not a failing disk; and whatever was opened is closed.
+    """
+    counted = a_disk.copy()
+    operation(counted)
+    told = 0
+    for number in range(1, counted.calls_made + 1):
+        errors = []
+        for closes_too in (False, True):
+            disk = a_disk.copy()
+            refuses(number, disk, closes_too=closes_too)
+            try:
+                operation(disk)
+            except TranscriptStoreError as error:
+                errors.append(error)
+            assert disk.open_handles == []
+        if len(errors) == 2 and getattr(errors[0], "errno", None) == errno.EDQUOT:
+            assert str(errors[1]) == str(errors[0])
+            told += 1
+    assert told > 5
+
+
+# ---- others ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_ends_with_its_writer_though_a_child_has_the_descriptor(tmp_path: Path):
+    """P11: a library in C forks, and Python's hooks do not run in the child: it keeps every descriptor until it ends."""
+    store = ConversationStore(tmp_path / "chat")
+    store.initialize(messages=SAID)
+    libc = ctypes.CDLL(None)
+    child = libc.fork()
+    if child == 0:
+        while True:
+            libc.pause()
+    try:
+        with pytest.raises(ConversationLockedError):
+            ConversationStore(tmp_path / "chat").load()
+        store.close()
+        with ConversationStore(tmp_path / "chat") as next_one:
+            next_one.load()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(child, 0)
+
+
+def test_who_is_refused_a_lock_has_nothing_open():
+    """P11: a library that is polled for a conversation somebody writes to does not run out of descriptors."""
+    disk = SimulatedFileSystem()
+    library = ConversationLibrary("/chats", file_system=disk)
+    with library.create(messages=SAID) as conversation:
+        chat = conversation.get_metadata().id
+        other = disk.another_process()
+        for call in (
+            lambda: ConversationLibrary("/chats", file_system=other).open(chat),
+            lambda: ConversationLibrary("/chats", file_system=other).delete(chat),
+            lambda: repair(f"/chats/{chat}", dry_run=False, file_system=other),
+        ):
+            with pytest.raises(ConversationLockedError):
+                call()
+            assert other.open_handles == []

@@ -1,0 +1,368 @@
+"""What another process does at one moment of ours, and the second look that notices it.
+
+The incident: somebody outside made mutants of the store by hand, a line removed here and a condition there, and twelve of
+46 survived every test of the plain suite. Nine of them are named here, each by what it would cost. Most are looks that
+seem to be superfluous: what is looked at was looked at a moment before, and only a process that is at work at that very
+moment makes a difference. So each test lets another process work at one call of ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+
+from transcript_store import (
+    ConversationLibrary,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    ConversationStore,
+    CorruptSnapshotError,
+    FileStore,
+    Snapshot,
+    repair,
+    verify,
+)
+from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+
+OTHER_ID = "11111111-2222-4333-8444-555555555555"
+ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+CHAT = f"/chats/{ID}"
+TRANSCRIPT = f"{CHAT}/transcript.jsonl"
+KEY = bytes(range(32))
+SAID = [{"role": "user", "content": f"message {n}"} for n in range(3)]
+
+
+def a_conversation() -> SimulatedFileSystem:
+    """A disk with a library on it that has one conversation."""
+    disk = SimulatedFileSystem()
+    library_on(disk).create(id=ID, messages=SAID).close()
+    return disk.copy()
+
+
+def library_on(disk: SimulatedFileSystem) -> ConversationLibrary:
+    return ConversationLibrary("/chats", file_system=disk)
+
+
+def opened(disk: SimulatedFileSystem) -> ConversationStore:
+    store = ConversationStore(CHAT, file_system=disk)
+    store.load()
+    return store
+
+
+def messages(disk: SimulatedFileSystem) -> list[dict[str, object]]:
+    """What a reader finds."""
+    with ConversationStore(CHAT, file_system=disk, read_only=True) as store:
+        store.load()
+        return store.get_messages()
+
+
+def meanwhile(
+    disk: SimulatedFileSystem,
+    name: str,
+    path: str,
+    work: Callable[[SimulatedFileSystem], object],
+) -> list[Call]:
+    """Right before this process first makes a call, another one does its work. Returns the calls before which it did."""
+    seen: list[Call] = []
+
+    def on_call(call: Call) -> None:
+        if call.name == name and call.path.endswith(path) and not seen:
+            seen.append(call)
+            work(disk.another_process())
+
+    disk.on_call = on_call
+    return seen
+
+
+def in_folder(other: SimulatedFileSystem, path: str, change: Callable[[int], object]) -> None:
+    """What a person does in a shell."""
+    folder = other.open_directory(path)
+    change(folder)
+    other.close(folder)
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_that_is_short_again_and_again_is_finished():
+    """P1, P3: a write may be short any number of times in a row. The mutant tried once more and left a hole behind."""
+    disk = SimulatedFileSystem()
+    disk.on_call = lambda call: 7 if call.name == "write" else None
+    with ConversationStore(CHAT, file_system=disk) as store:
+        store.initialize(id=ID, messages=SAID)
+        store.append_message({"role": "assistant", "content": "a" * 100})
+        store.replace_transcript([*store.get_messages(), *SAID], model="m")
+        store.append_messages(SAID)
+    said = messages(disk)
+    assert said == [*SAID, {"role": "assistant", "content": "a" * 100}, *SAID, *SAID]
+    assert verify(CHAT, file_system=disk).is_whole
+    snapshot = Snapshot.create(provider="claude", model="m", messages=said)
+    snapshots = FileStore("/snapshots", encryption_key=KEY, file_system=disk)
+    snapshots.save(snapshot)
+    assert snapshots.load(snapshot.id) == snapshot
+
+
+def test_a_transcript_that_is_swapped_while_it_is_synced_gets_no_mark(caplog: pytest.LogCaptureFixture):
+    """P11: between the sync and the note how far it reached, somebody puts a backup in the transcript's place.
+
+    The mutant noted the end of the file that is gone: the backup, which is whole, was refused as cut off.
+    """
+    disk = a_conversation()
+    backup = disk.tree()[TRANSCRIPT]
+    assert backup is not None
+    store = ConversationStore(CHAT, file_system=disk, durability="process-crash")
+    store.load()
+    store.append_message({"role": "assistant", "content": "not in the backup"})
+
+    def restore(other: SimulatedFileSystem) -> None:
+        other.write_file(f"{CHAT}/backup", backup)
+        in_folder(other, CHAT, lambda folder: other.rename(folder, "backup", "transcript.jsonl"))
+
+    metadata = disk.tree()[f"{CHAT}/metadata.json"]
+    seen = meanwhile(disk, "sync_data", "/transcript.jsonl", restore)
+    with caplog.at_level(logging.WARNING):
+        store.close()
+    assert seen
+    assert "load() anew" in caplog.text
+    assert disk.tree()[f"{CHAT}/metadata.json"] == metadata
+    assert messages(disk.another_process()) == SAID
+
+
+# ---- locks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_on_a_lock_file_that_was_removed_is_no_lock():
+    """P11: the lock file goes between the moment it is opened and the moment it is locked. The mutant took the lock of a
+    file that had no name any more: the next writer made a new one, and there were two.
+    """
+    disk = a_conversation()
+    seen = meanwhile(
+        disk,
+        "try_lock",
+        "/lock",
+        lambda other: in_folder(other, CHAT, lambda folder: other.unlink(folder, "lock")),
+    )
+    with opened(disk) as store:
+        assert seen
+        with pytest.raises(ConversationLockedError):
+            opened(disk.another_process())
+        store.append_message({"role": "assistant", "content": "alone"})
+
+
+def test_a_repair_leaves_a_folder_alone_that_was_moved_away():
+    """P11: the damaged folder is moved aside, and a backup stands in its place, just as a repair takes the lock.
+
+    The mutant repaired what had been moved aside, and said that the conversation at the path was repaired.
+    """
+    disk = a_conversation()
+    whole = disk.tree()[TRANSCRIPT]
+    assert whole is not None
+    damaged = whole.replace(b"message 1", b"massage 1")
+    disk.write_file(TRANSCRIPT, damaged)
+
+    def move(other: SimulatedFileSystem) -> None:
+        in_folder(other, "/chats", lambda folder: other.rename(folder, ID, "aside"))
+        with ConversationStore(CHAT, file_system=other) as store:
+            store.initialize(id=ID, messages=SAID)
+
+    seen = meanwhile(disk, "try_lock", "/lock", move)
+    with pytest.raises(ConversationNotFoundError):
+        repair(CHAT, mode="salvage", dry_run=False, file_system=disk)
+    assert seen
+    assert disk.tree()["/chats/aside/transcript.jsonl"] == damaged
+    assert not any("/quarantine" in path for path in disk.tree())
+    assert messages(disk.another_process()) == SAID
+
+
+# ---- removing -------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_looks_again_when_it_has_the_lock():
+    """P1: a create was killed half-way; while its leftovers are swept, another process creates the conversation there.
+
+    The mutant removed the whole conversation, which had been acknowledged.
+    """
+    disk = SimulatedFileSystem()
+    library_on(disk).create(id=OTHER_ID).close()
+    stopped: list[Call] = []
+
+    def stop(call: Call) -> None:
+        if stopped or (call.name, call.path) == ("rename", TRANSCRIPT):
+            stopped.append(call)
+            raise SimulatedStop
+
+    disk.on_call = stop
+    with pytest.raises(SimulatedStop):
+        library_on(disk).create(id=ID, messages=SAID)
+    disk = disk.kill_process()
+    assert f"{CHAT}/metadata.json" in disk.tree()
+    assert TRANSCRIPT not in disk.tree()
+
+    def create(other: SimulatedFileSystem) -> None:
+        with ConversationStore(CHAT, file_system=other) as store:
+            store.initialize(id=ID, messages=SAID)
+
+    seen = meanwhile(disk, "try_lock", f"{ID}/lock", create)
+    library_on(disk).delete(OTHER_ID)  # whatever changes a library sweeps it
+    assert seen
+    assert messages(disk.another_process()) == SAID
+
+
+def test_a_tree_that_grows_while_it_is_removed_is_removed():
+    """Whoever opened a folder before it was moved away may put a lock into it. The mutant left the folder as trash."""
+    disk = a_conversation()
+    seen = meanwhile(
+        disk,
+        "remove_directory",
+        "",
+        lambda other: in_folder(
+            other,
+            next(path for path, content in other.tree().items() if content is None and "/.trash-" in path),
+            lambda folder: other.close(other.create(folder, "lock")),
+        ),
+    )
+    library_on(disk).delete(ID)
+    assert seen
+    assert disk.tree() == {"/chats": None}
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def a_moment(disk: SimulatedFileSystem, damaged: bytes = b"message 1") -> Iterator[list[float]]:
+    """Until this process waits, a byte of the transcript reads as NUL: a page that a writer is just changing."""
+    whole = disk.tree()[TRANSCRIPT]
+    assert whole is not None
+    at = whole.index(damaged)
+    waited: list[float] = []
+    real_read, real_wait = disk.read, disk.wait
+
+    def read(handle: int, offset: int, length: int) -> bytearray:
+        found = real_read(handle, offset, length)
+        inside = offset <= at < offset + len(found) and found[at - offset : at - offset + 1] == b"m"
+        if not waited and inside:
+            found[at - offset] = 0
+        return found
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        real_wait(seconds)
+
+    with mock.patch.object(disk, "read", read), mock.patch.object(disk, "wait", wait):
+        yield waited
+
+
+def test_a_reader_believes_no_damage_at_first_sight():
+    """P12: one moment beside a writer at work can look like damage; what is seen a second time is. The mutant raised."""
+    disk = a_conversation()
+    with a_moment(disk) as waited:
+        assert messages(disk) == SAID
+    assert len(waited) == 1
+
+
+def test_a_refresh_believes_no_damage_at_first_sight():
+    """P12: the same of a reader that looks again, whose folder was replaced since."""
+    disk = a_conversation()
+    with ConversationStore(CHAT, file_system=disk, read_only=True) as store:
+        store.load()
+        with opened(disk.another_process()) as writer:
+            writer.replace_transcript(SAID)
+        with a_moment(disk) as waited:
+            store.refresh()
+        assert len(waited) == 1
+        assert store.get_messages() == SAID
+
+
+def test_verify_believes_no_damage_at_first_sight():
+    """P12: the same of whoever verifies."""
+    disk = a_conversation()
+    with a_moment(disk) as waited:
+        assert verify(CHAT, file_system=disk).is_whole
+    assert len(waited) == 1
+
+
+def test_a_list_believes_no_damage_at_first_sight():
+    """P12: the same of a list, which looks at the last record only."""
+    disk = a_conversation()
+    with a_moment(disk, b"message 2") as waited:
+        [summary] = library_on(disk).list()
+    assert (summary.record_count, summary.damage) == (3, None)
+    assert len(waited) == 1
+
+
+@pytest.mark.parametrize("there", [1, 2])
+def test_a_list_does_not_count_an_unfinished_batch(there: int):
+    """P3: of a batch of three, one or two lines reached the file before the process was killed. They were never there.
+
+    The mutant counted them: a list said 5 records, and the load that followed had 3.
+    """
+    disk = a_conversation()
+    store = opened(disk)
+    before = disk.tree()[TRANSCRIPT]
+    store.append_messages(SAID)
+    after = disk.tree()[TRANSCRIPT]
+    assert before is not None
+    assert after is not None
+    disk = disk.kill_process()
+    lines = after.removeprefix(before).splitlines(keepends=True)
+    disk.write_file(TRANSCRIPT, before + b"".join(lines[:there]))
+    [summary] = library_on(disk).list()
+    assert (summary.record_count, summary.damage) == (3, None)
+    with opened(disk) as store:
+        assert store.get_messages() == SAID
+
+
+# ---- sealing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_was_sealed_but_for_one_file_can_be_sealed_to_its_end():
+    """P17: sealing a plain store meets a file that it cannot read; once that is mended, a second call finishes.
+
+    The mutant forgot that the store was being sealed: what had not been sealed yet was refused for good, as plaintext
+    in a sealed store.
+    """
+    disk = SimulatedFileSystem()
+    some = [Snapshot.create(provider="claude", model="m", messages=[{"n": n}]) for n in range(3)]
+    store = FileStore("/store", file_system=disk)
+    for one in some:
+        store.save(one)
+    path = f"/store/{some[1].id}.json"
+    plain = disk.tree()[path]
+    assert plain is not None
+    in_folder(disk, "/store", lambda folder: disk.unlink(folder, f"{some[1].id}.json"))
+    in_folder(disk, "/store", lambda folder: disk.make_directory(folder, f"{some[1].id}.json"))
+    with pytest.raises(CorruptSnapshotError, match="2 others are sealed"):
+        store.rotate_key(KEY)
+    in_folder(disk, "/store", lambda folder: disk.remove_directory(folder, f"{some[1].id}.json"))
+    disk.write_file(path, plain)
+    FileStore("/store", encryption_key=KEY, file_system=disk).rotate_key(KEY)
+    assert [FileStore("/store", encryption_key=KEY, file_system=disk).load(one.id) for one in some] == some
+    assert disk.tree()[path] != plain
+
+
+# ---- the file system around a folder ----------------------------------------------------------------------------------
+
+
+def test_parents_are_synced_up_to_their_mount_point_and_no_further():
+    """P1: whoever makes a conversation made no names beyond the mount point of its disk: another disk is not made to wait."""
+    disk = SimulatedFileSystem()
+    disk.make_directory(disk.open_directory("/"), "mnt")
+    synced: list[str] = []
+    real = disk.handle_status
+
+    def handle_status(handle: int) -> object:
+        status = real(handle)
+        return status._replace(st_dev=status.st_dev + (status.st_ino == root.st_ino))
+
+    root = real(disk.open_directory("/"))
+    disk.on_call = lambda call: synced.append(call.path) if call.name == "sync" else None
+    with mock.patch.object(disk, "handle_status", handle_status):
+        with ConversationStore("/mnt/a/b", file_system=disk) as store:
+            store.initialize(messages=SAID)
+    assert {"/mnt", "/mnt/a", "/mnt/a/b"} <= {*synced}
+    assert "/" not in synced

@@ -87,13 +87,10 @@ def never_finished(path: str) -> ConversationNotFoundError:
 
 def _begins_like_ours(folder: Folder) -> bool:
     try:
-        handle = folder.open_file(TRANSCRIPT)
+        with folder.reading(TRANSCRIPT) as source:
+            return source.read(0, len(FORMAT)) == FORMAT
     except (NotOursError, FileNotFoundError):
         return False
-    try:
-        return folder.files.read(handle, 0, len(FORMAT)) == FORMAT
-    finally:
-        folder.files.close(handle)
 
 
 def occupant(files: FileSystem, path: str) -> str | None:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from transcript_store._log.record import Position
 
-_OVERHEAD_BYTES = 128
-"""What a block takes beside its bytes: two objects, and a place in the queue."""
+_OVERHEAD_BYTES = 336
+"""What a block takes beside its bytes: its objects, those of a position, and a place in the queue."""
 
 
 class Block(NamedTuple):

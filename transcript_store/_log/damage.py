@@ -73,7 +73,7 @@ _HEADER_BYTES = 64 * 2**20
 """A first line that is longer is not looked for a header in."""
 
 _SAMPLE_BYTES = 1 << 20
-_LINES_BYTES = 64 * 2**20
+_LINES_BYTES = 16 * 2**20
 """More than that is nothing that a person appended by hand."""
 
 
@@ -512,7 +512,7 @@ def _is_foreign(read: Read, start: int, size: int) -> bool:
 
     No crash leaves that: it leaves a part of what was written, an earlier line of ours, or a block that ends anywhere.
     """
-    if size - start > _LINES_BYTES:
+    if size - start > _LINES_BYTES or read(start, 1) != b"{":
         return False
     *lines, rest = bytes(read(start, size - start)).split(b"\n")
     if not lines or rest or any(line.startswith((b'{"seq":', FORMAT)) for line in lines):

@@ -1,0 +1,141 @@
+"""What a conversation takes of memory does not grow with its length: the cache has a bound, and all else is read in pieces.
+
+Version 0.1 kept the whole transcript. Measured are Python's own allocations (tracemalloc), above those of an empty conversation;
+a conversation of 1 GB within 128 MB is tried by hand (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transcript_store import ConversationLibrary, ConversationStore, verify
+
+KIB, MIB = 2**10, 2**20
+COUNT = 30_000
+"""Of messages, in about 12 MB: more than the cache holds."""
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("long") / "c"
+    with ConversationStore(directory, durability="process-crash") as store:
+        store.initialize()
+        for start in range(0, COUNT, 1000):
+            store.append_messages(said(n) for n in range(start, start + 1000))
+    return directory
+
+
+def said(number: int) -> dict[str, Any]:
+    return {"role": "user", "content": f"message {number} {'x' * 300}"}
+
+
+@pytest.fixture
+def counting() -> Iterator[None]:
+    gc.collect()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def peak_of(act: Callable[[], object]) -> int:
+    """The most that an act takes beside what was there before it."""
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    act()
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+def held_by(store: ConversationStore) -> int:
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    store.load()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0] - before
+
+
+@pytest.mark.parametrize("cache_bytes", [0, MIB, 8 * MIB])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_an_open_conversation_takes_what_its_cache_may(
+    long: Path, tmp_path: Path, counting: None, cache_bytes: int, read_only: bool
+) -> None:
+    """However long it is: ``cache_bytes`` and 64 KiB above an empty one, after a load and after appends."""
+    with ConversationStore(tmp_path / "empty") as empty:
+        empty.initialize()
+    with ConversationStore(tmp_path / "empty", read_only=read_only) as empty:
+        least = held_by(empty)
+    with ConversationStore(long, read_only=read_only, cache_bytes=cache_bytes) as store:
+        assert held_by(store) < least + cache_bytes + 64 * KIB
+    with ConversationStore(tmp_path / "c", durability="process-crash", cache_bytes=cache_bytes) as store:
+        store.initialize()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(5_000):
+            store.append_message(said(number))
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < cache_bytes + 64 * KIB
+
+
+def test_handing_out_all_messages_takes_the_messages_and_the_cache(long: Path, counting: None) -> None:
+    """Beside what is handed out: ``cache_bytes`` and 8 MiB."""
+    with ConversationStore(long, read_only=True) as store:
+        store.load()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        messages = store.get_messages()
+        taken = tracemalloc.get_traced_memory()[0] - before
+        assert len(messages) == COUNT
+        del messages
+        assert peak_of(store.get_messages) < taken + 8 * MIB + 8 * MIB
+
+
+def test_nothing_else_takes_memory_by_the_length(long: Path, tmp_path: Path, counting: None) -> None:
+    """Verify, the last fifty, a fork, an archived generation: each in less than 4 MiB, of a conversation of 12."""
+    assert peak_of(lambda: verify(long)) < 4 * MIB
+    with ConversationStore(long, read_only=True, cache_bytes=0) as store:
+        assert peak_of(store.load) < 4 * MIB
+        assert peak_of(lambda: store.get_messages(last=50)) < 4 * MIB
+    library = ConversationLibrary(tmp_path)
+    with library.create() as store:
+        chat = store.id
+    with library.open(chat, durability="process-crash", cache_bytes=0) as store:
+        for start in range(0, COUNT, 1000):
+            store.append_messages(said(n) for n in range(start, start + 1000))
+        assert peak_of(lambda: library.fork(chat)) < 4 * MIB
+        assert peak_of(lambda: store.replace_transcript([said(1)])) < 4 * MIB
+        assert peak_of(store.generations) < 4 * MIB
+        assert peak_of(lambda: store.update_metadata(model="m")) < 4 * MIB
+    assert peak_of(library.list) < MIB
+
+
+def test_bytes_of_any_number_behind_a_transcript_are_not_held(tmp_path: Path, counting: None) -> None:
+    """48 MB of zeros, as an ext4 whose journal was lost may leave: no call takes a tenth of them (0.1 took three times as much)."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[said(1)])
+    with (tmp_path / "c" / "transcript.jsonl").open("ab") as file:
+        file.truncate(file.tell() + 48_000_000)
+    assert peak_of(lambda: verify(tmp_path / "c")) < 4_800_000
+    with ConversationStore(tmp_path / "c", read_only=True) as reader:
+        assert peak_of(reader.load) < 4_800_000
+    with ConversationStore(tmp_path / "c") as writer:
+        assert peak_of(writer.load) < 4_800_000
+        assert writer.recovery is not None
+        assert writer.recovery.torn_bytes == 48_000_000
+
+
+def test_a_generation_of_others_is_not_held_at_a_load(tmp_path: Path, counting: None) -> None:
+    """An archived file of any size that is not of this conversation goes to quarantine in pieces."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[said(1)])
+        store.replace_transcript([said(2)])
+    with (tmp_path / "c" / "archive" / "transcript-000007.jsonl").open("wb") as file:
+        file.truncate(48_000_000)
+    with ConversationStore(tmp_path / "c") as writer:
+        assert peak_of(writer.load) < 4_800_000
+    assert sum(path.stat().st_size for path in (tmp_path / "c" / "quarantine").iterdir()) > 48_000_000

@@ -17,7 +17,7 @@ import pytest
 from transcript_store import ConversationLibrary, ConversationStore, verify
 
 KIB, MIB = 2**10, 2**20
-COUNT = 30_000
+COUNT = 15_000
 """Of messages, in about 12 MB: more than the cache holds."""
 
 
@@ -32,7 +32,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(number: int) -> dict[str, Any]:
-    return {"role": "user", "content": f"message {number} {'x' * 300}"}
+    return {"role": "user", "content": f"message {number} {'x' * 700}"}
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_open_conversation_takes_what_its_cache_may(
         store.initialize()
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        for number in range(5_000):
+        for number in range(3_000):
             store.append_message(said(number))
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] - before < cache_bytes + 64 * KIB

@@ -19,7 +19,8 @@ def scratch_directory() -> Iterator[str]:
         if any(_open_within(directory)):
             gc.collect()  # a store that is still to be collected closes its own
             for files, handle in _open_within(directory):
-                files.close(handle)
+                if handle in files._handles:  # or it was closed with the one that it belongs to
+                    files.close(handle)
 
 
 def _open_within(directory: str) -> list[tuple[filesystem.PosixFileSystem, int]]:

@@ -49,7 +49,7 @@ class Gate(PosixFileSystem):
         self.refuse_sync = False
         self.refuse_longer_than: int | None = None
 
-    def sync_data(self, handle: int) -> None:  # type: ignore[override]
+    def sync_data(self, handle: int) -> None:
         if self.armed:
             self.armed = False
             self.arrived.set()

@@ -349,7 +349,7 @@ def test_a_fork_while_another_thread_is_in_a_call(scratch):
     class Slow(PosixFileSystem):
         armed = False
 
-        def sync_data(self, handle: int) -> None:  # type: ignore[override]
+        def sync_data(self, handle: int) -> None:
             if self.armed:
                 inside.set()
                 go_on.wait(30)

@@ -242,7 +242,7 @@ def test_a_call_from_a_signal_handler_during_a_call(tmp_path, operation):
 
         armed = False
 
-        def sync_data(self, handle: int) -> None:  # type: ignore[override]
+        def sync_data(self, handle: int) -> None:
             if self.armed:
                 os.kill(os.getpid(), signal.SIGUSR1)
             os.fsync(handle)

@@ -348,6 +348,12 @@ def append_with_failed_sync(store: ConversationStore) -> None:
     store.load()
 
 
+def append_with_failed_sync_while_mapped(store: ConversationStore) -> None:
+    """The same while a search tool has the transcript mapped: the cache goes on showing what the disk refused."""
+    _disk_of(store).map_file(TRANSCRIPT)
+    append_with_failed_sync(store)
+
+
 def update_metadata(store: ConversationStore) -> None:
     store.update_metadata(model="third", labels={"title": "renamed"})
 
@@ -457,7 +463,11 @@ class Case:
         """What the case can be run with: one that needs a sync to fail needs appends that sync; and a fork, which is
         synced, may have an append that the original may lose.
         """
-        always = self.world is not CONVERSATION or self.repairs or {append_with_failed_sync, fork} & set(self.steps)
+        always = (
+            self.world is not CONVERSATION
+            or self.repairs
+            or {append_with_failed_sync, append_with_failed_sync_while_mapped, fork} & set(self.steps)
+        )
         return ("power-loss",) if always else ("power-loss", "process-crash")
 
     @property
@@ -497,6 +507,7 @@ CASES = [
     Case(grown, (append, replace)),
     Case(grown, (append_with_failed_sync, append)),
     Case(unmarked, (replace_without_mark, append, append_with_failed_sync, append)),
+    Case(grown, (append_with_failed_sync_while_mapped, append, append)),
     Case(grown, (replace, append, close)),
     Case(replaced, (replace,)),
     Case(unmarked, (update_metadata,)),

@@ -7,6 +7,7 @@ the real kernel that catch it too.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -20,6 +21,7 @@ from tests.crash.operations import (
     Case,
     append,
     append_long,
+    append_with_failed_sync_while_mapped,
     batch,
     close,
     delete,
@@ -169,6 +171,19 @@ def failed_sync_hidden(patch: Patch) -> None:
 def cache_trusted_after_a_failed_sync(patch: Patch) -> None:
     for machine in MACHINES:
         patch.setattr(machine, "drop_cache", _nothing)
+
+
+def mapped_pages_trusted_after_a_failed_sync(patch: Patch) -> None:
+    """The cache is dropped, and believed to be: what somebody has mapped stays in it."""
+
+    def advise(self: RealDisk, handle: int) -> None:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def drop_cache(self: SimulatedFileSystem, handle: int) -> None:
+        self._disk.drop_cache(self._handles[handle].inode)
+
+    patch.setattr(RealDisk, "drop_cache", advise)
+    patch.setattr(SimulatedFileSystem, "drop_cache", drop_cache)
 
 
 def part_of_a_write_left(patch: Patch) -> None:
@@ -426,6 +441,12 @@ BUGS = [
     ),
     Bug(failed_sync_hidden, Case(grown, (append,)), "errors", ("failing_disk",)),
     Bug(cache_trusted_after_a_failed_sync, Case(grown, (append,)), "errors", ("failing_disk",)),
+    Bug(
+        mapped_pages_trusted_after_a_failed_sync,
+        Case(grown, (append_with_failed_sync_while_mapped, append, append)),
+        "power_cuts",
+        ("failing_disk",),
+    ),
     Bug(part_of_a_write_left, Case(grown, (append_long,)), "errors", ("limits",)),
     Bug(
         stale_temporary_reused, Case(grown, (update_metadata,)), "kills", ("kills_at_system_calls", "traced_power_cuts")

@@ -1,4 +1,7 @@
-"""Real file systems on loop devices, whose power can be cut: as root."""
+"""Real file systems on loop devices, whose power can be cut: as root.
+
+``overlay`` is what a container has: an overlayfs, empty below, whose upper layer is on ext4.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,12 @@ _FS_IOC_SHUTDOWN = 0x8004587D
 _NO_LOG_FLUSH = struct.pack("I", 2)
 _MKFS = {
     "ext4": ("mkfs.ext4", "-q", "-F"),
+    "overlay": ("mkfs.ext4", "-q", "-F"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
-SIZE_BYTES = {"ext4": 96 << 20, "xfs": 300 << 20}  # mkfs.xfs makes none below 300 MB
+SIZE_BYTES = {"ext4": 96 << 20, "overlay": 96 << 20, "xfs": 300 << 20, "btrfs": 128 << 20}
+"""mkfs.xfs makes none below 300 MB, mkfs.btrfs none below 109."""
 
 
 def run(*command: str | Path) -> str:
@@ -28,22 +34,40 @@ def run(*command: str | Path) -> str:
 
 
 class Volume:
-    """A file system in an image; ``path`` is where it is mounted."""
+    """A file system in an image; ``path`` is where it is mounted, in a folder of its own."""
 
-    def __init__(self, kind: str, image: Path, path: Path) -> None:
+    def __init__(self, kind: str, image: Path, folder: Path) -> None:
         self.kind = kind
-        self.path = path
+        self.path = folder / "mounted"
         self._image = image
+        self._below = folder / "below" if kind == "overlay" else self.path
+        """Where the file system of the image is mounted."""
+        for path in {self.path, self._below}:
+            path.mkdir()
 
     def mount(self) -> None:
-        run("mount", "-o", "loop", self._image, self.path)
+        run("mount", "-o", "loop", self._image, self._below)
+        if self._below != self.path:
+            for name in ("lower", "upper", "work"):
+                (self._below / name).mkdir(exist_ok=True)
+            run("sync", "-f", self._below)  # the layers are there before anything is stored
+            layers = ",".join(f"{name}dir={self._below / name}" for name in ("lower", "upper", "work"))
+            run("mount", "-t", "overlay", "overlay", "-o", layers, self.path)
 
     def unmount(self) -> None:
         run("umount", self.path)
+        if self._below != self.path:
+            run("umount", self._below)
+
+    def let_go(self) -> None:
+        """Unmount it whatever it is doing."""
+        for path in (self.path, self._below):
+            with suppress(AssertionError):
+                run("umount", "--lazy", path)
 
     def cut_power(self) -> None:
         """Stop the file system where it is: nothing that was not written to the device reaches it any more."""
-        handle = os.open(self.path, os.O_RDONLY)
+        handle = os.open(self._below, os.O_RDONLY)
         try:
             fcntl.ioctl(handle, _FS_IOC_SHUTDOWN, _NO_LOG_FLUSH)
         finally:
@@ -58,15 +82,13 @@ def make_file_system(kind: str, image: Path) -> None:
 def volume(kind: str) -> Iterator[Volume]:
     """A new file system of this kind, mounted; unmounted and gone at the end, whatever happens."""
     with tempfile.TemporaryDirectory(prefix="volume-") as folder:
-        image, path = Path(folder, "image"), Path(folder, "mounted")
+        image = Path(folder, "image")
         image.touch()
         os.truncate(image, SIZE_BYTES[kind])
         make_file_system(kind, image)
-        path.mkdir()
-        there = Volume(kind, image, path)
+        there = Volume(kind, image, Path(folder))
         there.mount()
         try:
             yield there
         finally:
-            with suppress(AssertionError):
-                run("umount", "--lazy", path)
+            there.let_go()

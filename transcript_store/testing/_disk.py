@@ -82,6 +82,8 @@ class Disk:
         self.inodes: dict[int, Inode] = {ROOT: Inode(ROOT, is_directory=True)}
         self.next_inode = ROOT + 1
         self.changes: list[Change] = []
+        self.mapped: set[int] = set()
+        """Files of which some process has the pages mapped."""
         self._medium: dict[int, Inode] = {ROOT: Inode(ROOT, is_directory=True)}
         self._links: Counter[int] | None = None
 
@@ -136,15 +138,20 @@ class Disk:
                 change.lost = True
 
     def drop_cache(self, inode: int) -> None:
-        """Read clean pages anew: what was lost is not there."""
-        inodes = _copy(self._medium)
+        """Read clean pages anew, unless somebody has them mapped: what was lost is not there."""
+        if inode not in self.mapped:
+            self.inodes[inode].data[:] = self.on_medium(inode)
+
+    def on_medium(self, inode: int) -> bytearray:
+        """What a file reads as past the cache, with what is on its way to the medium."""
+        lasting = self._medium.get(inode)
+        found = {inode: Inode(inode, is_directory=False, data=bytearray(lasting.data if lasting else b""))}
         for change in self.changes:
-            if not change.lost:
-                self._apply(inodes, change.step, WHOLE, b"\0")
-        on_medium = inodes.get(inode, Inode(inode, is_directory=False)).data
-        content = self.inodes[inode].data
-        on_medium.extend(bytes(max(0, len(content) - len(on_medium))))
-        content[:] = on_medium[: len(content)]
+            if not change.lost and not isinstance(change.step, NameStep) and change.step.inode == inode:
+                self._apply(found, change.step, WHOLE, b"\0")
+        data, size = found[inode].data, len(self.inodes[inode].data)
+        data.extend(bytes(max(0, size - len(data))))
+        return data[:size]
 
     def links(self, inode: int) -> int:
         """How many names an inode has."""

@@ -40,6 +40,7 @@ class _Status(NamedTuple):
 class _Handle:
     inode: int
     path: str
+    past_cache: bool = False
 
 
 class _Handles(dict[int, _Handle]):
@@ -133,6 +134,10 @@ class SimulatedFileSystem:
     def sync_path(self, path: str) -> None:
         """Put what was written to a file on the medium, so that its fate is not enumerated."""
         self._disk.sync(self._resolve(path).number)
+
+    def map_file(self, path: str) -> None:
+        """Let another process have a file mapped from now on: its pages stay in the cache, whoever drops them."""
+        self._disk.mapped.add(self._resolve(path).number)
 
     def tree(self) -> dict[str, bytes | None]:
         """What a process sees: path → content, None for a directory."""
@@ -233,7 +238,9 @@ class SimulatedFileSystem:
 
     def read(self, handle: int, offset: int, length: int) -> bytearray:
         self._called("read", self._handles[handle].path)
-        return self._inode(handle).data[offset : offset + length]
+        past_cache = self._handles[handle].past_cache
+        data = self._disk.on_medium(self._handles[handle].inode) if past_cache else self._inode(handle).data
+        return data[offset : offset + length]
 
     def write(self, handle: int, data: bytes | bytearray | memoryview) -> int:
         allowed = self._ask("write", self._handles[handle].path)
@@ -256,10 +263,12 @@ class SimulatedFileSystem:
 
     def sync_data(self, handle: int) -> None:
         self._sync("sync_data", handle)
+        self._handles[handle].past_cache = False
 
     def drop_cache(self, handle: int) -> None:
         self._called("drop_cache", self._handles[handle].path)
         self._disk.drop_cache(self._handles[handle].inode)
+        self._handles[handle].past_cache = True
 
     def rename(self, parent: int, old: str, new: str) -> None:
         self._called("rename", parent, new)

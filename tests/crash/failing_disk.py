@@ -23,9 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import mfusepy
-
 from tests.crash.forgetful import mounted
+from tests.crash.fuse import mfusepy
 from tests.crash.volumes import SIZE_BYTES, Volume, make_file_system
 
 _BLOCK_BYTES = 4096

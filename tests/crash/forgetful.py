@@ -26,8 +26,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import mfusepy
-
+from tests.crash import fuse
+from tests.crash.fuse import mfusepy
 from transcript_store.testing import Call, SimulatedFileSystem
 
 _CHANGES = ("create", "make_directory", "write", "truncate", "rename", "link", "unlink", "sync", "sync_data")
@@ -200,7 +200,8 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc]  # it has no type
 
 @contextmanager
 def mounted(module: str, *arguments: str) -> Iterator[Path]:
-    """Mount what ``python -m module FOLDER`` serves; unmounted at the end, whatever happens."""
+    """Mount what ``python -m module FOLDER`` serves; unmounted at the end, whatever happens. Skips the test without FUSE."""
+    fuse.need()
     with tempfile.TemporaryDirectory(prefix="fuse-") as folder:
         path = Path(folder)
         with subprocess.Popen([sys.executable, "-m", module, folder, *arguments]) as server:

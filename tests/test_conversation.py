@@ -34,7 +34,7 @@ import pytest
 
 import transcript_store
 from transcript_store import (
-    Appended,
+    AppendResult,
     ConversationExistsError,
     ConversationLockedError,
     ConversationMetadata,
@@ -59,7 +59,7 @@ from transcript_store import (
     PoisonedError,
     ProviderMismatchError,
     ReadOnlyError,
-    Refreshed,
+    RefreshResult,
     SnapshotNotFoundError,
     StorageError,
     TranscriptStoreError,
@@ -111,13 +111,25 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "id": lambda s: s.id,
     "record_count": lambda s: s.record_count,
     "head": lambda s: s.head,
+    "position": lambda s: s.position,
+    "state": lambda s: s.state(),
     "recovery": lambda s: s.recovery,
     "refresh": lambda s: s.refresh(),
     "generations": lambda s: s.generations(),
     "delete_generation": lambda s: s.delete_generation(0),
     "purge_quarantine": lambda s: s.purge_quarantine(),
 }
-NEEDS_NO_LOADING = {"directory", "exists", "initialize", "load", "load_or_initialize", "close"}
+NEEDS_NO_LOADING = {
+    "directory",
+    "max_line_bytes",
+    "exists",
+    "initialize",
+    "load",
+    "load_or_initialize",
+    "restore",
+    "on_close",
+    "close",
+}
 WRITES = {
     "append_message",
     "append_messages",
@@ -536,8 +548,8 @@ def test_a_folder_in_the_name_of_a_temporary_is_left_alone(tmp_path):
 
 
 def test_appended_points_at_the_very_line(store):
-    """Appended names seq, time, offset and length; the file's bytes there are the record, LF included."""
-    stored: list[Appended] = [
+    """AppendResult names seq, time, offset and length; the file's bytes there are the record, LF included."""
+    stored: list[AppendResult] = [
         store.append_message(THREE, extra={"e": 1}),
         *store.append_messages([ONE, TWO, THREE], extras=[None, {"e": 2}, None]),
         store.append_event({"marker": "ü"}),
@@ -1314,8 +1326,8 @@ def test_values_are_frozen_and_slotted():
         assert dataclasses.is_dataclass(kind)
         assert vars(kind)["__dataclass_params__"].frozen
         assert "__slots__" in vars(kind)
-    assert issubclass(Appended, tuple)
-    assert issubclass(Refreshed, tuple)
+    assert issubclass(AppendResult, tuple)
+    assert issubclass(RefreshResult, tuple)
 
 
 def test_a_forgotten_store_lets_go_of_its_lock(tmp_path):

@@ -13,10 +13,10 @@ if _typing.TYPE_CHECKING:
     from transcript_store._conversation.archive import Generation
     from transcript_store._conversation.metadata import ConversationMetadata
     from transcript_store._conversation.repair import Repair, repair
-    from transcript_store._conversation.storage import Refreshed
+    from transcript_store._conversation.storage import RefreshResult
     from transcript_store._conversation.summary import ConversationSummary
     from transcript_store._conversation.verify import Finding, Verification, verify
-    from transcript_store._log.log import Appended, Recovery
+    from transcript_store._log.log import AppendResult, Recovery
     from transcript_store._log.record import Record
     from transcript_store._log.salvage import Gap
     from transcript_store._snapshots.adapter import restore_snapshot, snapshot_of
@@ -30,7 +30,7 @@ if _typing.TYPE_CHECKING:
         ToolSnapshot,
         validate_snapshot_id,
     )
-    from transcript_store.conversation import ConversationStore
+    from transcript_store.conversation import ConversationState, ConversationStore, TranscriptPosition
     from transcript_store.errors import (
         ConversationExistsError,
         ConversationLockedError,
@@ -64,13 +64,14 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Appended",
+    "AppendResult",
     "ConversationExistsError",
     "ConversationLibrary",
     "ConversationLockedError",
     "ConversationMetadata",
     "ConversationNotFoundError",
     "ConversationNotLoadedError",
+    "ConversationState",
     "ConversationStore",
     "ConversationSummary",
     "CorruptMetadataError",
@@ -98,7 +99,7 @@ __all__ = [
     "ReadOnlyError",
     "Record",
     "Recovery",
-    "Refreshed",
+    "RefreshResult",
     "Repair",
     "Snapshot",
     "SnapshotNotFoundError",
@@ -106,6 +107,7 @@ __all__ = [
     "SnapshotSummary",
     "StorageError",
     "ToolSnapshot",
+    "TranscriptPosition",
     "TranscriptStoreError",
     "UnsupportedVersionError",
     "Verification",
@@ -119,9 +121,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Appended": "_log.log",
+    "AppendResult": "_log.log",
     "ConversationLibrary": "library",
     "ConversationMetadata": "_conversation.metadata",
+    "ConversationState": "conversation",
     "ConversationStore": "conversation",
     "ConversationSummary": "_conversation.summary",
     "FileStore": "_snapshots.file_store",
@@ -131,12 +134,13 @@ _HOMES = {
     "MemorySnapshotStore": "_snapshots.memory_store",
     "Record": "_log.record",
     "Recovery": "_log.log",
-    "Refreshed": "_conversation.storage",
+    "RefreshResult": "_conversation.storage",
     "Repair": "_conversation.repair",
     "Snapshot": "_snapshots.snapshot",
     "SnapshotStore": "_snapshots.snapshot",
     "SnapshotSummary": "_snapshots.snapshot",
     "ToolSnapshot": "_snapshots.snapshot",
+    "TranscriptPosition": "conversation",
     "Verification": "_conversation.verify",
     "generate_encryption_key": "_snapshots.encryption",
     "list_conversations": "library",

@@ -17,7 +17,7 @@ from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
 from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot, ToolSnapshot
 from transcript_store.conversation import ConversationStore
-from transcript_store.errors import CorruptSnapshotError, ProviderMismatchError
+from transcript_store.errors import CorruptSnapshotError
 
 _PROMPT_ROLES = ("system", "developer")
 _INPUTS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
@@ -40,7 +40,7 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
-    metadata, records, head = conversation._state()
+    metadata, records, (seq, head) = conversation.state()
     origin = metadata.restored_from or {}
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
     messages = native_history(
@@ -60,7 +60,7 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
             **(kept if type(kept) is dict else {}),
             OURS + "conversation": metadata.id,
             OURS + "generation": str(metadata.generation),
-            OURS + "seq": str(len(records)),
+            OURS + "seq": str(seq),
             OURS + "head": head,
             OURS + "labels": json.dumps(metadata.labels, ensure_ascii=False, sort_keys=True),
             OURS + "compaction_count": str(metadata.compaction_count),
@@ -96,13 +96,6 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
     if (count := _number(metadata, "compaction_count")) is not None:
         fields["compaction_count"] = count
 
-    def fields_for(provider: str | None) -> dict[str, Any]:
-        if provider is None:
-            return {**fields, "provider": snapshot.provider} if snapshot.provider else fields
-        if family(provider) != family(snapshot.provider):
-            raise ProviderMismatchError(recorded_provider=snapshot.provider, provider=provider)
-        return fields
-
     origin = {
         "snapshot": snapshot.id,
         "conversation": metadata.get(OURS + "conversation"),
@@ -112,7 +105,12 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
         "system_message": taken_off,
         "metadata": {key: value for key, value in metadata.items() if not key.startswith(OURS)} or None,
     }
-    conversation._restore(messages, fields_for, {key: value for key, value in origin.items() if value is not None})
+    conversation.restore(
+        messages,
+        provider=snapshot.provider or None,
+        restored_from={key: value for key, value in origin.items() if value is not None},
+        **fields,
+    )
 
 
 # ---- messages ----------------------------------------------------------------------------------------------------------

@@ -65,7 +65,9 @@ class ResumableChatClient:
         self._streams: weakref.WeakSet[Generator[StreamEvent, None, None]] = weakref.WeakSet()
         """One goes, and keeps what came, as soon as its loop is left: nobody else may hold it."""
         if conversation is not None:
-            conversation._before_close(self._end_streams)
+            # A reference that does not keep this client alive: it may be forgotten long before the conversation is closed.
+            end_streams = weakref.WeakMethod(self._end_streams)
+            weakref.finalize(self, conversation.on_close(lambda: (end := end_streams()) and end()))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._facts.provider} {self._facts.model}>"

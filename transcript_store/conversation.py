@@ -39,6 +39,18 @@ from transcript_store.errors import (
     ReadOnlyError,
 )
 
+__all__ = [
+    "AppendResult",
+    "ConversationMetadata",
+    "ConversationState",
+    "ConversationStore",
+    "Generation",
+    "Record",
+    "Recovery",
+    "RefreshResult",
+    "TranscriptPosition",
+]
+
 Durability = Literal["power-loss", "process-crash"]
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
 

@@ -44,7 +44,8 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 
-"""What the name of a note begins with that a conversation is being made; its id follows."""
+__all__ = ["ConversationLibrary", "ConversationSummary", "list_conversations"]
+
 _NOTE_TIMEOUT_SECONDS = 10.0
 
 

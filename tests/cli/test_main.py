@@ -79,6 +79,7 @@ def test_help_is_quick() -> None:
     assert not {"rich", "subprocess", "filelock", "tempfile", "asyncio", "orjson"} & loaded
     ours = {name for name in loaded if name.startswith("transcript_store.")}
     assert ours == {
+        "transcript_store._doors",
         "transcript_store.errors",
         "transcript_store.cli",
         "transcript_store.cli._shared",

@@ -13,17 +13,14 @@ from typing import Any
 from transcript_store._conversation.metadata import family
 from transcript_store._json import verbatim
 from transcript_store._json.strict import parse
+from transcript_store._json.usage import tokens_in
 from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
 from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot, ToolSnapshot
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import CorruptSnapshotError
 
-_PROMPT_ROLES = ("system", "developer")
-_INPUTS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
-_OUTPUTS = ("output_tokens", "completion_tokens", "candidatesTokenCount", "candidates_token_count")
-_TOTALS = ("total_tokens", "totalTokenCount", "total_token_count")
-_BESIDES = ("cache_creation_input_tokens", "cache_read_input_tokens")  # Claude counts these apart from its input
+PROMPT_ROLES = ("system", "developer")
 
 
 def snapshot_of(conversation: ConversationStore) -> Snapshot:
@@ -153,7 +150,7 @@ def _messages(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 def _prompt_in(message: Any) -> str | None:
     """The text of a system prompt in OpenAI's form, as a string or as parts that are all text; None if it is not one."""
-    if type(message) is not dict or message.get("role") not in _PROMPT_ROLES:
+    if type(message) is not dict or message.get("role") not in PROMPT_ROLES:
         return None
     content = message.get("content")
     if type(content) is str:
@@ -212,11 +209,6 @@ def _used_tokens(extra: dict[str, Any] | None) -> int | None:
     """How many tokens a reply's recorded usage says the conversation had with it; None if it says nothing."""
     for name in ("usage", "usageMetadata", "usage_metadata"):
         usage = (extra or {}).get(name)
-        if type(usage) is dict:
-            counts = {key: value for key, value in usage.items() if type(value) is int and value >= 0}
-            if (total := next((counts[key] for key in _TOTALS if key in counts), None)) is not None:
-                return total
-            parts = [next((counts[key] for key in keys if key in counts), None) for keys in (_INPUTS, _OUTPUTS)]
-            if any(part is not None for part in parts):
-                return sum(part or 0 for part in parts) + sum(counts.get(key, 0) for key in _BESIDES)
+        if type(usage) is dict and (total := tokens_in(usage).total) is not None:
+            return total
     return None

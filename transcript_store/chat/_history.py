@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any
 
-from transcript_store import AppendResult, ConversationStore, Record, TranscriptPosition
-from transcript_store._json.strict import decode, encode
+from transcript_store import AppendResult, ConversationStore, InvalidMessageError, Record, TranscriptPosition
 from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
 from transcript_store.chat._tool_results import Owed, owed
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
-from transcript_store.errors import InvalidMessageError
-
-PROMPT_ROLES = ("system", "developer")
+from transcript_store.histories import PROMPT_ROLES
+from transcript_store.messages import decode_message, encode_message
 
 _FIRST_LOOK = 16
 """How many records from the end are looked through for the last reply, before more are."""
@@ -61,7 +59,7 @@ class History:
     def is_too_long(self, result: JSON, *, share: int) -> bool:
         """Whether the result of a tool leaves too little room for the others of ``share`` results, which may be one message."""
         try:
-            encode(result, "result", self.max_bytes // (share + 1))
+            encode_message(result, "result", self.max_bytes // (share + 1))
         except InvalidMessageError:
             return True
         return False
@@ -84,7 +82,7 @@ class History:
         conversation = self._conversation
         seen = None
         if conversation is None:
-            encode(message, "message", self.max_bytes)  # refused here as a record would refuse it
+            encode_message(message, "message", self.max_bytes)  # refused here as a record would refuse it
         else:
             seen = self._followed(lambda: conversation.append_message(message, extra=extra or None))
             if seen is None:
@@ -171,5 +169,6 @@ def without_prompt(messages: Sequence[Message]) -> list[Message]:
 def plain_copies(messages: Sequence[Mapping[str, Any]], name: str) -> list[Message]:
     """Deep copies of messages that came from outside; raises ``InvalidMessageError`` for what a record cannot hold."""
     return [
-        decode(encode(message, f"{name}[{place}]", DEFAULT_MAX_LINE_BYTES)) for place, message in enumerate(messages)
+        decode_message(encode_message(message, f"{name}[{place}]", DEFAULT_MAX_LINE_BYTES))
+        for place, message in enumerate(messages)
     ]

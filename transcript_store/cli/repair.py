@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import get_args
+from typing import Any
 
 from transcript_store import Finding, Repair
 from transcript_store import repair as mend
-from transcript_store._log.salvage import Mode
 from transcript_store.cli._shared.arguments import add_directory, add_json
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 
@@ -28,7 +28,7 @@ examples:
   transcript-store repair chats/today
   transcript-store repair chats/today --mode salvage --apply
 """
-_MODES: tuple[Mode, ...] = get_args(Mode)
+_MODES = ("prefix", "salvage", "accept-edits")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Look, or repair; 1 if there is damage and nothing was done."""
-    modes = (arguments.mode,) if arguments.mode else ("prefix",) if arguments.apply else _MODES
+    modes: Sequence[Any] = [arguments.mode] if arguments.mode else _MODES[:1] if arguments.apply else _MODES
     results = [mend(arguments.directory, mode=mode, dry_run=not arguments.apply) for mode in modes]
     if arguments.json:
         for result in results:

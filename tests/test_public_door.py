@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from transcript_store import (
+    ConversationLibrary,
     ConversationNotLoadedError,
     ConversationState,
     ConversationStore,
@@ -310,3 +311,18 @@ def test_the_longest_line_is_told(tmp_path: Path):
     store = ConversationStore(tmp_path / "c", max_line_bytes=4096)
     assert store.max_line_bytes == 4096
     assert ConversationStore(tmp_path / "c").max_line_bytes == 64 * 2**20
+
+
+# ---- the beginning -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_conversation_begins_with_is_known_by_name(tmp_path: Path):
+    """A misspelled argument is refused by all three calls that create one, and nothing is created."""
+    library = ConversationLibrary(tmp_path / "chats")
+    store = ConversationStore(tmp_path / "c")
+    misspelled: dict[str, Any] = {"provder": "claude"}
+    for create in (store.initialize, store.load_or_initialize, library.create):
+        with pytest.raises(TypeError, match="provder"):
+            create(**misspelled)
+    assert not store.exists()
+    assert library.list() == []

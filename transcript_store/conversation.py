@@ -13,12 +13,11 @@
 from __future__ import annotations
 
 import threading
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
@@ -31,6 +30,7 @@ from transcript_store._log.log import AppendResult, Entry, Recovery
 from transcript_store._log.record import Record
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import new_id
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
@@ -45,6 +45,7 @@ __all__ = [
     "ConversationState",
     "ConversationStore",
     "Generation",
+    "NewConversation",
     "Record",
     "Recovery",
     "RefreshResult",
@@ -53,6 +54,22 @@ __all__ = [
 
 Durability = Literal["power-loss", "process-crash"]
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
+
+
+class NewConversation(TypedDict, total=False):
+    """What a conversation can begin with; what is left out is None, or nothing."""
+
+    provider: str | None
+    """Whose form the messages have: ``claude``, ``openai``, ``openai-compatible``, ``gemini``, or a name of your own."""
+    model: str | None
+    system_prompt: str | None
+    tools: Sequence[Mapping[str, Any]] | None
+    """JSON objects with ``name``, ``description`` and ``parameters`` (a JSON schema)."""
+    labels: dict[str, str] | None
+    """Texts of your own; ``ConversationLibrary.list()`` shows ``labels["title"]`` as the title."""
+    messages: Iterable[Mapping[str, Any]]
+    extras: Iterable[Mapping[str, Any] | None] | None
+    """One for each message."""
 
 
 class TranscriptPosition(NamedTuple):
@@ -150,24 +167,12 @@ class ConversationStore:
         """
         return occupant(self._files, self._path) is not None
 
-    def initialize(
-        self,
-        *,
-        id: str | None = None,
-        provider: str | None = None,
-        model: str | None = None,
-        system_prompt: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        labels: dict[str, str] | None = None,
-        messages: Iterable[Mapping[str, Any]] = (),
-        extras: Iterable[Mapping[str, Any] | None] | None = None,
-    ) -> None:
+    def initialize(self, *, id: str | None = None, **contents: Unpack[NewConversation]) -> None:
         """Create the conversation, with its first messages if there are any, and leave it loaded.
 
         On return all of it survives a power cut, whatever the ``durability``; before, all of it or nothing does. Missing
-        parent folders are made. ``tools`` are JSON objects with name, description and parameters; ``labels`` maps str
-        to str; ``extras``, if given, has one entry for each message. ``id`` is a canonical lower-case UUID, a new random one if
-        none is given.
+        parent folders are made. ``contents`` are the members of :class:`NewConversation`, none of which must be given; ``id``
+        is a canonical lower-case UUID, a new random one if none is given.
 
         Raises ``ConversationExistsError`` if anything is there already (then nothing was touched),
         ``ConversationLockedError`` if another process is creating it right now, ``InvalidMessageError``,
@@ -175,11 +180,7 @@ class ConversationStore:
         """
         if id is not None:
             _metadata.checked_id(id)
-        fields = _metadata.checked_fields(
-            {"provider": provider, "model": model, "system_prompt": system_prompt, "tools": tools, "labels": labels},
-            self._max_line_bytes,
-        )
-        entries = self._entries(messages, extras)
+        fields, entries = self._new(contents)
         with self._exclusively():
             self._refuse_read_only()
             self._initialize(fields, entries, id)
@@ -206,16 +207,7 @@ class ConversationStore:
             self._load(tail_only=tail_only)
 
     def load_or_initialize(
-        self,
-        *,
-        verify: Literal["all", "tail"] = "all",
-        provider: str | None = None,
-        model: str | None = None,
-        system_prompt: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        labels: dict[str, str] | None = None,
-        messages: Iterable[Mapping[str, Any]] = (),
-        extras: Iterable[Mapping[str, Any] | None] | None = None,
+        self, *, verify: Literal["all", "tail"] = "all", **contents: Unpack[NewConversation]
     ) -> bool:
         """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
 
@@ -224,11 +216,7 @@ class ConversationStore:
         Raises what those two raise.
         """
         tail_only = _wants_the_tail_only(verify)
-        fields = _metadata.checked_fields(
-            {"provider": provider, "model": model, "system_prompt": system_prompt, "tools": tools, "labels": labels},
-            self._max_line_bytes,
-        )
-        entries = self._entries(messages, extras)
+        fields, entries = self._new(contents)
         with self._exclusively():
             while True:
                 try:
@@ -562,9 +550,9 @@ class ConversationStore:
     def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(f"{self._path}: there is a conversation, and it is loaded", path=self._path)
-        new_id = id or str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
+        own_id = id or new_id(self._files)
         self._begin(
-            lambda storage: storage.create(lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries)
+            lambda storage: storage.create(lambda at: _metadata.new_members(id=own_id, at=at, **fields), entries)
         )
 
     def _begin(self, begin: Callable[[Storage], None], *, tail_only: bool = False) -> None:
@@ -618,6 +606,14 @@ class ConversationStore:
         storage = self._loaded()
         storage.settle()
         return storage
+
+    def _new(self, contents: NewConversation) -> tuple[dict[str, Any], list[Entry]]:
+        """The metadata and the records of a conversation that begins with these contents; raises if it cannot."""
+        if unknown := contents.keys() - NewConversation.__annotations__.keys():
+            raise TypeError(f"a conversation has no {', '.join(sorted(unknown))} to begin with")
+        given: dict[str, Any] = {**contents}
+        messages, extras = given.pop("messages", ()), given.pop("extras", None)
+        return _metadata.checked_fields(given, self._max_line_bytes), self._entries(messages, extras)
 
     def _entries(
         self, messages: Iterable[Mapping[str, Any]], extras: Iterable[Mapping[str, Any] | None] | None

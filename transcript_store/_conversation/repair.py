@@ -17,7 +17,6 @@ transcript whose metadata the next repair writes.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -52,6 +51,7 @@ from transcript_store._os.names import (
     TRANSCRIPT,
     archive_name,
     generation_of,
+    new_id,
     quarantine_name,
 )
 from transcript_store._os.refusals import NotOursError, refusals
@@ -285,8 +285,7 @@ class _Work:
             archived = recovery.read_header(self._read(_path_in_archive(number)))
             if not isinstance(archived, recovery.NotAHeader):
                 return archived[0].metadata, "archive"
-        new_id = str(uuid.UUID(bytes=self._folder.files.random_bytes(16), version=4))
-        return new_members(id=new_id, at=self._now), "nothing"
+        return new_members(id=new_id(self._folder.files), at=self._now), "nothing"
 
     def _choose_originals(self) -> Iterator[_Original]:
         """The files that will be replaced or removed: what is damaged, and metadata that is of something else."""

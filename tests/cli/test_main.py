@@ -76,7 +76,7 @@ def test_help_is_quick() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
-    assert not {"rich", "subprocess", "filelock", "tempfile", "asyncio", "orjson"} & loaded
+    assert not {"subprocess", "filelock", "tempfile", "asyncio", "orjson"} & loaded
     ours = {name for name in loaded if name.startswith("transcript_store.")}
     assert ours == {
         "transcript_store._doors",

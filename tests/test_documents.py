@@ -74,7 +74,7 @@ def test_what_go_cannot_read_is_described() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["rich", "filelock", "asyncio", "msgspec", "cryptography", "transcript_store.cli", "transcript_store.testing"],
+    ["filelock", "asyncio", "msgspec", "cryptography", "transcript_store.cli", "transcript_store.testing"],
 )
 def test_importing_the_package_is_cheap(module: str) -> None:
     """What only some callers need is imported only when they need it, whatever they import of the package."""

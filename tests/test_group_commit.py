@@ -362,8 +362,8 @@ def test_a_leader_interrupted_between_its_write_and_what_it_remembers(tmp_path, 
     monkeypatch.setattr(Gate, "sync_data", interrupted)
     calls.go()
     assert sorted(type(result).__name__ for result in calls.results.values()) == [
-        "Appended",
-        "Appended",
+        "AppendResult",
+        "AppendResult",
         "KeyboardInterrupt",
     ]
     assert [message["n"] for message in calls.stored(tmp_path / "c")] == ["first", 0, 1]

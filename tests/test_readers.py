@@ -29,7 +29,7 @@ from transcript_store import (
     ConversationStore,
     CorruptMetadataError,
     CorruptTranscriptError,
-    Refreshed,
+    RefreshResult,
     TranscriptStoreError,
     verify,
 )
@@ -72,29 +72,29 @@ def test_refresh_tells_what_was_added(scratch):
     with ConversationStore(scratch / "c") as writer:
         writer.initialize(messages=OLD)
         reader = reader_of(scratch / "c")
-        assert reader.refresh() == Refreshed(0, False)
+        assert reader.refresh() == RefreshResult(0, False)
         writer.append_message({"n": 4})
         assert reader.get_messages() == OLD, "a reader changes only when it is told to"
-        assert reader.refresh() == Refreshed(1, False)
+        assert reader.refresh() == RefreshResult(1, False)
         writer.append_messages([{"n": 5}, {"n": 6}])
         writer.append_event({"e": 1})
         writer.update_metadata(model="m")
-        assert reader.refresh() == Refreshed(3, False)
+        assert reader.refresh() == RefreshResult(3, False)
         assert reader.get_messages() == writer.get_messages()
         assert reader.get_records() == writer.get_records()
         assert reader.get_metadata() == writer.get_metadata()
         assert reader.head == writer.head
         writer.replace_transcript([{"n": 0}], model="n")
         writer.append_event({"e": 2})
-        assert reader.refresh() == Refreshed(2, True)
+        assert reader.refresh() == RefreshResult(2, True)
         assert reader.get_messages() == [{"n": 0}]
         assert reader.get_metadata() == writer.get_metadata()
-        assert reader.refresh() == Refreshed(0, False)
+        assert reader.refresh() == RefreshResult(0, False)
         for n in range(3):
             writer.replace_transcript([{"n": n}])
-        assert reader.refresh() == Refreshed(1, True)
+        assert reader.refresh() == RefreshResult(1, True)
         assert reader.get_messages() == [{"n": 2}]
-        assert writer.refresh() == Refreshed(0, False), "a writer is always up to date"
+        assert writer.refresh() == RefreshResult(0, False), "a writer is always up to date"
         reader.close()
 
 
@@ -111,7 +111,7 @@ def test_a_reader_takes_no_lock_and_changes_nothing(scratch):
         reader = reader_of(scratch / "c")
         assert reader.get_messages() == OLD
         assert reader.recovery is None
-        assert reader.refresh() == Refreshed(0, False)
+        assert reader.refresh() == RefreshResult(0, False)
         assert reader.load_or_initialize() is False
         reader.close()
         assert tree(scratch / "c") == before
@@ -131,7 +131,7 @@ def test_a_reader_does_not_keep_a_writer_out(scratch):
         writer.replace_transcript([{"n": 5}])
         writer.update_metadata(model="m")
     for reader in readers:
-        assert reader.refresh() == Refreshed(1, True)
+        assert reader.refresh() == RefreshResult(1, True)
         reader.close()
 
 
@@ -165,7 +165,7 @@ def test_every_byte_that_arrives(scratch):
             file.write(whole[size - 1 : size])
             shown = counts[max(i for i, end in enumerate(ends) if end <= size)]
             before = len(reader.get_records())
-            assert reader.refresh() == Refreshed(shown - before, False), f"at byte {size}"
+            assert reader.refresh() == RefreshResult(shown - before, False), f"at byte {size}"
             assert reader.get_records() == records[:shown], f"at byte {size}"
     reader.close()
     assert counts == [1, 2, 5, 6, 8], "two batches were waited for"
@@ -181,9 +181,9 @@ def test_a_torn_tail_is_passed_over_and_then_replaced_by_what_the_writer_appends
     assert reader.get_messages() == OLD
     with ConversationStore(scratch / "c") as writer:
         writer.load()
-        assert reader.refresh() == Refreshed(0, False)
+        assert reader.refresh() == RefreshResult(0, False)
         writer.append_message({"n": 4})
-        assert reader.refresh() == Refreshed(1, False)
+        assert reader.refresh() == RefreshResult(1, False)
         assert reader.get_messages() == [*OLD, {"n": 4}]
     reader.close()
 
@@ -197,7 +197,7 @@ def test_records_that_are_gone_make_a_reader_start_over(scratch):
         writer.append_message({"n": 5})
         reader = reader_of(scratch / "c")
         os.truncate(scratch / "c/transcript.jsonl", size)
-        assert reader.refresh() == Refreshed(3, True)
+        assert reader.refresh() == RefreshResult(3, True)
         assert reader.get_messages() == OLD
         reader.close()
 
@@ -212,7 +212,7 @@ def test_another_conversation_at_the_same_path(scratch):
         reader.refresh()
     with ConversationStore(scratch / "c") as writer:
         writer.initialize(messages=[{"other": 1}])
-        assert reader.refresh() == Refreshed(1, True)
+        assert reader.refresh() == RefreshResult(1, True)
         assert reader.get_messages() == [{"other": 1}]
         assert reader.get_metadata() == writer.get_metadata()
     reader.close()

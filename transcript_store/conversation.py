@@ -14,38 +14,87 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import Any, Literal, Self
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.group_commit import GroupCommit
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
-from transcript_store._conversation.storage import Refreshed, Storage
+from transcript_store._conversation.storage import RefreshResult, Storage
 from transcript_store._json.strict import encode
-from transcript_store._log.log import Appended, Entry, Recovery
+from transcript_store._log.log import AppendResult, Entry, Recovery
 from transcript_store._log.record import Gap, Record
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import new_id
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
     ConversationNotLoadedError,
+    ProviderMismatchError,
     ReadOnlyError,
 )
 from transcript_store.ways_out import WayOut
 
 logger = logging.getLogger("transcript_store.conversation")
 
+__all__ = [
+    "AppendResult",
+    "ConversationMetadata",
+    "ConversationState",
+    "ConversationStore",
+    "Generation",
+    "NewConversation",
+    "Record",
+    "Recovery",
+    "RefreshResult",
+    "TranscriptPosition",
+]
+
 Durability = Literal["power-loss", "process-crash"]
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
 DEFAULT_CACHE_BYTES = 8 * 2**20
+
+
+class NewConversation(TypedDict, total=False):
+    """What a conversation can begin with; what is left out is None, or nothing."""
+
+    provider: str | None
+    """Whose form the messages have: ``claude``, ``openai``, ``openai-compatible``, ``gemini``, or a name of your own."""
+    model: str | None
+    system_prompt: str | None
+    tools: Sequence[Mapping[str, Any]] | None
+    """JSON objects with ``name``, ``description`` and ``parameters`` (a JSON schema)."""
+    labels: dict[str, str] | None
+    """Texts of your own; ``ConversationLibrary.list()`` shows ``labels["title"]`` as the title."""
+    messages: Iterable[Mapping[str, Any]]
+    extras: Iterable[Mapping[str, Any] | None] | None
+    """One for each message."""
+
+
+class TranscriptPosition(NamedTuple):
+    """Where a transcript ends: how many records it has, and the hash of the last one (of the header, if there is none).
+
+    The hash covers every record before it, and the generation. So two equal positions are the same transcript.
+    """
+
+    seq: int
+    head: str
+
+
+class ConversationState(NamedTuple):
+    """A conversation at one moment: no append and no change of the metadata stands between its parts."""
+
+    metadata: ConversationMetadata
+    records: list[Record]
+    position: TranscriptPosition
+    at_start: ConversationMetadata
+    """The metadata with which this generation began."""
 
 
 class ConversationStore:
@@ -109,12 +158,17 @@ class ConversationStore:
         self._process_id = self._files.process_id()
         self._mutex = threading.RLock()
         self._group_commit = GroupCommit(self._mutex)
-        self._last_words: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self._on_close: dict[object, Callable[[], object]] = {}
 
     @property
     def directory(self) -> str:
         """The absolute path of the conversation's folder."""
         return self._path
+
+    @property
+    def max_line_bytes(self) -> int:
+        """How long a line of the transcript may be, in bytes: a message, its extra and about 200 bytes around them."""
+        return self._max_line_bytes
 
     # ---- begin and end -------------------------------------------------------------------------------------------
 
@@ -125,24 +179,12 @@ class ConversationStore:
         """
         return occupant(self._files, self._path) is not None
 
-    def initialize(
-        self,
-        *,
-        id: str | None = None,
-        provider: str | None = None,
-        model: str | None = None,
-        system_prompt: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        labels: dict[str, str] | None = None,
-        messages: Iterable[Mapping[str, Any]] = (),
-        extras: Iterable[Mapping[str, Any] | None] | None = None,
-    ) -> None:
+    def initialize(self, *, id: str | None = None, **contents: Unpack[NewConversation]) -> None:
         """Create the conversation, with its first messages if there are any, and leave it loaded.
 
         On return all of it survives a power cut, whatever the ``durability``; before, all of it or nothing does. Missing
-        parent folders are made. ``tools`` are JSON objects with name, description and parameters; ``labels`` maps str
-        to str; ``extras``, if given, has one entry for each message. ``id`` is a canonical lower-case UUID, a new random one if
-        none is given.
+        parent folders are made. ``contents`` are the members of :class:`NewConversation`, none of which must be given; ``id``
+        is a canonical lower-case UUID, a new random one if none is given.
 
         Raises ``ConversationExistsError`` if anything is there already, or the folder is inside another conversation's (then
         nothing was touched),
@@ -151,11 +193,7 @@ class ConversationStore:
         """
         if id is not None:
             _metadata.checked_id(id)
-        fields = _metadata.checked_fields(
-            {"provider": provider, "model": model, "system_prompt": system_prompt, "tools": tools, "labels": labels},
-            self._max_line_bytes,
-        )
-        entries = self._entries(messages, extras)
+        fields, entries = self._new(contents)
         with self._exclusively():
             self._refuse_read_only()
             self._initialize(fields, entries, id)
@@ -182,16 +220,7 @@ class ConversationStore:
             self._load(tail_only=tail_only)
 
     def load_or_initialize(
-        self,
-        *,
-        verify: Literal["all", "tail"] = "all",
-        provider: str | None = None,
-        model: str | None = None,
-        system_prompt: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        labels: dict[str, str] | None = None,
-        messages: Iterable[Mapping[str, Any]] = (),
-        extras: Iterable[Mapping[str, Any] | None] | None = None,
+        self, *, verify: Literal["all", "tail"] = "all", **contents: Unpack[NewConversation]
     ) -> bool:
         """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
 
@@ -201,11 +230,7 @@ class ConversationStore:
         Raises what those two raise.
         """
         tail_only = _wants_the_tail_only(verify)
-        fields = _metadata.checked_fields(
-            {"provider": provider, "model": model, "system_prompt": system_prompt, "tools": tools, "labels": labels},
-            self._max_line_bytes,
-        )
-        entries = self._entries(messages, extras)
+        fields, entries = self._new(contents)
         with self._exclusively():
             created = self._load_or_initialize(fields, entries, tail_only=tail_only)
             if not created and (names := _metadata.differing(fields, self._readable().members)):
@@ -240,12 +265,23 @@ class ConversationStore:
         unsynced messages (``durability="process-crash"``) cannot be synced; the lock is released all the same.
         """
         try:
-            for record_what_came in self._last_words:
-                if (do := record_what_came()) is not None:
-                    do()
+            for callback in list(self._on_close.values()):
+                callback()
         finally:
             with self._exclusively():
                 self._close()
+
+    def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call ``callback()`` whenever ``close()`` begins, while the store still takes appends; returns what undoes this.
+
+        For whoever has something to record at the end. The store keeps a reference to the callback until it is undone,
+        which may be done at any time, in any thread, more than once. What a callback raises comes out of ``close()``; the
+        store is closed anyway, and later callbacks are not called.
+        """
+        key = object()
+        self._on_close[key] = callback
+        # Nothing but a dictionary: the garbage collector may run this, in the middle of another call of the store.
+        return partial(self._on_close.pop, key, None)  # type: ignore[return-value]
 
     def __del__(self) -> None:
         """Let go of the lock if this was forgotten; nothing is written, and everything acknowledged is stored already."""
@@ -271,13 +307,13 @@ class ConversationStore:
 
     # ---- write ---------------------------------------------------------------------------------------------------
 
-    def append_message(self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None) -> Appended:
+    def append_message(self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None) -> AppendResult:
         """Append one message; on return it is as durable as the store was opened for.
 
         ``message`` is a JSON object (a ``dict``, a ``TypedDict``) in the provider's own form; ``extra`` is a JSON object of
         the caller's that belongs to it but is not sent (usage, response id). Both are copied. Cost: one write and one sync,
         at any length of the conversation; with each thousandth record that is synced, metadata.json is written too.
-        Returns the record's seq, time, offset and length in bytes.
+        Returns the record's seq, time, offset and length in bytes, its hash, and the hash of what stands before it.
 
         Raises ``InvalidMessageError`` (nothing was written), ``StorageError`` (the disk refused: its message says what
         holds), ``PoisonedError`` (a sync failed before: ``load()`` anew), ``ReadOnlyError``, and
@@ -291,7 +327,7 @@ class ConversationStore:
 
     def append_messages(
         self, messages: Iterable[Mapping[str, Any]], *, extras: Iterable[Mapping[str, Any] | None] | None = None
-    ) -> tuple[Appended, ...]:
+    ) -> tuple[AppendResult, ...]:
         """Append several messages as one: after a crash all of them are there or none is. One write, one sync.
 
         ``extras``, if given, has one entry for each message (``ValueError`` otherwise). An empty batch writes nothing.
@@ -304,7 +340,7 @@ class ConversationStore:
             return ()
         return tuple(self._append(entries))
 
-    def append_event(self, extra: Mapping[str, Any]) -> Appended:
+    def append_event(self, extra: Mapping[str, Any]) -> AppendResult:
         """Append a record without a message: ``get_messages()`` skips it, ``get_records()`` shows it.
 
         For what happened between messages (a marker, a tool's result before its turn is complete). Raises what
@@ -335,6 +371,51 @@ class ConversationStore:
             changed = self._changed(storage, changes)
             self._group_commit.settle(storage)
             storage.replace(entries, changed)
+
+    def restore(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        *,
+        provider: str | None = None,
+        extras: Iterable[Mapping[str, Any] | None] | None = None,
+        restored_from: Mapping[str, Any] | None = None,
+        **metadata_changes: Any,
+    ) -> None:
+        """Make the conversation hold these messages, and this metadata, in one commit; it is loaded on return.
+
+        If there is no conversation, it is created with an id of its own. If there is one, it is loaded unless it is, and its
+        transcript is replaced as :meth:`replace_transcript` does it. On return all of it survives a power loss; before,
+        what was there is untouched. ``provider`` is whose form the messages have: a conversation without a provider
+        gets it, any other keeps its own. ``restored_from`` is a JSON object that says where they come from;
+        ``get_metadata().restored_from`` gives it back. ``metadata_changes`` as in :meth:`update_metadata`.
+
+        Raises:
+            ProviderMismatchError: the conversation's messages have another provider's form; nothing was changed.
+            TranscriptStoreError: what :meth:`load`, :meth:`initialize` and :meth:`replace_transcript` raise.
+        """
+        entries = self._entries(messages, extras)
+        changes = self._changes(metadata_changes)
+        origin = {} if restored_from is None else {"restored_from": restored_from}
+        origin = _metadata.checked_fields(origin, self._max_line_bytes)
+        given = _metadata.checked_fields({"provider": provider}, self._max_line_bytes)
+        with self._exclusively():
+            self._refuse_read_only()
+            if self._storage is None or not self._storage.is_open:
+                try:
+                    self._load()
+                except ConversationNotFoundError:
+                    self._initialize({**changes, **given, **origin}, entries)
+                    return
+            storage = self._readable()
+            recorded = storage.members.get("provider")
+            if recorded is None:
+                changes.update(given)
+            elif _metadata.family(provider or "") != _metadata.family(recorded):
+                raise ProviderMismatchError(recorded_provider=provider or "", provider=recorded)
+            changed = self._changed(storage, changes)
+            changed.pop("restored_from", None)
+            self._group_commit.settle(storage)
+            storage.replace(entries, {**changed, **origin})
 
     def update_metadata(self, **changes: Any) -> None:
         """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
@@ -424,10 +505,19 @@ class ConversationStore:
             return str(self._readable().members["id"])
 
     @property
+    def position(self) -> TranscriptPosition:
+        """How many records the live generation has, and the hash of the last one, in one call; costs nothing.
+
+        Equal to an earlier position as long as nobody appended or replaced anything: ``AppendResult.previous_head`` tells
+        whether an append stands directly behind a position.
+        """
+        with self._exclusively():
+            return _position(self._readable())
+
+    @property
     def record_count(self) -> int:
         """How many records the live generation has, events included; costs nothing."""
-        with self._exclusively():
-            return self._readable().log.end.seq
+        return self.position.seq
 
     @property
     def head(self) -> str:
@@ -435,8 +525,18 @@ class ConversationStore:
 
         Kept elsewhere it shows any later change of the history. It is not keyed: who can write the file can compute it.
         """
+        return self.position.head
+
+    def state(self) -> ConversationState:
+        """Metadata, records and position of one moment, whatever other threads append: what a copy is made of.
+
+        Costs a decode of every record. Raises what :meth:`get_records` does.
+        """
         with self._exclusively():
-            return self._readable().log.end.head.decode()
+            storage = self._readable()
+            metadata = _metadata.public(storage.members, storage.updated_at)
+            at_start = _metadata.public(storage.log.header.metadata, storage.log.header.at)
+            return ConversationState(metadata, storage.log.records(), _position(storage), at_start)
 
     @property
     def recovery(self) -> Recovery | None:
@@ -460,7 +560,7 @@ class ConversationStore:
         with self._exclusively():
             return self._readable().log.torn_tail
 
-    def refresh(self) -> Refreshed:
+    def refresh(self) -> RefreshResult:
         """For a reader: read what a writer added since, the metadata too.
 
         Returns how many records were added, and whether the transcript was read from its start again (after a replace,
@@ -469,14 +569,9 @@ class ConversationStore:
         """
         with self._exclusively():
             storage = self._readable()
-            return storage.refresh() if self._read_only else Refreshed(0, False)
+            return storage.refresh() if self._read_only else RefreshResult(0, False)
 
     # ---- within --------------------------------------------------------------------------------------------------
-
-    def _before_close(self, record_what_came: Callable[[], None]) -> None:
-        """Have a bound method called when ``close()`` begins, as long as its object lives: a stream may be under way."""
-        self._last_words = [method for method in self._last_words if method() is not None]
-        self._last_words.append(weakref.WeakMethod(record_what_came))
 
     def _exclusively(self) -> threading.RLock:
         """The mutex that makes a call atomic, for a ``with`` statement."""
@@ -490,7 +585,7 @@ class ConversationStore:
             raise RuntimeError("a call on this ConversationStore is under way in this thread (a signal handler?)")
         return self._mutex
 
-    def _append(self, entries: Sequence[Entry]) -> Sequence[Appended]:
+    def _append(self, entries: Sequence[Entry]) -> Sequence[AppendResult]:
         mutex = self._exclusively()
         if self._durability == "power-loss":
             return self._group_commit.append(entries, self._writable)
@@ -500,46 +595,12 @@ class ConversationStore:
     def _load(self, *, tail_only: bool = False) -> None:
         self._begin(Storage.load, tail_only=tail_only)
 
-    def _state(self) -> tuple[ConversationMetadata, ConversationMetadata, list[Record], str]:
-        """Metadata now and at the start, records and head of one moment: what a snapshot is made of."""
-        with self._exclusively():
-            storage = self._readable()
-            metadata = _metadata.public(storage.members, storage.updated_at)
-            at_start = _metadata.public(storage.log.header.metadata, storage.log.header.at)
-            return metadata, at_start, storage.log.records(), storage.log.end.head.decode()
-
-    def _restore(
-        self,
-        messages: list[dict[str, Any]],
-        fields_for: Callable[[str | None], dict[str, Any]],
-        restored_from: dict[str, Any],
-    ) -> None:
-        """Hold these messages and this metadata, in one commit: created with them, or loaded and replaced by them.
-
-        ``fields_for`` gives what changes of the metadata for the provider on record (None if there is none), or raises.
-        """
-        entries = self._entries(messages, None)
-        with self._exclusively():
-            self._refuse_read_only()
-            if self._storage is None or not self._storage.is_open:
-                try:
-                    self._load()
-                except ConversationNotFoundError:
-                    fields = {**self._changes(fields_for(None)), "restored_from": restored_from}
-                    self._initialize(fields, entries)
-                    return
-            storage = self._readable()
-            changes = self._changes(fields_for(storage.members.get("provider")))
-            changed = {**self._changed(storage, changes), "restored_from": restored_from}
-            self._group_commit.settle(storage)
-            storage.replace(entries, changed)
-
     def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
-        new_id = id or str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
+        own_id = id or new_id(self._files)
         self._begin(
-            lambda storage: storage.create(lambda at: _metadata.new_members(id=new_id, at=at, **fields), entries)
+            lambda storage: storage.create(lambda at: _metadata.new_members(id=own_id, at=at, **fields), entries)
         )
 
     def _begin(self, begin: Callable[[Storage], None], *, tail_only: bool = False) -> None:
@@ -596,6 +657,14 @@ class ConversationStore:
         storage.settle()
         return storage
 
+    def _new(self, contents: NewConversation) -> tuple[dict[str, Any], list[Entry]]:
+        """The metadata and the records of a conversation that begins with these contents; raises if it cannot."""
+        if unknown := contents.keys() - NewConversation.__annotations__.keys():
+            raise TypeError(f"a conversation has no {', '.join(sorted(unknown))} to begin with")
+        given: dict[str, Any] = {**contents}
+        messages, extras = given.pop("messages", ()), given.pop("extras", None)
+        return _metadata.checked_fields(given, self._max_line_bytes), self._entries(messages, extras)
+
     def _entries(
         self, messages: Iterable[Mapping[str, Any]], extras: Iterable[Mapping[str, Any] | None] | None
     ) -> list[Entry]:
@@ -635,6 +704,11 @@ class ConversationStore:
 def _warn_of_what_differs(path: str, names: str) -> None:
     """Log, without values, that arguments do not count; once for a conversation and what differs."""
     logger.warning("%s: what was given as %s differs from what is on record, which stays", path, names)
+
+
+def _position(storage: Storage) -> TranscriptPosition:
+    end = storage.log.end
+    return TranscriptPosition(end.seq, end.head.decode())
 
 
 def _wants_the_tail_only(verify: str) -> bool:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import builtins
 import stat
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
@@ -28,14 +27,13 @@ from transcript_store._conversation.layout import occupant_of, require_conversat
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.summary import ConversationSummary, summarize
-from transcript_store._json.words import many
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
-from transcript_store._os.names import LOCK, is_id, is_trash, note_name, noted_id, trash_name
+from transcript_store._os.names import LOCK, is_id, is_trash, new_id, note_name, noted_id, trash_name
 from transcript_store._os.refusals import NotOursError, kind_of, refusals
-from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Durability
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Durability, NewConversation
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationLockedError,
@@ -45,8 +43,17 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 from transcript_store.ways_out import WayOut
+from transcript_store.words import many
 
-"""What the name of a note begins with that a conversation is being made; its id follows."""
+__all__ = [
+    "ConversationLibrary",
+    "ConversationSummary",
+    "CreateArguments",
+    "StoreOptions",
+    "delete_conversation",
+    "list_conversations",
+]
+
 _NOTE_TIMEOUT_SECONDS = 10.0
 
 
@@ -58,6 +65,10 @@ class StoreOptions(TypedDict, total=False):
     lock_timeout_seconds: float
     max_line_bytes: int
     cache_bytes: int
+
+
+class CreateArguments(NewConversation, StoreOptions, total=False):
+    """What a conversation can begin with, and what its store can be opened with."""
 
 
 class ConversationLibrary:
@@ -79,45 +90,26 @@ class ConversationLibrary:
     def __repr__(self) -> str:
         return f"ConversationLibrary({self._path!r})"
 
-    def create(
-        self,
-        *,
-        id: str | None = None,
-        provider: str | None = None,
-        model: str | None = None,
-        system_prompt: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        labels: dict[str, str] | None = None,
-        messages: Iterable[Mapping[str, Any]] = (),
-        extras: Iterable[Mapping[str, Any] | None] | None = None,
-        **options: Unpack[StoreOptions],
-    ) -> ConversationStore:
+    def create(self, *, id: str | None = None, **arguments: Unpack[CreateArguments]) -> ConversationStore:
         """Create a conversation and return its store, loaded: use it in a ``with`` statement, or close it.
 
-        ``id`` is a new random one if none is given; ``list()`` shows ``labels["title"]`` as the title. All else is as in
-        :meth:`ConversationStore.initialize`, and so are the errors; besides, ``InvalidIdError``.
+        ``id`` is a new random one if none is given. All else is as in :meth:`ConversationStore.initialize`, and so are the
+        errors; besides, ``InvalidIdError``.
         """
-        new_id = self._new_id() if id is None else id
-        store = self._store(new_id, options)
+        contents: dict[str, Any] = {**arguments}
+        options = {name: contents.pop(name) for name in StoreOptions.__annotations__ if name in contents}
+        own_id = new_id(self._files) if id is None else id
+        store = self._store(own_id, options)
         with suppress(OSError):
             self._sweep()
-        self._refuse_occupied(new_id)
+        self._refuse_occupied(own_id)
         try:
-            with self._noted(new_id):
+            with self._noted(own_id):
                 try:
-                    store.initialize(
-                        id=new_id,
-                        provider=provider,
-                        model=model,
-                        system_prompt=system_prompt,
-                        tools=tools,
-                        labels=labels,
-                        messages=messages,
-                        extras=extras,
-                    )
+                    store.initialize(id=own_id, **contents)
                 except BaseException:
                     if id is None:
-                        self._discard(new_id)
+                        self._discard(own_id)
                     raise
         except BaseException:
             store.close()  # nobody gets it
@@ -215,20 +207,20 @@ class ConversationLibrary:
             }
             with suppress(OSError):
                 self._sweep()
-            new_id = self._new_id()
-            fork = self._storage(self._path_of(new_id), read_only=False)
-            with self._noted(new_id), ExitStack() as stack:
+            fork_id = new_id(self._files)
+            fork = self._storage(self._path_of(fork_id), read_only=False)
+            with self._noted(fork_id), ExitStack() as stack:
                 for _ in range(2):  # also if the first time is interrupted
                     stack.callback(fork.let_go)
                 try:
                     fork.create(
-                        lambda at: copied_members(source.members, id=new_id, at=at, forked_from=origin),
+                        lambda at: copied_members(source.members, id=fork_id, at=at, forked_from=origin),
                         log.copies(count),
                     )
                 except BaseException:
-                    self._discard(new_id)
+                    self._discard(fork_id)
                     raise
-            return new_id
+            return fork_id
         finally:
             source.let_go()
 
@@ -293,13 +285,10 @@ class ConversationLibrary:
 
     # ---- within --------------------------------------------------------------------------------------------------
 
-    def _new_id(self) -> str:
-        return str(uuid.UUID(bytes=self._files.random_bytes(16), version=4))
-
     def _path_of(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"
 
-    def _store(self, id: str, options: StoreOptions) -> ConversationStore:
+    def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
         return ConversationStore(self._path_of(checked_id(id)), file_system=self._files, **options)
 
     def _storage(self, path: str, *, read_only: bool = True) -> Storage:

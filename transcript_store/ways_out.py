@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+__all__ = ["WayOut"]
+
 
 class WayOut(Enum):
     """What to do about an error. Its value says it to a Python program; the command line has words of its own.

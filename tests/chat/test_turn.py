@@ -14,7 +14,7 @@ import pytest
 from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Call, Dialect
 from tests.chat.server import Answer, Server
-from transcript_store import ConversationStore
+from transcript_store import ConversationStore, TranscriptPosition
 from transcript_store.chat import (
     ChatClient,
     Complete,
@@ -246,3 +246,29 @@ def test_a_tool_that_is_none_is_refused_when_it_is_made(dialect: Dialect, server
     for wrong in (ADD, [{"name": "add"}]):
         with pytest.raises(TypeError, match="a sequence of Tool"):
             client.set_tools(wrong)
+
+
+def test_a_turn_asks_once_where_the_transcript_ends(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """What an append returns says behind what it stands: five questions a turn were 65 of its 205 calls, and raced."""
+
+    class Counted(ConversationStore):
+        asked = 0
+
+        @property
+        def position(self) -> TranscriptPosition:
+            self.asked += 1
+            return super().position
+
+    server.answers += [
+        dialect.reply("Hello."),
+        dialect.reply("", (("add", {"a": 1, "b": 2}),)),
+        dialect.reply("3"),
+    ]
+    with Counted(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        client.set_tools([ADD])
+        for prompt in ("Hi", "1 + 2?"):
+            before = conversation.asked
+            client.chat(prompt)
+            assert conversation.asked == before + 1
+        assert client.export_history() == conversation.get_messages()

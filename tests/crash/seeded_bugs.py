@@ -396,12 +396,12 @@ def sealing_not_noted(patch: Patch) -> None:
 def restored_in_two_commits(patch: Patch) -> None:
     """A conversation is created from a snapshot, and its messages are appended after that."""
 
-    def restore(self: ConversationStore, messages: Any, fields_for: Any, restored_from: Any) -> None:
-        real(self, [], fields_for, restored_from)
+    def restore(self: ConversationStore, messages: Any, **more: Any) -> None:
+        real(self, [], **more)
         self.append_messages(messages)
 
-    real = ConversationStore._restore
-    patch.setattr(ConversationStore, "_restore", restore)
+    real = ConversationStore.restore
+    patch.setattr(ConversationStore, "restore", restore)
 
 
 BUGS = [

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from transcript_store._conversation.storage import Storage
-from transcript_store._log.log import Appended, Entry, Prepared
+from transcript_store._log.log import AppendResult, Entry, Prepared
 from transcript_store.errors import TranscriptStoreError
 
 
@@ -34,7 +34,7 @@ class _Member:
         self.entries = entries
         self.waiting = threading.Lock()
         """Held as long as the call is under way."""
-        self.stored: Sequence[Appended] | None = None
+        self.stored: Sequence[AppendResult] | None = None
         self.error: TranscriptStoreError | None = None
 
     @property
@@ -67,7 +67,7 @@ class GroupCommit:
         self._is_idle = True
         """Whether nobody is appending. A guess (a call that fails leaves it False): it only says which way may be quicker."""
 
-    def append(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[Appended]:
+    def append(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[AppendResult]:
         """Append records as one, perhaps with those of other threads, to the storage that ``writable`` gives or refuses.
 
         Raises what :meth:`Storage.append` does.
@@ -90,7 +90,7 @@ class GroupCommit:
             self._take_over(group, storage)
             group.prepared = None
 
-    def _append_in_group(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[Appended]:
+    def _append_in_group(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[AppendResult]:
         member = _Member(entries)
         with member.waiting:
             group = self._open

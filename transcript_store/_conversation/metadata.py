@@ -165,6 +165,8 @@ def _check_field(field: str, value: Any) -> None:
     elif field == "labels":
         if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
             raise InvalidMetadataError(field=field, reason="must be a dict of str to str")
+    elif field == "restored_from" and type(value) is not dict:
+        raise InvalidMetadataError(field=field, reason=f"must be a JSON object, not {type(value).__name__}")
     elif field == "tools" and value is not None:
         if type(value) is not list:
             raise InvalidMetadataError(

@@ -17,7 +17,6 @@ transcript whose metadata the next repair writes.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -60,6 +59,7 @@ from transcript_store._os.names import (
     TRANSCRIPT,
     archive_name,
     generation_of,
+    new_id,
 )
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import (
@@ -355,8 +355,7 @@ class _Work:
         for number in sorted(self._archived, reverse=True):
             if (archived := self._header_of(_path_in_archive(number))) is not None:
                 return archived.metadata, "archive"
-        new_id = str(uuid.UUID(bytes=self._folder.files.random_bytes(16), version=4))
-        return new_members(id=new_id, at=self._now), "nothing"
+        return new_members(id=new_id(self._folder.files), at=self._now), "nothing"
 
     def _choose_originals(self) -> Iterator[_Original]:
         """The files that will be replaced or removed: what is damaged, and metadata that is of something else."""

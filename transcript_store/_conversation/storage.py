@@ -46,7 +46,7 @@ from transcript_store._conversation.layout import (
 from transcript_store._conversation.metadata import encode_document
 from transcript_store._conversation.twice import twice
 from transcript_store._log import quarantine
-from transcript_store._log.log import Appended, CannotCutBackError, Entry, Image, Log, Prepared
+from transcript_store._log.log import AppendResult, CannotCutBackError, Entry, Image, Log, Prepared
 from transcript_store._log.record import Copied, Mark
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -82,7 +82,7 @@ class State(Enum):
     CLOSED = "every handle is closed, and the lock is free"
 
 
-class Refreshed(NamedTuple):
+class RefreshResult(NamedTuple):
     """What ``refresh()`` saw: how many records are new, and whether the transcript was read from its start again."""
 
     records_added: int
@@ -289,7 +289,7 @@ class Storage:
 
     # ---- write ---------------------------------------------------------------------------------------------------
 
-    def append(self, entries: Sequence[Entry]) -> list[Appended]:
+    def append(self, entries: Sequence[Entry]) -> list[AppendResult]:
         """Append records as one, as durable on return as this storage was opened for."""
         prepared = self.prepare(entries)
         self.store(prepared)
@@ -471,7 +471,7 @@ class Storage:
 
     # ---- read along, and end -------------------------------------------------------------------------------------
 
-    def refresh(self) -> Refreshed:
+    def refresh(self) -> RefreshResult:
         """For a reader: read what was added since; start over if the transcript is not the one it was."""
         with refusals(self.path, "read the conversation again"):
             try:
@@ -484,9 +484,9 @@ class Storage:
                 members = read_metadata(self._folder).members
                 if members["generation"] == self._log.header.generation:
                     self.members = members
-                return Refreshed(self._log.end.seq - before, False)
+                return RefreshResult(self._log.end.seq - before, False)
             self._load_to_read()
-            return Refreshed(self._log.end.seq, True)
+            return RefreshResult(self._log.end.seq, True)
 
     def close(self) -> None:
         """Sync, renew the mark, let go. A poisoned storage is only let go of: neither synced nor marked."""

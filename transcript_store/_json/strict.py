@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import orjson
 
@@ -40,29 +40,13 @@ def encode(value: Any, name: str, max_bytes: int) -> bytes:
         raise InvalidMessageError(
             member=name, reason=f"must be a JSON object (a dict), not {_type_name(value)}{_remedy(value)}"
         )
-    containers: list[Any] = [value]
-    depth, nodes = 1, 0
-    while containers:
-        deeper: list[Any] = []
-        for container in containers:
-            children = list(container.values()) if type(container) is dict else container
-            # A value that is shared many times over (or a cycle) would be written out each time. Each node takes
-            # at least two bytes, so this bounds the walk by what could be stored at all.
-            nodes += len(children)
-            if 2 * nodes > max_bytes:
-                _too_long(name, max_bytes)
-            for child in children:
-                kind = type(child)
-                if kind is str:
-                    continue
-                if kind is dict or kind is list:
-                    deeper.append(child)
-                elif kind not in _PLAIN and (kind is not float or not isfinite(child)):
-                    _explain(value, name)
-        if deeper and depth == MAX_DEPTH:
-            _explain(value, name)
-        containers = deeper
-        depth += 1
+    # A value that is shared many times over (or a cycle) would be written out each time. Each node takes at least two bytes,
+    # so this bounds the walk by what could be stored at all.
+    found = outside_json(value, max_depth=MAX_DEPTH, max_nodes=max_bytes // 2)
+    if found == "length":
+        _too_long(name, max_bytes)
+    if found is not None:
+        _explain(value, name)
     try:
         encoded = orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -70,6 +54,34 @@ def encode(value: Any, name: str, max_bytes: int) -> bytes:
     if len(encoded) > max_bytes:
         _too_long(name, max_bytes)
     return encoded
+
+
+def outside_json(value: Any, *, max_depth: int, max_nodes: int) -> Literal["kind", "depth", "length"] | None:
+    """What keeps an object or a list from being exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``,
+    and as deep and long as it may be; None if nothing does.
+    """
+    containers: list[Any] = [value]
+    depth, nodes = 1, 0
+    while containers:
+        deeper: list[Any] = []
+        for container in containers:
+            children = [*container.values()] if type(container) is dict else container
+            nodes += len(children)
+            if nodes > max_nodes:
+                return "length"
+            for child in children:
+                kind = type(child)
+                if kind is str:
+                    continue
+                if kind is dict or kind is list:
+                    deeper.append(child)
+                elif kind not in _PLAIN and (kind is not float or not isfinite(child)):
+                    return "kind"
+        if deeper and depth == max_depth:
+            return "depth"
+        containers = deeper
+        depth += 1
+    return None
 
 
 JSONDecodeError = orjson.JSONDecodeError

@@ -17,12 +17,14 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
 from functools import cache
-from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
 import orjson
+
+from transcript_store._json.strict import outside_json
 
 MAX_DEPTH = 500
 """Levels of nesting a snapshot's JSON may have (an empty innermost one not counted): half of what Python's parser reads."""
@@ -31,7 +33,6 @@ MAX_DIGITS = 4300
 """Digits an integer may have: those that Python reads (CPython's ``sys.int_info.default_max_str_digits``)."""
 
 _PIECE_BYTES = 4096
-_SIMPLE = frozenset({int, bool, type(None)})
 
 _T = TypeVar("_T")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -75,11 +76,7 @@ def members(text: bytes) -> dict[str, bytes]:
     import msgspec
 
     check_unicode(text)
-    return _shielded(
-        text,
-        lambda shielded: msgspec.json.decode(shielded, type=dict[str, msgspec.Raw]),
-        lambda found, unshield: {key: unshield(member) for key, member in found.items()},
-    )
+    return _shielded(text, lambda shielded: msgspec.json.decode(shielded, type=dict[str, msgspec.Raw]))
 
 
 def elements(text: bytes) -> list[bytes]:
@@ -87,9 +84,7 @@ def elements(text: bytes) -> list[bytes]:
     import msgspec
 
     return _shielded(
-        text,
-        lambda shielded: [bytes(element) for element in msgspec.json.decode(shielded, type=list[msgspec.Raw])],
-        lambda found, unshield: [unshield(element) for element in found],
+        text, lambda shielded: [bytes(element) for element in msgspec.json.decode(shielded, type=list[msgspec.Raw])]
     )
 
 
@@ -119,14 +114,7 @@ def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, 
             raise NotJSONError(f"has {array} that are neither an array nor null")
         return {name: getattr(found, name) for name in names}, elements or []
 
-    return _shielded(
-        text,
-        work,
-        lambda found, unshield: (
-            {name: unshield(member) for name, member in found[0].items()},
-            [unshield(element) for element in found[1]],
-        ),
-    )
+    return _shielded(text, work)
 
 
 @cache
@@ -169,24 +157,9 @@ def encode(value: Any) -> bytes:
         encoded = orjson.dumps(value)
     except orjson.JSONEncodeError:
         return _encode_slowly(value)
-    return escape(encoded) if _is_plain(value) else _encode_slowly(value)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether what orjson wrote comes back equal: it writes tuples, dataclasses, NaN and more, but not as what they are."""
-    containers: list[Iterable[Any]] = [(value,)]
-    for container in containers:
-        for child in container:
-            kind = type(child)
-            if kind is str:
-                continue
-            if kind is dict:
-                containers.append(child.values())
-            elif kind is list:
-                containers.append(child)
-            elif kind not in _SIMPLE and (kind is not float or not isfinite(child)):
-                return False
-    return True
+    # orjson writes tuples, dataclasses, NaN and more, but not as what they are.
+    is_plain = outside_json([value], max_depth=MAX_DEPTH, max_nodes=sys.maxsize) is None
+    return escape(encoded) if is_plain else _encode_slowly(value)
 
 
 def _encode_slowly(value: Any) -> bytes:
@@ -242,16 +215,10 @@ def check_unicode(text: bytes) -> None:
 def _laid_out(text: bytes, indent: int) -> bytes:
     import msgspec
 
-    return _shielded(
-        text, lambda shielded: msgspec.json.format(shielded, indent=indent), lambda found, unshield: unshield(found)
-    )
+    return _shielded(text, lambda shielded: msgspec.json.format(shielded, indent=indent))
 
 
-def _shielded(
-    text: bytes,
-    work: Callable[[bytes], _T],
-    restore: Callable[[_T, Callable[[bytes], bytes]], _T] = lambda found, _: found,
-) -> _T:
+def _shielded(text: bytes, work: Callable[[bytes], _T]) -> _T:
     r"""Let msgspec work on a text; if it refuses, once more with lone surrogates written so that it takes them.
 
     A shielded ``\ud800`` is a DEL, ``1`` and ``ud800``; every DEL that stood there is a DEL and ``0``. Raises
@@ -265,7 +232,8 @@ def _shielded(
         except msgspec.DecodeError:
             if not _SURROGATE.search(text):
                 raise
-        return restore(work(_TO_SHIELD.sub(_shield, text)), lambda part: _SHIELDED.sub(_unshield, part))
+        shielded: _T = _restored(work(_TO_SHIELD.sub(_shield, text)))
+        return shielded
     except msgspec.DecodeError as error:
         raise NotJSONError(f"is not JSON: {error}") from None
     except RecursionError:
@@ -274,6 +242,17 @@ def _shielded(
 
 def _shield(match: re.Match[bytes]) -> bytes:
     return match["kept"] or (b"\x7f1" + match["lone"] if match["lone"] else b"\x7f0")
+
+
+def _restored(found: Any) -> Any:
+    """The same value with what was shielded in its texts as it was."""
+    if isinstance(found, tuple):
+        return tuple(map(_restored, found))
+    if isinstance(found, list):
+        return list(map(_restored, found))
+    if isinstance(found, dict):
+        return {key: _restored(text) for key, text in found.items()}
+    return found if isinstance(found, int) else _SHIELDED.sub(_unshield, found)
 
 
 def _unshield(match: re.Match[bytes]) -> bytes:

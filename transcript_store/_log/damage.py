@@ -29,7 +29,6 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from transcript_store._json.words import many
 from transcript_store._log.record import (
     FORMAT,
     GENESIS,
@@ -41,6 +40,7 @@ from transcript_store._log.record import (
     chain_hash,
 )
 from transcript_store._log.scan import PIECE_BYTES, Piece, Read, Walk, continues, pieces_of
+from transcript_store.words import many
 
 Kind = Literal[
     "torn-tail",

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._json.times import format_time, parse_time
-from transcript_store._json.words import many
 from transcript_store._log import quarantine
 from transcript_store._log.cache import Block, Cache
 from transcript_store._log.damage import Damage, check, first_line, judge
@@ -66,6 +65,7 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 from transcript_store.ways_out import WayOut
+from transcript_store.words import many
 
 logger = logging.getLogger("transcript_store.log")
 
@@ -73,13 +73,18 @@ Entry = tuple[bytes | None, bytes | None]
 """What a record carries: an encoded message, an encoded extra."""
 
 
-class Appended(NamedTuple):
-    """What an append stored: sequence number, time, and where its line stands in transcript.jsonl (LF included)."""
+class AppendResult(NamedTuple):
+    """What an append stored: sequence number, time, and where its line stands in transcript.jsonl (LF included).
+
+    ``head`` is the line's own hash, the transcript's fingerprint up to here; ``previous_head`` is that of the line before.
+    """
 
     seq: int
     at: str
     offset_bytes: int
     length_bytes: int
+    head: str
+    previous_head: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +105,7 @@ class Prepared(NamedTuple):
     """What an append writes, what it returns, and where the transcript ends and the time of its last record then."""
 
     data: bytes
-    stored: list[Appended]
+    stored: list[AppendResult]
     end: Position
     at_us: int
 
@@ -352,9 +357,10 @@ class Log:
         at_us, at_text, clock = self.stamp()
         at = at_text.encode()
         first, offset, head = self.end
+        previous = head.decode()
         seq, count = first, len(entries)
         lines: list[bytes] = []
-        stored: list[Appended] = []
+        stored: list[AppendResult] = []
         for message, extra in entries:
             seq += 1
             batch = SINGLE if count == 1 else Batch(seq - first, count)
@@ -363,8 +369,10 @@ class Log:
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
             lines.append(line)
-            stored.append(_new(Appended, (seq, at_text, offset, length)))
+            text = head.decode()
+            stored.append(_new(AppendResult, (seq, at_text, offset, length, text, previous)))
             offset += length
+            previous = text
         data = lines[0] if count == 1 else b"".join(lines)
         return _new(Prepared, (data, stored, _new(Position, (seq, offset, head)), at_us))
 

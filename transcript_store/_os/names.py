@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 from transcript_store._os.filesystem import FileSystem
 
@@ -33,6 +34,11 @@ _QUARANTINED = re.compile(r"g\d+-o\d+-[0-9a-f]{16}(\.json)?")
 def is_id(text: str) -> bool:
     """Whether a text is a canonical lower-case UUID: the name of a conversation's folder, or of a snapshot."""
     return _ID.fullmatch(text) is not None
+
+
+def new_id(files: FileSystem) -> str:
+    """A new name of that kind: a random UUID (RFC 9562, version 4)."""
+    return str(UUID(bytes=files.random_bytes(16), version=4))
 
 
 def archive_name(generation: int) -> str:

@@ -15,20 +15,17 @@ from typing import Any
 from transcript_store._conversation.metadata import ConversationMetadata, family
 from transcript_store._json import verbatim
 from transcript_store._json.strict import parse
+from transcript_store._json.usage import tokens_in
 from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
 from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot
 from transcript_store._snapshots.tool import ToolSnapshot, warn_of_tools
 from transcript_store.conversation import ConversationStore
-from transcript_store.errors import CorruptSnapshotError, ProviderMismatchError
+from transcript_store.errors import CorruptSnapshotError
 
 _log = logging.getLogger("transcript_store.snapshots")
 
-_PROMPT_ROLES = ("system", "developer")
-_INPUTS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
-_OUTPUTS = ("output_tokens", "completion_tokens", "candidatesTokenCount", "candidates_token_count")
-_TOTALS = ("total_tokens", "totalTokenCount", "total_token_count")
-_BESIDES = ("cache_creation_input_tokens", "cache_read_input_tokens")  # Claude counts these apart from its input
+PROMPT_ROLES = ("system", "developer")
 
 
 def snapshot_of(conversation: ConversationStore) -> Snapshot:
@@ -51,7 +48,7 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
-    metadata, at_start, records, head = conversation._state()
+    metadata, records, (seq, head), at_start = conversation.state()
     origin = metadata.restored_from or {}
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
     said = [record.message for record in records if record.message is not None]
@@ -68,7 +65,7 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
             **(kept if type(kept) is dict else {}),
             OURS + "conversation": metadata.id,
             OURS + "generation": str(metadata.generation),
-            OURS + "seq": str(len(records)),
+            OURS + "seq": str(seq),
             OURS + "head": head,
             OURS + "labels": json.dumps(metadata.labels, ensure_ascii=False, sort_keys=True),
             OURS + "compaction_count": str(metadata.compaction_count),
@@ -104,13 +101,6 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
     if (count := _number(metadata, "compaction_count")) is not None:
         fields["compaction_count"] = count
 
-    def fields_for(provider: str | None) -> dict[str, Any]:
-        if provider is None:
-            return {**fields, "provider": snapshot.provider} if snapshot.provider else fields
-        if family(provider) != family(snapshot.provider):
-            raise ProviderMismatchError(recorded_provider=snapshot.provider, provider=provider)
-        return fields
-
     origin = {
         "snapshot": snapshot.id,
         "conversation": metadata.get(OURS + "conversation"),
@@ -120,7 +110,12 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
         "system_message": taken_off,
         "metadata": {key: value for key, value in metadata.items() if not key.startswith(OURS)} or None,
     }
-    conversation._restore(messages, fields_for, {key: value for key, value in origin.items() if value is not None})
+    conversation.restore(
+        messages,
+        provider=snapshot.provider or None,
+        restored_from={key: value for key, value in origin.items() if value is not None},
+        **fields,
+    )
 
 
 # ---- messages ----------------------------------------------------------------------------------------------------------
@@ -175,7 +170,7 @@ def _messages(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 def _prompt_in(message: Any) -> str | None:
     """The text of a system prompt in OpenAI's form, as a string or as parts that are all text; None if it is not one."""
-    if type(message) is not dict or message.get("role") not in _PROMPT_ROLES:
+    if type(message) is not dict or message.get("role") not in PROMPT_ROLES:
         return None
     content = message.get("content")
     if type(content) is str:
@@ -251,11 +246,6 @@ def _used_tokens(extra: dict[str, Any] | None) -> int | None:
     """How many tokens a reply's recorded usage says the conversation had with it; None if it says nothing."""
     for name in ("usage", "usageMetadata", "usage_metadata"):
         usage = (extra or {}).get(name)
-        if type(usage) is dict:
-            counts = {key: value for key, value in usage.items() if type(value) is int and value >= 0}
-            if (total := next((counts[key] for key in _TOTALS if key in counts), None)) is not None:
-                return total
-            parts = [next((counts[key] for key in keys if key in counts), None) for keys in (_INPUTS, _OUTPUTS)]
-            if any(part is not None for part in parts):
-                return sum(part or 0 for part in parts) + sum(counts.get(key, 0) for key in _BESIDES)
+        if type(usage) is dict and (total := tokens_in(usage).total) is not None:
+            return total
     return None

@@ -18,10 +18,10 @@
 lists what is public; the SDKs are imported only when a client of theirs is made.
 """
 
-from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, validate_base_url
+from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, host_of, is_loopback, validate_base_url
 from transcript_store.chat._client import ResumableChatClient
 from transcript_store.chat._config import ChatConfig, Provider, Tool
-from transcript_store.chat._create import create_client
+from transcript_store.chat._create import PROVIDERS, ProviderInfo, create_client
 from transcript_store.chat._protocols import (
     ChatClient,
     Complete,
@@ -36,11 +36,13 @@ from transcript_store.chat._protocols import (
 
 __all__ = [
     "MAX_BASE_URL_LENGTH",
+    "PROVIDERS",
     "ChatClient",
     "ChatConfig",
     "Complete",
     "PersistentChatClient",
     "Provider",
+    "ProviderInfo",
     "ResumableChatClient",
     "StreamEvent",
     "StreamingChatClient",
@@ -50,5 +52,7 @@ __all__ = [
     "ToolCallStarted",
     "Usage",
     "create_client",
+    "host_of",
+    "is_loopback",
     "validate_base_url",
 ]

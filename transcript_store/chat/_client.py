@@ -19,16 +19,16 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
-from transcript_store._conversation.metadata import family
-from transcript_store._snapshots.adapter import (
-    native_history,
+from transcript_store import (
+    ConversationStore,
+    IncompleteResponseError,
+    InvalidMessageError,
+    MaxStepsError,
+    ProviderMismatchError,
+    Snapshot,
     restore_snapshot,
-    said_in,
     snapshot_of,
-    tool_members,
-    tool_snapshots,
 )
-from transcript_store._snapshots.snapshot import OURS, Snapshot
 from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
 from transcript_store.chat._history import History
@@ -36,8 +36,8 @@ from transcript_store.chat._protocols import Complete, StreamEvent, TextDelta, T
 from transcript_store.chat._provider import JSON, Connection, Reply, Request, ToolCall, Wire
 from transcript_store.chat._settings import Facts
 from transcript_store.chat._tool_results import opened, paired
-from transcript_store.conversation import ConversationStore
-from transcript_store.errors import IncompleteResponseError, InvalidMessageError, MaxStepsError, ProviderMismatchError
+from transcript_store.histories import OURS, native_history, said_in, tool_members, tool_snapshots
+from transcript_store.messages import provider_family, tokens_in
 
 
 class ResumableChatClient:
@@ -72,7 +72,9 @@ class ResumableChatClient:
         self._streams: weakref.WeakSet[Generator[StreamEvent, None, None]] = weakref.WeakSet()
         """One goes, and keeps what came, as soon as its loop is left: nobody else may hold it."""
         if conversation is not None:
-            conversation._before_close(self._end_streams)
+            # A reference that does not keep this client alive: it may be forgotten long before the conversation is closed.
+            end_streams = weakref.WeakMethod(self._end_streams)
+            weakref.finalize(self, conversation.on_close(lambda: (end := end_streams()) and end()))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._facts.provider} {self._facts.model}>"
@@ -202,7 +204,7 @@ class ResumableChatClient:
         nothing has changed.
         """
         with self._turn():
-            if family(snapshot.provider) != family(self._facts.provider):
+            if provider_family(snapshot.provider) != provider_family(self._facts.provider):
                 raise ProviderMismatchError(recorded_provider=snapshot.provider, provider=self._facts.provider)
             if self._conversation is not None:
                 restore_snapshot(replace(snapshot, model=self._facts.model), self._conversation)
@@ -349,9 +351,10 @@ class ResumableChatClient:
             partial = json.dumps([reply.message, extra])[: self._history.max_bytes // 4]
             self._history.note({"incomplete": {"reason": str(error), "partial": partial}})
             raise
-        taken, given = self._wire.tokens(reply.extra.get("usage") or {})
+        took = tokens_in(reply.extra.get("usage") or {})
         self._usage = Usage(
-            input_tokens=self._usage.input_tokens + taken, output_tokens=self._usage.output_tokens + given
+            input_tokens=self._usage.input_tokens + (took.input or 0),
+            output_tokens=self._usage.output_tokens + (took.output or 0),
         )
 
 

@@ -13,7 +13,7 @@ from transcript_store.chat._provider import ToolDescription
 
 Provider = Literal["claude", "openai", "openai-compatible", "gemini", "claude-local"]
 
-PROVIDERS: tuple[str, ...] = get_args(Provider)
+_NAMES: tuple[str, ...] = get_args(Provider)
 
 _log = logging.getLogger("transcript_store.chat")
 
@@ -95,8 +95,8 @@ class ChatConfig:
     select_messages: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
 
     def __post_init__(self) -> None:
-        if self.provider not in PROVIDERS:
-            raise ValueError(f"provider must be one of {', '.join(PROVIDERS)}, not {self.provider!r}")
+        if self.provider not in _NAMES:
+            raise ValueError(f"provider must be one of {', '.join(_NAMES)}, not {self.provider!r}")
         _insist("model", self.model, str | None, "a str")
         _insist("base_url", self.base_url, str | None, "a str")
         if not callable(self.token):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from transcript_store._conversation.metadata import family
 from transcript_store.chat._base_url import host_of, is_loopback, validate_base_url
 from transcript_store.chat._claude_cli import ClaudeLocalClient
 from transcript_store.chat._client import ResumableChatClient
 from transcript_store.chat._config import ChatConfig
-from transcript_store.chat._history import PROMPT_ROLES, History, plain_copies
+from transcript_store.chat._history import History, plain_copies
 from transcript_store.chat._protocols import ChatClient
 from transcript_store.chat._provider import Connection, Message, Wire
 from transcript_store.chat._providers import claude, openai
@@ -29,24 +28,29 @@ from transcript_store.errors import (
     MissingTokenError,
     ProviderMismatchError,
 )
+from transcript_store.histories import PROMPT_ROLES
+from transcript_store.messages import provider_family
 
 _log = logging.getLogger("transcript_store.chat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
-    """A provider whose wire format we know."""
+class ProviderInfo:
+    """A provider whose format we know: what to install for it, its model and server unless others are named, and where keys are.
+
+    ``base_url`` is None where there is no server that everybody uses. ``wire`` and ``connect`` are ours, and may change.
+    """
 
     extra: str
-    wire: Callable[[], Wire]
-    connect: Callable[..., Connection]
+    wire: Callable[[], Wire] = field(repr=False)
+    connect: Callable[..., Connection] = field(repr=False)
     default_model: str
     token_variables: tuple[str, ...]
     base_url: str | None
     base_url_variable: str
 
 
-_CLAUDE = Provider(
+_CLAUDE = ProviderInfo(
     extra="claude",
     wire=ClaudeWire,
     connect=claude.connect,
@@ -56,9 +60,9 @@ _CLAUDE = Provider(
     base_url_variable="ANTHROPIC_BASE_URL",
 )
 
-PROVIDERS: dict[str, Provider] = {
+PROVIDERS: Mapping[str, ProviderInfo] = {
     "claude": _CLAUDE,
-    "openai": Provider(
+    "openai": ProviderInfo(
         extra="openai",
         wire=OpenAIWire,
         connect=openai.connect,
@@ -67,7 +71,7 @@ PROVIDERS: dict[str, Provider] = {
         base_url="https://api.openai.com/v1",
         base_url_variable="OPENAI_BASE_URL",
     ),
-    "openai-compatible": Provider(
+    "openai-compatible": ProviderInfo(
         extra="openai",
         wire=lambda: OpenAIWire(limit_member="max_tokens"),
         connect=openai.connect,
@@ -76,7 +80,7 @@ PROVIDERS: dict[str, Provider] = {
         base_url=None,
         base_url_variable="OPENAI_BASE_URL",
     ),
-    "gemini": Provider(
+    "gemini": ProviderInfo(
         extra="gemini",
         wire=GeminiWire,
         connect=GeminiConnection,
@@ -86,6 +90,7 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variable="GOOGLE_GEMINI_BASE_URL",
     ),
 }
+"""The providers that clients with a transcript can be made for, by name; ``claude-local`` keeps its own."""
 
 
 def create_client(
@@ -150,7 +155,7 @@ def _log_where_requests_go(config: ChatConfig, base_url: str) -> None:
     _log.info("%s: requests go to %s", config.provider, host_of(base_url))
 
 
-def _base_url(config: ChatConfig, provider: Provider, *, allow_insecure: bool) -> str:
+def _base_url(config: ChatConfig, provider: ProviderInfo, *, allow_insecure: bool) -> str:
     """Where the token will go: as configured, or in the SDK's own variable, or the provider's; checked in each case."""
     url = config.base_url or os.environ.get(provider.base_url_variable) or provider.base_url
     if not url:
@@ -159,7 +164,7 @@ def _base_url(config: ChatConfig, provider: Provider, *, allow_insecure: bool) -
     return url
 
 
-def _token(config: ChatConfig, provider: Provider, *, may_be_absent: bool) -> str:
+def _token(config: ChatConfig, provider: ProviderInfo, *, may_be_absent: bool) -> str:
     given = config.token() if callable(config.token) else config.token
     tokens = [os.environ.get(name) for name in provider.token_variables] if given is None else [given]
     for token in map(_checked, tokens):
@@ -187,7 +192,7 @@ def _initial_history(config: ChatConfig) -> list[Message]:
 
 
 def _attach(
-    conversation: ConversationStore, config: ChatConfig, provider: Provider, initial_history: list[Message]
+    conversation: ConversationStore, config: ChatConfig, provider: ProviderInfo, initial_history: list[Message]
 ) -> None:
     """Load the store or initialize it, check that this provider may go on, and put the initial history on record."""
     try:
@@ -204,7 +209,7 @@ def _attach(
         ):
             return
         metadata = conversation.get_metadata()
-    if metadata.provider is not None and family(metadata.provider) != family(config.provider):
+    if metadata.provider is not None and provider_family(metadata.provider) != provider_family(config.provider):
         raise ProviderMismatchError(recorded_provider=metadata.provider, provider=config.provider)
     if initial_history:
         if conversation.get_messages(last=1):

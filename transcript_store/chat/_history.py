@@ -18,17 +18,19 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any
 
-from transcript_store._conversation.metadata import ConversationMetadata
-from transcript_store._json.strict import decode, encode
-from transcript_store._log.log import Appended
-from transcript_store._log.record import Record
-from transcript_store._snapshots.adapter import begins_with_prompt
+from transcript_store import (
+    AppendResult,
+    ConversationMetadata,
+    ConversationStore,
+    InvalidMessageError,
+    Record,
+    TranscriptPosition,
+)
 from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
 from transcript_store.chat._tool_results import Owed, owed
-from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore
-from transcript_store.errors import InvalidMessageError
-
-PROMPT_ROLES = ("system", "developer")
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
+from transcript_store.histories import PROMPT_ROLES, begins_with_prompt
+from transcript_store.messages import decode_message, encode_message
 
 _FIRST_LOOK = 16
 """How many records from the end are looked through for the last reply, before more are."""
@@ -48,7 +50,7 @@ class History:
         self._conversation = conversation
         self._messages: list[Message] = []
         self._tail: list[_Entry] = []  # the last reply and everything behind it
-        self._seen: tuple[str, int] | None = None  # head and number of records of the transcript as the list has it
+        self._seen: TranscriptPosition | None = None  # the end of the transcript as the list has it
         self._at_start: ConversationMetadata | None = None
         self.refresh()
 
@@ -60,12 +62,12 @@ class History:
     @property
     def max_bytes(self) -> int:
         """How long a line of the record may be."""
-        return DEFAULT_MAX_LINE_BYTES if self._conversation is None else self._conversation._max_line_bytes
+        return DEFAULT_MAX_LINE_BYTES if self._conversation is None else self._conversation.max_line_bytes
 
     def is_too_long(self, result: JSON, *, share: int) -> bool:
         """Whether the result of a tool leaves too little room for the others of ``share`` results, which may be one message."""
         try:
-            encode(result, "result", self.max_bytes // (share + 1))
+            encode_message(result, "result", self.max_bytes // (share + 1))
         except InvalidMessageError:
             return True
         return False
@@ -88,7 +90,7 @@ class History:
 
     def refresh(self) -> None:
         """Follow the transcript if it is not as it was: another writer of this process, or a call that was interrupted."""
-        if self._conversation is None or (seen := _state(self._conversation)) == self._seen:
+        if self._conversation is None or (seen := self._conversation.position) == self._seen:
             return
         messages = self._conversation.get_messages()
         self._at_start = self._conversation.get_metadata(at_start=True)
@@ -101,7 +103,7 @@ class History:
         conversation = self._conversation
         seen = None
         if conversation is None:
-            encode(message, "message", self.max_bytes)  # refused here as a record would refuse it
+            encode_message(message, "message", self.max_bytes)  # refused here as a record would refuse it
         else:
             seen = self._followed(lambda: conversation.append_message(message, extra=extra or None))
             if seen is None:
@@ -142,16 +144,14 @@ class History:
         replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
         self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
 
-    def _followed(self, append: Callable[[], Appended]) -> tuple[str, int] | None:
-        """Append a record; where the transcript is then, if it stands behind those that the list has.
+    def _followed(self, append: Callable[[], AppendResult]) -> TranscriptPosition | None:
+        """Append a record; where the transcript ends then, if it stands directly behind those that the list has.
 
         If not (a tool recorded something), follow, and return None.
         """
-        assert self._conversation is not None
-        before = _state(self._conversation)
         appended = append()
-        if before == self._seen and appended.seq == before[1] + 1:
-            return _state(self._conversation)
+        if self._seen is not None and appended.previous_head == self._seen.head:
+            return TranscriptPosition(appended.seq, appended.head)
         self.refresh()
         return None
 
@@ -174,10 +174,6 @@ class History:
             look *= 8
 
 
-def _state(conversation: ConversationStore) -> tuple[str, int]:
-    return conversation.head, conversation.record_count
-
-
 def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:
     """The place of a call and its result, if this is what :meth:`History.note_result` writes; others may use its name too."""
     note = (extra or {}).get("tool_result")
@@ -189,5 +185,6 @@ def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:
 def plain_copies(messages: Sequence[Mapping[str, Any]], name: str) -> list[Message]:
     """Deep copies of messages that came from outside; raises ``InvalidMessageError`` for what a record cannot hold."""
     return [
-        decode(encode(message, f"{name}[{place}]", DEFAULT_MAX_LINE_BYTES)) for place, message in enumerate(messages)
+        decode_message(encode_message(message, f"{name}[{place}]", DEFAULT_MAX_LINE_BYTES))
+        for place, message in enumerate(messages)
     ]

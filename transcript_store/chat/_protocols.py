@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from transcript_store.chat._config import Tool
 
 if TYPE_CHECKING:
-    from transcript_store._snapshots.snapshot import Snapshot
+    from transcript_store import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

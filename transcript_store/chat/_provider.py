@@ -133,10 +133,6 @@ class Wire(Protocol):
 
     def assembly(self) -> Assembly: ...
 
-    def tokens(self, usage: JSON) -> tuple[int, int]:
-        """Input and output tokens of a usage object in the provider's own form."""
-        ...
-
 
 class Connection(Protocol):
     """The one thing that speaks to a server. Its errors are the SDK's own."""
@@ -160,11 +156,6 @@ def joined(before: str, more: str) -> str:
     if "\udc00" <= more[:1] <= "\udfff":
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     return text
-
-
-def count(usage: JSON, *names: str) -> int:
-    """The sum of these members of a usage object; what is missing or null counts nothing."""
-    return sum(value for name in names if type(value := usage.get(name)) is int)
 
 
 def about_reply(response_id: Any, model: Any, stop_reason: Any, usage: Any) -> JSON:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from transcript_store import ConversationSummary, list_conversations
-from transcript_store._os.names import TRANSCRIPT
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json, size, time
+from transcript_store.file_names import TRANSCRIPT
 
 DESCRIPTION = """\
 List every conversation directly under DIR, whatever its folder is called, the one that changed last first: its folder,

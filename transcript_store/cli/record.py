@@ -8,12 +8,12 @@ from errno import errorcode
 from typing import Any
 
 from transcript_store import ConversationStore, InvalidMessageError, PoisonedError, StorageError, WayOut
-from transcript_store._json.strict import parse
 from transcript_store.cli._shared.arguments import add_directory
 from transcript_store.cli._shared.input import lines, standard_input
 from transcript_store.cli._shared.terminal import complain, give_up_output, many, say
 from transcript_store.cli._shared.ways_out import in_the_shell
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
+from transcript_store.messages import parse_message
 
 DESCRIPTION = """\
 Read JSON messages from standard input, one object a line, and append them to the conversation in DIR, which is
@@ -142,7 +142,7 @@ class _Recorder:
 def _message(line: bytes) -> dict[str, Any]:
     if len(line) > DEFAULT_MAX_LINE_BYTES:
         raise InvalidMessageError(member="message", reason=f"is longer than {DEFAULT_MAX_LINE_BYTES:,} bytes")
-    message = parse(line)
+    message = parse_message(line)
     if message.get("format") == "transcript-store" or (
         message.keys() >= {"seq", "at"} and message.keys() & {"message", "extra"}
     ):

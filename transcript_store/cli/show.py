@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from transcript_store import ConversationMetadata, ConversationStore, Record, Salvaged, WayOut, salvage
-from transcript_store._json.parts import Part, parts_of, role_of
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.render_extra import parts_of_extra
 from transcript_store.cli._shared.terminal import complain, flush, many, one_line, safe, say, say_json, size, time
 from transcript_store.cli._shared.ways_out import in_the_shell
+from transcript_store.messages import Part, parts_of, role_of
 
 DESCRIPTION = """\
 Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so

@@ -10,19 +10,16 @@ from dataclasses import asdict
 from transcript_store import (
     ConversationStore,
     FileStore,
-    generate_encryption_key,
     restore_snapshot,
     snapshot_of,
+    write_encryption_key,
 )
-from transcript_store._json.parts import role_of
-from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import REAL, absolute_path
-from transcript_store._os.refusals import refusals
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, size
 from transcript_store.cli.show import lines_of
+from transcript_store.messages import role_of
 
 DESCRIPTION = f"""\
 A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plain. It
@@ -118,7 +115,7 @@ def run(arguments: Namespace) -> int:
 
 def _store(arguments: Namespace) -> FileStore:
     if (instead := instead_of_a_store(arguments.store)) is not None:
-        raise _WrongStoreError(f"{absolute_path(arguments.store)}: {instead}")
+        raise _WrongStoreError(f"{os.path.abspath(arguments.store)}: {instead}")
     key, retired_keys = key_of(arguments), retired_keys_of(arguments)
     if key is None and retired_keys:
         raise _WrongStoreError(f"--retired-key-file needs the key of today beside it, in --key-file or {VARIABLE}")
@@ -237,20 +234,5 @@ def _collect(arguments: Namespace) -> int:
 
 
 def _new_key(arguments: Namespace) -> int:
-    directory, name = os.path.split(absolute_path(arguments.file))
-    text = generate_encryption_key().hex().encode() + b"\n"
-    with (
-        refusals(arguments.file, "write a new key", "Nothing that was there was changed"),
-        Folder.open(REAL, directory) as folder,
-    ):
-        handle = REAL.create(folder.handle, name)
-        try:
-            folder.write_all(handle, text)
-            folder.sync(handle)
-        except BaseException:
-            folder.discard(name)
-            raise
-        finally:
-            REAL.close(handle)
-        folder.sync()
+    write_encryption_key(arguments.file)
     return 0

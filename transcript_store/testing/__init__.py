@@ -27,17 +27,13 @@ A persistent chat client of your own (another provider) keeps its contract if ``
 a ``ChatBench``: clients that speak to a model whose replies are scripted. ``tests/chat/test_contract.py`` has ours.
 """
 
-from transcript_store.testing._chat_contract import ChatBench, ScriptedReply, SentRequest, check_chat_client
-from transcript_store.testing._simulated import Call, SimulatedFileSystem, SimulatedStop
-from transcript_store.testing._snapshot_contract import check_snapshot_store
+import typing as _typing
 
-__all__ = [
-    "Call",
-    "ChatBench",
-    "ScriptedReply",
-    "SentRequest",
-    "SimulatedFileSystem",
-    "SimulatedStop",
-    "check_chat_client",
-    "check_snapshot_store",
-]
+from transcript_store._doors import opened as _opened
+
+if _typing.TYPE_CHECKING:
+    from transcript_store.testing._chat_contract import *
+    from transcript_store.testing._simulated import *
+    from transcript_store.testing._snapshot_contract import *
+else:  # a test of a disk needs no chat clients
+    __getattr__, __dir__ = _opened(__name__, "_simulated", "_snapshot_contract", "_chat_contract")

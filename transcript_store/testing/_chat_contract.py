@@ -8,7 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from transcript_store._snapshots.snapshot import Snapshot
+from transcript_store import (
+    ConversationStore,
+    IncompleteResponseError,
+    MaxStepsError,
+    ProviderMismatchError,
+    Snapshot,
+)
 from transcript_store.chat import (
     ChatClient,
     Complete,
@@ -19,9 +25,9 @@ from transcript_store.chat import (
     ToolCallEnded,
     ToolCallStarted,
 )
-from transcript_store.conversation import ConversationStore
-from transcript_store.errors import IncompleteResponseError, MaxStepsError, ProviderMismatchError
 from transcript_store.testing._simulated import SimulatedFileSystem
+
+__all__ = ["ChatBench", "ScriptedReply", "SentRequest", "check_chat_client"]
 
 _Calls = tuple[tuple[str, dict[str, Any]], ...]
 

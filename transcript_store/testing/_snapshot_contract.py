@@ -7,10 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, Snapshot
-from transcript_store._snapshots.summary import SnapshotStore
-from transcript_store._snapshots.tool import ToolSnapshot
-from transcript_store.errors import InvalidSnapshotIdError, SnapshotNotFoundError
+from transcript_store import InvalidSnapshotIdError, Snapshot, SnapshotNotFoundError, SnapshotStore, ToolSnapshot
+
+__all__ = ["check_snapshot_store"]
 
 MakeStore = Callable[[], SnapshotStore]
 
@@ -145,7 +144,7 @@ def _newest_first(store: SnapshotStore) -> None:
 
 def _summary(store: SnapshotStore) -> None:
     """A listing tells what a snapshot is: the tokens that it says it has, or else an estimate from its text alone."""
-    told = _snapshot(messages=["one", "two"], metadata={APPROXIMATE_TOKENS: "1234"})
+    told = _snapshot(messages=["one", "two"], metadata={"transcript_store.approximate_tokens": "1234"})
     guessed = _snapshot(messages=["word " * 800])
     image = _snapshot(messages=[_IMAGE, "x" * 400])
     for snapshot in (told, guessed, image):

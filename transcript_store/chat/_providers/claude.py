@@ -21,7 +21,6 @@ from transcript_store.chat._provider import (
     ToolCall,
     ToolResult,
     about_reply,
-    count,
     joined,
 )
 from transcript_store.chat._providers.sdk import PostConnection, options
@@ -102,11 +101,6 @@ class ClaudeWire:
 
     def assembly(self) -> Assembly:
         return ClaudeAssembly()
-
-    def tokens(self, usage: JSON) -> tuple[int, int]:
-        return count(usage, "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), count(
-            usage, "output_tokens"
-        )
 
 
 class ClaudeAssembly:

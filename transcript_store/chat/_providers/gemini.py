@@ -27,7 +27,6 @@ from transcript_store.chat._provider import (
     ToolCall,
     ToolResult,
     about_reply,
-    count,
     joined,
     without_nulls,
 )
@@ -115,11 +114,6 @@ class GeminiWire:
 
     def assembly(self) -> Assembly:
         return GeminiAssembly()
-
-    def tokens(self, usage: JSON) -> tuple[int, int]:
-        return count(usage, "promptTokenCount", "toolUsePromptTokenCount"), count(
-            usage, "candidatesTokenCount", "thoughtsTokenCount"
-        )
 
 
 class GeminiAssembly:

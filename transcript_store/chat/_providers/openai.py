@@ -21,7 +21,6 @@ from transcript_store.chat._provider import (
     ToolCall,
     ToolResult,
     about_reply,
-    count,
     joined,
 )
 from transcript_store.chat._providers.sdk import PostConnection, options
@@ -98,9 +97,6 @@ class OpenAIWire:
 
     def assembly(self) -> Assembly:
         return OpenAIAssembly()
-
-    def tokens(self, usage: JSON) -> tuple[int, int]:
-        return count(usage, "prompt_tokens"), count(usage, "completion_tokens")
 
 
 class OpenAIAssembly:

@@ -7,7 +7,7 @@ import shlex
 from contextlib import suppress
 
 from transcript_store import TranscriptStoreError, list_conversations
-from transcript_store._os.names import METADATA, TRANSCRIPT, is_id
+from transcript_store.file_names import METADATA, TRANSCRIPT, is_id
 
 
 def is_a_conversation(directory: str) -> bool:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from transcript_store.cli._shared.terminal import complain, has_status, one_line, status
+from transcript_store.cli._shared.terminal import complain, has_status, status
 
 _PATIENCE_SECONDS = 1.0
+_BAR_CHARACTERS = 30
 
 
 class Working:
@@ -55,10 +56,12 @@ def bar(what: str) -> Iterator[Callable[[int, int], object]]:
         complain(f"{what} …")
         yield lambda _done, _total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    try:
+        yield lambda done, total: status(f"{what} {drawn(done, total)} {done / 1e6:.1f}/{total / 1e6:.1f} MB")
+    finally:
+        status("")
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(one_line(what), total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+def drawn(done: int, total: int) -> str:
+    """How much is done of what is to be done, as a picture."""
+    return f"[{'#' * (done * _BAR_CHARACTERS // max(total, 1)):<{_BAR_CHARACTERS}}]"

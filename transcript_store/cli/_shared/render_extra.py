@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from transcript_store._json.parts import Part, as_text, parts_of
 from transcript_store.cli._shared.terminal import many
-
-_INPUT = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
-_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # Claude counts these apart from its input
-_OUTPUT = ("output_tokens", "completion_tokens", "candidatesTokenCount", "candidates_token_count")
-_THOUGHTS = ("thoughtsTokenCount", "thoughts_token_count")  # Gemini counts these apart from its output
+from transcript_store.messages import Part, as_text, parts_of, tokens_in
 
 
 def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
@@ -45,9 +40,9 @@ def _reply(rest: dict[str, Any]) -> Iterator[Part]:
     facts, shown = [], {}
     usage = rest.get("usage")
     if isinstance(usage, dict):
-        taken, given = _tokens(usage, _INPUT, _CACHED), _tokens(usage, _OUTPUT, _THOUGHTS)
-        if taken is not None and given is not None:
-            facts.append(f"{many(taken, 'token')} in, {given:,} out")
+        took = tokens_in(usage)
+        if took.input is not None and took.output is not None:
+            facts.append(f"{many(took.input, 'token')} in, {took.output:,} out")
             shown["usage"] = rest.pop("usage")
     for name in ("stop_reason", "model"):
         if isinstance(rest.get(name), str):
@@ -57,8 +52,3 @@ def _reply(rest: dict[str, Any]) -> Iterator[Part]:
         if isinstance(rest.get("response_id"), str):
             shown["response_id"] = rest.pop("response_id")
         yield Part("besides", "; ".join(facts), as_text(shown))
-
-
-def _tokens(usage: Mapping[str, Any], names: tuple[str, ...], besides: tuple[str, ...]) -> int | None:
-    counts = [usage[name] for name in names if type(usage.get(name)) is int]
-    return counts[0] + sum(usage[name] for name in besides if type(usage.get(name)) is int) if counts else None

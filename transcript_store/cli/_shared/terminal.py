@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from transcript_store._json.words import many as many  # noqa: PLC0414 (the commands find their words here)
+from transcript_store.words import many as many  # noqa: PLC0414 (the commands find their words here)
 
 PROGRAM = "transcript-store"
 

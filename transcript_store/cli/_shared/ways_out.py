@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from transcript_store import Finding, TranscriptStoreError
-from transcript_store._os.names import METADATA, TRANSCRIPT, generation_of
 from transcript_store.cli._shared.folders import instead_of_a_conversation
+from transcript_store.file_names import METADATA, TRANSCRIPT, generation_of
 from transcript_store.ways_out import WayOut
 
 _WHAT_IT_IS_INSTEAD = (WayOut.CHOOSE_A_FOLDER, WayOut.OPEN_ONE_OF_THEM)

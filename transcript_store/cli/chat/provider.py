@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from transcript_store import ConversationMetadata, InvalidBaseUrlError, MissingTokenError
-from transcript_store._conversation.metadata import family
-from transcript_store.chat import Provider, validate_base_url
-from transcript_store.chat._base_url import host_of, is_loopback
-from transcript_store.chat._create import PROVIDERS
+from transcript_store.chat import PROVIDERS, Provider, host_of, is_loopback, validate_base_url
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat.local import MODEL
+from transcript_store.messages import provider_family
 
 LOCAL = "local"
 COMPATIBLE = "openai-compatible"
@@ -60,7 +58,7 @@ def choose(
     """
     recorded = _recorded(metadata)
     name, why = _named(named, recorded, base_url, environment)
-    if recorded is not None and family(_wire_of(name)) != family(_wire_of(recorded)):
+    if recorded is not None and provider_family(_wire_of(name)) != provider_family(_wire_of(recorded)):
         raise Misuse(f"the conversation is with {recorded}, and {name} cannot go on with it; --new begins another one")
     if name == LOCAL:
         if base_url is not None or model not in (None, MODEL):
@@ -91,7 +89,7 @@ def _recorded(metadata: ConversationMetadata | None) -> str | None:
     """The provider on record; the local model is on record as what it is to a client, and known by its model's name."""
     if metadata is None or metadata.provider is None:
         return None
-    if family(metadata.provider) == family(COMPATIBLE) and metadata.model == MODEL:
+    if provider_family(metadata.provider) == provider_family(COMPATIBLE) and metadata.model == MODEL:
         return LOCAL
     return metadata.provider
 

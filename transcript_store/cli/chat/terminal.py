@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from transcript_store import Record
-from transcript_store._json.parts import parts_of, role_of
 from transcript_store.cli._shared.input import lines, standard_input
 from transcript_store.cli._shared.terminal import complain, many, safe, say
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
+from transcript_store.messages import parts_of, role_of
 
 _LAST_TURNS = 2
 _LINES, _CHARACTERS = 12, 1200

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from transcript_store.cli._shared.arguments import count, path, positive
-from transcript_store.cli._shared.terminal import complain, one_line, say
+from transcript_store.cli._shared.progress import drawn
+from transcript_store.cli._shared.terminal import complain, has_status, one_line, say, status
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from transcript_store.cli.demo.trial import Tally, Trial
+    from transcript_store.cli.demo.trial import Tally
 
 DESCRIPTION = """\
 Start an agent process that logs a conversation, kill it with SIGKILL at a random moment, load the conversation, and
@@ -57,18 +55,26 @@ def run(arguments: Namespace) -> int:
 
     seed = random.SystemRandom().randrange(10**6) if arguments.seed is None else arguments.seed
     temporary = None if arguments.directory else tempfile.mkdtemp(prefix="transcript-store-demo-")
-    directory = ConversationStore(arguments.directory or Path(temporary or "") / "conversation").directory
-    if ConversationStore(directory).exists():
+    store = ConversationStore(arguments.directory or Path(temporary or "") / "conversation")
+    directory = store.directory
+    if store.exists():
         raise ConversationExistsError(path=directory, reason="the demo wants a place where there is nothing yet")
     problem: str | None = "interrupted"
     try:
-        say(f"An agent logs a conversation and is killed with SIGKILL, {arguments.rounds} times (--seed {seed}).")
-        tally = _watched(Trial(directory, rounds=arguments.rounds, seed=seed), arguments.rounds)
+        say(
+            f"An agent logs a conversation and is killed with SIGKILL, {arguments.rounds} times (--seed {seed}).",
+            now=True,
+        )
+        tally = Trial(directory, rounds=arguments.rounds, seed=seed).run(lambda tally: _show(tally, arguments.rounds))
         problem = tally.problem
     finally:
+        if has_status():
+            status("")
         remove = temporary is not None and problem in (None, "interrupted")
         if remove and temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+    for line in ("", *tally.lines(), ""):
+        say(line)
     if problem is None:
         say("Every acknowledged message is there, in order and whole.")
     else:
@@ -79,43 +85,7 @@ def run(arguments: Namespace) -> int:
     return 0 if problem is None else 1
 
 
-def _watched(trial: Trial, rounds: int) -> Tally:
-    """Run the trial under a progress bar (on a terminal), and print its tally."""
-    from rich.console import Console as RichConsole
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    class Console(RichConsole):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would end the process with 1, which here means that something was lost
-
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(file=sys.stdout, force_terminal=is_terminal, highlight=False, markup=False, emoji=False)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not is_terminal) as bar:
-        task = bar.add_task("kills", total=rounds)
-
-        def progress(tally: Tally) -> None:
-            done = f"kills; {tally.acknowledged:,} messages acknowledged, {tally.lost} lost"
-            bar.update(task, completed=tally.kills, description=done)
-
-        tally = trial.run(progress)
-    _print_tally(console, tally)
-    return tally
-
-
-def _print_tally(console: Console, tally: Tally) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_row("kills (SIGKILL)", f"{tally.kills:,}")
-    table.add_row("messages acknowledged", f"{tally.acknowledged:,}")
-    table.add_row("acknowledged and lost", f"{tally.lost:,}")
-    table.add_row("torn tails recovered", f"{tally.torn_tails:,}")
-    table.add_row("durable appends of up to 4 kB measured", f"{len(tally.latencies_us):,}")
-    if tally.latencies_us:
-        table.add_row("their latency, p50", f"{tally.latency_ms(0.50):.2f} ms")
-        table.add_row("their latency, p99", f"{tally.latency_ms(0.99):.2f} ms")
-    console.print(table)
+def _show(tally: Tally, rounds: int) -> None:
+    if has_status():
+        what = f"{tally.kills}/{rounds} kills; {tally.acknowledged:,} messages acknowledged, {tally.lost} lost"
+        status(f"{drawn(tally.kills, rounds)} {what}")

@@ -76,6 +76,14 @@ def said(directory: Path) -> list[tuple[str, str]]:
         return [(message["role"], message["content"]) for message in stored.get_messages()]
 
 
+def test_help(cli: Cli) -> None:
+    """It has a help text with examples, as every command."""
+    code, out, err = cli("chat", "--help")
+    assert (code, err) == (0, "")
+    assert "examples:" in out
+    assert "transcript-store chat" in out
+
+
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,107 @@
+"""The rules of the house that no tool checks, read from the source. (``lint-imports`` checks which folder may import which.)
+
+The incident: ``chat`` and the snapshots' adapter used four private members of ``ConversationStore``, and the command line 17
+private modules, under a docstring that said "each command is a call on the library and a print".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import transcript_store
+
+PACKAGE = Path(transcript_store.__file__).parent
+SOURCES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def defined_in(tree: ast.AST) -> set[str]:
+    """The private names that a module or a class defines: functions, classes, variables, and members that it sets."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return {name for name in found if is_private(name)}
+
+
+def uses_of_others(tree: ast.Module, ours: set[str]) -> Iterator[str]:
+    """Where a module uses a private member of ``ours`` that is not its own.
+
+    On ``self`` and ``cls`` its own are those that the module defines; on anything else, those of the class it stands in.
+    """
+
+    def walk(node: ast.AST, of_class: set[str]) -> Iterator[str]:
+        if isinstance(node, ast.ClassDef):
+            of_class = defined_in(node)
+        if isinstance(node, ast.Attribute) and node.attr in ours:
+            on_itself = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if node.attr not in (of_module if on_itself else of_class):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, of_class)
+
+    of_module = defined_in(tree)
+    return walk(tree, set())
+
+
+OURS = set().union(*map(defined_in, SOURCES.values()))
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_a_private_member_is_used_where_it_is_defined(module):
+    """What another module needs has a public name. Members that are nobody's of ours (``os._exit``) are another matter."""
+    assert list(uses_of_others(SOURCES[module], OURS)) == []
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_no_private_name_is_imported(module):
+    """A module may be private to its folder, and then the folder's name or its own says so; what it gives others is public."""
+    modules = {name.removesuffix(".py").replace("/", ".") for name in SOURCES}
+    imported = [
+        f"line {node.lineno}: {node.module} {alias.name}"
+        for node in ast.walk(SOURCES[module])
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transcript_store")
+        for alias in node.names
+        if is_private(alias.name) and f"{node.module}.{alias.name}".removeprefix("transcript_store.") not in modules
+    ]
+    assert imported == []
+
+
+@pytest.mark.parametrize("module", [name for name in SOURCES if not name.startswith(("chat/", "cli/", "testing/"))])
+def test_the_core_does_not_import_the_package_that_opens_it(module):
+    """The package's own file imports the doors when a name is asked for; a door that asked it for one would ask itself."""
+    imports = [
+        node.lineno
+        for node in ast.walk(SOURCES[module])
+        if isinstance(node, ast.ImportFrom) and node.module == "transcript_store"
+    ]
+    assert imports == []
+
+
+def test_the_readers_of_this_house_notice():
+    """Each kind of what is refused, in a module of a friend, is found; what a class does with another of its kind is not."""
+    module = ast.parse(
+        "class Client:\n"
+        "    def __init__(self, conversation):\n"
+        "        self._storage = conversation\n"
+        "    def __eq__(self, other):\n"
+        "        return self._storage == other._storage and os._exit(0)\n"
+        "    def head(self):\n"
+        "        return self._storage._log.head + self._mark\n"
+        "def size(conversation):\n"
+        "    return conversation._storage\n"
+    )
+    assert list(uses_of_others(module, {"_storage", "_log", "_mark"})) == [
+        "line 7: self._storage._log",
+        "line 7: self._mark",
+        "line 9: conversation._storage",
+    ]

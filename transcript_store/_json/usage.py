@@ -1,0 +1,39 @@
+"""How many tokens a reply took, whichever provider counted them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_INPUT = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
+_APART_FROM_INPUT = (
+    *("cache_creation_input_tokens", "cache_read_input_tokens"),  # Claude's
+    *("toolUsePromptTokenCount", "tool_use_prompt_token_count"),  # Gemini's
+)
+_OUTPUT = ("output_tokens", "completion_tokens", "candidatesTokenCount", "candidates_token_count")
+_APART_FROM_OUTPUT = ("thoughtsTokenCount", "thoughts_token_count")  # Gemini's
+_TOTAL = ("total_tokens", "totalTokenCount", "total_token_count")
+
+
+class Tokens(NamedTuple):
+    """What went in and what came out, None where the provider says nothing; ``total`` as it says it, or else the sum."""
+
+    input: int | None
+    output: int | None
+    total: int | None
+
+
+def tokens_in(usage: Mapping[str, Any]) -> Tokens:
+    """What a reply's ``usage`` object says; members of another type, and negative ones, say nothing."""
+    counts = {name: count for name, count in usage.items() if type(count) is int and count >= 0}
+    taken = _sum(counts, _INPUT, _APART_FROM_INPUT)
+    given = _sum(counts, _OUTPUT, _APART_FROM_OUTPUT)
+    stated = next((counts[name] for name in _TOTAL if name in counts), None)
+    total = (taken or 0) + (given or 0) if stated is None and (taken, given) != (None, None) else stated
+    return Tokens(taken, given, total)
+
+
+def _sum(counts: Mapping[str, int], names: tuple[str, ...], besides: tuple[str, ...]) -> int | None:
+    one_of_them = [counts[name] for name in names if name in counts][:1]
+    found = one_of_them + [counts[name] for name in besides if name in counts]
+    return sum(found) if found else None

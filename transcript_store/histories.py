@@ -1,0 +1,21 @@
+"""A provider's native history, and what was said in it: what a chat client needs to make snapshots, and to go on from one."""
+
+from transcript_store._snapshots.adapter import (
+    PROMPT_ROLES,
+    begins_with_prompt,
+    native_history,
+    said_in,
+    tool_members,
+    tool_snapshots,
+)
+from transcript_store._snapshots.snapshot import OURS
+
+__all__ = [
+    "OURS",
+    "PROMPT_ROLES",
+    "begins_with_prompt",
+    "native_history",
+    "said_in",
+    "tool_members",
+    "tool_snapshots",
+]

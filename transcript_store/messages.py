@@ -1,0 +1,25 @@
+"""Messages, whichever provider's form they have: what one may hold, what stands in it, what it took.
+
+For whoever writes a client, a viewer or an import. ``encode_message`` refuses what a conversation would refuse,
+``parse_message`` what reading JSON would change in silence, and ``parts_of`` never fails.
+"""
+
+from transcript_store._conversation.metadata import family as provider_family
+from transcript_store._json.parts import Part, as_text, parts_of, role_of
+from transcript_store._json.strict import decode as decode_message
+from transcript_store._json.strict import encode as encode_message
+from transcript_store._json.strict import parse as parse_message
+from transcript_store._json.usage import Tokens, tokens_in
+
+__all__ = [
+    "Part",
+    "Tokens",
+    "as_text",
+    "decode_message",
+    "encode_message",
+    "parse_message",
+    "parts_of",
+    "provider_family",
+    "role_of",
+    "tokens_in",
+]

@@ -1,0 +1,37 @@
+"""Immutable copies of a conversation: one value that can be stored, sealed, moved, and continued from.
+
+.. code-block:: python
+
+    from transcript_store import ConversationStore, FileStore, restore_snapshot, snapshot_of
+
+    with ConversationStore("agent/main") as conversation:
+        conversation.initialize(provider="claude")
+        conversation.append_message({"role": "user", "content": "Remember this."})
+        snapshot = snapshot_of(conversation)
+    FileStore("snapshots").save(snapshot)
+    with ConversationStore("agent/again") as another:
+        restore_snapshot(FileStore("snapshots").load(snapshot.id), another)
+"""
+
+from transcript_store._snapshots.adapter import restore_snapshot, snapshot_of
+from transcript_store._snapshots.encryption import generate_encryption_key
+from transcript_store._snapshots.file_store import FileStore
+from transcript_store._snapshots.key_file import write_encryption_key
+from transcript_store._snapshots.memory_store import MemorySnapshotStore
+from transcript_store._snapshots.snapshot import Snapshot, validate_snapshot_id
+from transcript_store._snapshots.summary import SnapshotStore, SnapshotSummary
+from transcript_store._snapshots.tool import ToolSnapshot
+
+__all__ = [
+    "FileStore",
+    "MemorySnapshotStore",
+    "Snapshot",
+    "SnapshotStore",
+    "SnapshotSummary",
+    "ToolSnapshot",
+    "generate_encryption_key",
+    "restore_snapshot",
+    "snapshot_of",
+    "validate_snapshot_id",
+    "write_encryption_key",
+]

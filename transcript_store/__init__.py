@@ -12,7 +12,8 @@ import typing as _typing
 if _typing.TYPE_CHECKING:
     from transcript_store._conversation.archive import Generation
     from transcript_store._conversation.metadata import ConversationMetadata
-    from transcript_store._conversation.repair import Repair, Salvage, repair, salvage
+    from transcript_store._conversation.repair import Repair, repair
+    from transcript_store._conversation.salvage import Salvage, salvage
     from transcript_store._conversation.storage import Refreshed
     from transcript_store._conversation.summary import ConversationSummary
     from transcript_store._conversation.verify import Finding, Verification, verify
@@ -135,7 +136,7 @@ _HOMES = {
     "Recovery": "_log.log",
     "Refreshed": "_conversation.storage",
     "Repair": "_conversation.repair",
-    "Salvage": "_conversation.repair",
+    "Salvage": "_conversation.salvage",
     "Salvaged": "_log.salvage",
     "Snapshot": "_snapshots.snapshot",
     "SnapshotStore": "_snapshots.summary",
@@ -148,7 +149,7 @@ _HOMES = {
     "list_conversations": "library",
     "repair": "_conversation.repair",
     "restore_snapshot": "_snapshots.adapter",
-    "salvage": "_conversation.repair",
+    "salvage": "_conversation.salvage",
     "snapshot_of": "_snapshots.adapter",
     "validate_snapshot_id": "_snapshots.snapshot",
     "verify": "_conversation.verify",

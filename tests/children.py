@@ -9,7 +9,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 
@@ -89,6 +89,22 @@ class Child:
         *lines, rest = self.said.decode().split("\n")
         assert not rest
         return lines
+
+
+def wait_for_any(children: Iterable[Child], *, lines: int, seconds: float = 60) -> None:
+    """Wait until some of these children, whichever, have said so many lines more; what they said is kept."""
+    poll, by_pipe = select.poll(), {child._pipe: child for child in children}
+    for pipe in by_pipe:
+        poll.register(pipe, select.POLLIN)
+    until = time.monotonic() + seconds
+    while lines > 0:
+        ready = poll.poll(max(0, until - time.monotonic()) * 1000)
+        assert ready, "they all fell silent"
+        for pipe, _ in ready:
+            data = os.read(pipe, 65536)
+            assert data, f"a child ended: {bytes(by_pipe[pipe].said)!r}"
+            by_pipe[pipe].said += data
+            lines -= data.count(b"\n")
 
 
 class Gate:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
+from transcript_store._log.log import Log
 from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder
+from transcript_store._os.lock import Lock
 
 
 @contextmanager
@@ -18,9 +21,25 @@ def scratch_directory() -> Iterator[str]:
         yield directory
         if any(_open_within(directory)):
             gc.collect()  # a store that is still to be collected closes its own
+            _have_owners_let_go({handle for _, handle in _open_within(directory)})
             for files, handle in _open_within(directory):
                 if handle in files._handles:  # or it was closed with the one that it belongs to
                     files.close(handle)
+
+
+def _have_owners_let_go(handles: set[int]) -> None:
+    """Close what somebody still has, through him: or he closes it again when he is collected, and with it whatever has its
+    number by then. (A server of another test was closed so.)
+    """
+    for owner in gc.get_objects() if handles else ():
+        let_go: Callable[[], None] | None = None
+        if isinstance(owner, Folder | Log):
+            let_go = owner.close if (owner.handle if isinstance(owner, Folder) else owner._handle) in handles else None
+        elif isinstance(owner, Lock) and owner._handle in handles:
+            let_go = owner.release
+        if let_go is not None:
+            with suppress(OSError):
+                let_go()
 
 
 def _open_within(directory: str) -> list[tuple[filesystem.PosixFileSystem, int]]:

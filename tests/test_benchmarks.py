@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from benchmarks import document, plots
+from benchmarks import comparisons, document, plots
 from benchmarks.comparisons import Field
 from benchmarks.contenders import CONTENDERS, LIMIT, OURS
 from benchmarks.environments import NotInstallableError, interpreter
@@ -60,8 +62,10 @@ def test_who_takes_too_long_is_ended(tmp_path: Path) -> None:
             process.ask("length")
 
 
-def test_in_turn(tmp_path: Path) -> None:
+def test_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody has every round, unless a budget is spent; a ratio is taken with the limit of its own round."""
+    clock: Any = SimpleNamespace(seconds=0.0, perf_counter=lambda: clock.seconds)
+    monkeypatch.setattr(comparisons, "time", clock)
 
     class Fake:
         def __init__(self, seconds: float) -> None:
@@ -70,7 +74,7 @@ def test_in_turn(tmp_path: Path) -> None:
 
         def ask(self, command: str, **arguments: object) -> float:
             self.asked += 1
-            time.sleep(self.seconds)
+            clock.seconds += self.seconds
             if self.seconds < 0.001 and self.asked == 3:
                 raise DriverError("broke")
             return self.seconds

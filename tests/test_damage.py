@@ -705,11 +705,11 @@ def test_a_hostile_tail_of_20_mb(base, name):
     data = base.transcript + _HOSTILE[name](20_000_000)
     with scratch_directory() as directory:
         write(f"{directory}/c", base.metadata, data)
-        began = time.perf_counter()
+        began = time.process_time()
         with ConversationStore(f"{directory}/c", file_system=HASTY) as conversation:
             conversation.load()
             assert conversation.recovery is not None
-        assert time.perf_counter() - began < 20
+        assert time.process_time() - began < 20
 
 
 def test_verify_of_a_transcript_with_many_damaged_lines_is_linear():

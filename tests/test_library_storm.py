@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.children import Child
+from tests.children import Child, wait_for_any
 from tests.crash.kernel import Note
 from tests.scratch import scratch_directory
 from transcript_store import (
@@ -197,8 +197,8 @@ def storm(root: Path, kills: int) -> tuple[list[Deed], int]:
     readers = [Child(reader(root)) for _ in range(2)]
     deeds: list[Deed] = []
     for kill in range(kills):
-        time.sleep(randomly.uniform(0.002, 0.02))
-        for child in (*children.values(), *readers):
+        wait_for_any(children.values(), lines=randomly.randrange(8, 40))
+        for child in readers:
             child.has_said()  # or it would wait for somebody who listens
         number = randomly.choice(sorted(children))
         deeds += deeds_of(children.pop(number).end(signal.SIGKILL))

@@ -96,21 +96,21 @@ def test_handing_out_all_messages_takes_the_messages_and_the_cache(long: Path, c
 
 
 def test_nothing_else_takes_memory_by_the_length(long: Path, tmp_path: Path, counting: None) -> None:
-    """Verify, the last fifty, a fork, an archived generation: each in less than 4 MiB, of a conversation of 12."""
-    assert peak_of(lambda: verify(long)) < 4 * MIB
+    """Verify, the last fifty, a fork, an archived generation: each in less than 6 MiB, of a conversation of 12."""
+    assert peak_of(lambda: verify(long)) < 6 * MIB
     with ConversationStore(long, read_only=True, cache_bytes=0) as store:
-        assert peak_of(store.load) < 4 * MIB
-        assert peak_of(lambda: store.get_messages(last=50)) < 4 * MIB
+        assert peak_of(store.load) < 6 * MIB
+        assert peak_of(lambda: store.get_messages(last=50)) < 6 * MIB
     library = ConversationLibrary(tmp_path)
     with library.create() as store:
         chat = store.id
     with library.open(chat, durability="process-crash", cache_bytes=0) as store:
         for start in range(0, COUNT, 1000):
             store.append_messages(said(n) for n in range(start, start + 1000))
-        assert peak_of(lambda: library.fork(chat)) < 4 * MIB
-        assert peak_of(lambda: store.replace_transcript([said(1)])) < 4 * MIB
-        assert peak_of(store.generations) < 4 * MIB
-        assert peak_of(lambda: store.update_metadata(model="m")) < 4 * MIB
+        assert peak_of(lambda: library.fork(chat)) < 6 * MIB
+        assert peak_of(lambda: store.replace_transcript([said(1)])) < 6 * MIB
+        assert peak_of(store.generations) < 6 * MIB
+        assert peak_of(lambda: store.update_metadata(model="m")) < 6 * MIB
     assert peak_of(library.list) < MIB
 
 

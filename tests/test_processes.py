@@ -31,7 +31,7 @@ from typing import Any
 
 import pytest
 
-from tests.children import Child, Gate
+from tests.children import Child, Gate, wait_for_any
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -148,7 +148,7 @@ def test_a_storm_of_eight_writers(scratch, kills):
     acknowledged: dict[int, int] = {}
     started = 8
     for _ in range(kills):
-        time.sleep(randomly.uniform(0.002, 0.02))
+        wait_for_any(children.values(), lines=randomly.randrange(1, 12))
         number = randomly.choice(sorted(children))
         lines = children.pop(number).end(signal.SIGKILL)
         acknowledged[number] = int(lines[-1]) if lines else 0
@@ -213,21 +213,32 @@ def test_of_eight_processes_exactly_one_holds(scratch):
 
 def test_a_writer_may_wait_for_the_lock(scratch):
     """P11: lock_timeout_seconds waits as long as it says, and no longer than until the holder closes."""
+
+    class Patient(PosixFileSystem):
+        """Notes what it is to wait, and waits for nothing; ``closes`` goes when so many waits were asked for."""
+
+        def __init__(self, closes: ConversationStore | None = None, after: int = 0) -> None:
+            super().__init__()
+            self.waited_seconds: list[float] = []
+            self._closes, self._after = closes, after
+
+        def wait(self, seconds: float) -> None:  # type: ignore[override]
+            self.waited_seconds.append(seconds)
+            if self._closes is not None and len(self.waited_seconds) == self._after:
+                self._closes.close()
+
     directory = scratch / "c"
     holder = ConversationStore(directory)
     holder.initialize()
-    began = time.monotonic()
+    files = Patient()
     with pytest.raises(ConversationLockedError):
-        ConversationStore(directory, lock_timeout_seconds=0.2).load()
-    assert time.monotonic() - began >= 0.2
-    timer = threading.Timer(0.2, holder.close)
-    timer.start()
-    with ConversationStore(directory, lock_timeout_seconds=30) as waiting:
-        began = time.monotonic()
+        ConversationStore(directory, lock_timeout_seconds=0.2, file_system=files).load()
+    assert 0.2 <= sum(files.waited_seconds) < 0.2 + 2 * max(files.waited_seconds)
+    files = Patient(closes=holder, after=7)
+    with ConversationStore(directory, lock_timeout_seconds=30, file_system=files) as waiting:
         waiting.load()
-        assert time.monotonic() - began < 10
+        assert len(files.waited_seconds) == 7
         assert waiting.append_message({"n": 1}).seq == 1
-    timer.join()
 
 
 def test_a_lock_file_that_was_left_behind_locks_nobody_out(scratch):
@@ -711,10 +722,10 @@ REFUSALS: dict[str, tuple[type[TranscriptStoreError], ...]] = {
 
 
 @pytest.mark.parametrize(
-    ("processes", "seconds"),
-    [(2, 2), pytest.param(2, 10, marks=pytest.mark.long), pytest.param(5, 10, marks=pytest.mark.long)],
+    ("processes", "calls"),
+    [(2, 800), pytest.param(2, 4000, marks=pytest.mark.long), pytest.param(5, 2500, marks=pytest.mark.long)],
 )
-def test_processes_race_for_one_id(scratch, processes, seconds):
+def test_processes_race_for_one_id(scratch, processes, calls):
     """Each call on one id ends as if they had come one after the other: only the errors that this allows, every create
     undone by one delete at most, every acknowledged message there, every fork whole; and nothing is left over.
     """
@@ -723,7 +734,7 @@ def test_processes_race_for_one_id(scratch, processes, seconds):
     root = scratch / "chats"
 
     def race(number: int) -> Callable[[Callable[[object], None]], object]:
-        return lambda say: say(json.dumps(_race(root, f"{seed} {number}", seconds)))
+        return lambda say: say(json.dumps(_race(root, f"{seed} {number}", calls)))
 
     children = [Child(race(number)) for number in range(processes)]
     events = [event for child in children for event in json.loads(child.end()[0])]
@@ -758,8 +769,8 @@ def test_processes_race_for_one_id(scratch, processes, seconds):
     assert names <= {"lock", "metadata.json", "transcript.jsonl"}
 
 
-def _race(root: Path, seed: str, seconds: float) -> list[tuple[str, str]]:
-    """Do this and that to one id for so long; returns what was done, and on what."""
+def _race(root: Path, seed: str, calls: int) -> list[tuple[str, str]]:
+    """Do this and that to one id so many times; returns what was done, and on what."""
     randomly = random.Random(seed)
     library = ConversationLibrary(root)
     forks: list[str] = []
@@ -790,8 +801,7 @@ def _race(root: Path, seed: str, seconds: float) -> list[tuple[str, str]]:
             assert [found.damage for found in library.list() if found.damage] == []
         return ""
 
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    for _ in range(calls):
         kind = randomly.choice(list(REFUSALS))
         try:
             events.append((kind, act(kind)))

@@ -42,6 +42,7 @@ from transcript_store import (
     TranscriptStoreError,
     UnsupportedVersionError,
     repair,
+    salvage,
     verify,
 )
 from transcript_store._json.strict import MAX_DEPTH
@@ -769,6 +770,8 @@ def test_a_later_version_is_not_repaired(base: Base) -> None:
         for mode in MODES:
             with pytest.raises(UnsupportedVersionError):
                 repair(f"{directory}/c", mode=mode, dry_run=False, file_system=HASTY)
+        with pytest.raises(UnsupportedVersionError):
+            salvage(f"{directory}/c", file_system=HASTY)
         assert tree(f"{directory}/c") == before
 
 

@@ -232,9 +232,10 @@ class ConversationLibrary:
         ``ConversationLockedError`` if it has a live writer, and ``StorageError`` if the disk refuses: then it is whole, or
         gone and some of its files take up room until the next call here sweeps them.
         """
-        self._delete(checked_id(id))
+        self.delete_folder(checked_id(id))
 
-    def _delete(self, name: str) -> None:
+    def delete_folder(self, name: str) -> None:
+        """The same of a conversation whose folder in this library has a name of its own, and not its id."""
         path = self._path_of(name)
         with refusals(path, "delete the conversation"):
             self._sweep()  # and sync what an earlier delete could not, before this one says that it is gone
@@ -427,7 +428,7 @@ def _close(folder: Folder) -> None:
 def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
     """Delete the conversation in a folder, whatever the folder is called. As :meth:`ConversationLibrary.delete`."""
     parent, _, name = filesystem.absolute_path(directory).rpartition("/")
-    ConversationLibrary(parent or "/", file_system=file_system)._delete(name)
+    ConversationLibrary(parent or "/", file_system=file_system).delete_folder(name)
 
 
 def list_conversations(

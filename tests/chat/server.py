@@ -54,6 +54,8 @@ class Server:
         self.url = ""
         self.released = threading.Event()
         """Set: answers that stall end."""
+        self.stalls: Callable[[], object] = lambda: None
+        """Called when an answer stalls: what comes before is sent."""
 
     @property
     def bodies(self) -> list[Any]:
@@ -84,6 +86,7 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(answer.body[: answer.cut_after])
                 self.wfile.flush()
                 if answer.stalls:
+                    server.stalls()
                     server.released.wait(30)
                 self.close_connection = True
 

@@ -77,10 +77,18 @@ def test_a_real_ctrl_c(dialect: Dialect, server: Server, tmp_path: Path, silent:
     server.answers += [replace(whole, cut_after=0 if silent else len(body), stalls=True), dialect.reply("Yes.")]
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation)
-        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        seen = threading.Event()
+        if silent:
+            seen.set()
+
+        def strike() -> None:
+            assert seen.wait(60)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        server.stalls = strike
         with pytest.raises(KeyboardInterrupt):
-            timer.start()
-            list(client.stream_chat("Go"))
+            for _ in client.stream_chat("Go"):
+                seen.set()
         server.released.set()
         assert len(conversation.get_records()) == (1 if silent else 2)
         if not silent:
@@ -95,7 +103,7 @@ def test_a_server_that_falls_silent(dialect: Dialect, server: Server, tmp_path: 
     silent = Answer(body + b": and more", content_type="text/event-stream", cut_after=len(body), stalls=True)
     server.answers += [silent, dialect.reply("Yes.")]
     with ConversationStore(tmp_path / "c") as conversation:
-        client = connect(dialect, server, conversation, timeout_seconds=0.5)
+        client = connect(dialect, server, conversation, timeout_seconds=2)
         with pytest.raises(IncompleteResponseError, match="Timeout"):
             list(client.stream_chat("Go"))
         server.released.set()

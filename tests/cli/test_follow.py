@@ -8,10 +8,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -80,12 +78,11 @@ def follow_a_writer_that_is_killed(directory: Path, kills: int, seed: int) -> No
         lines = lines_until(process, '{"n": -1}')
         for number in range(kills):
             command = [sys.executable, "-c", textwrap.dedent(WRITER), str(directory), str(seed + number)]
-            with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as writer:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as writer:
                 assert writer.stdout is not None
-                steps = list(islice(writer.stdout, choose.randrange(40, 120)))
-                time.sleep(choose.random() / 500)
+                for _ in range(choose.randrange(30, 90)):  # what it did, not how long it took: it may not have begun
+                    assert writer.stdout.readline()
                 writer.kill()
-            assert len(steps) >= 40, "the writer ended by itself"
         with ConversationStore(directory) as store:
             store.load()
             store.append_message({"end": True})
@@ -134,7 +131,7 @@ def test_for_a_person(tmp_path: Path) -> None:
             store.close()
             library.delete(directory.name)
             lines_until(process, "-- the conversation was deleted")
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
@@ -142,7 +139,7 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     with follower(Path(conversation(tmp_path / "c", [{"n": 1}]))) as process:
         lines_until(process, '"n"')
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
     assert (tmp_path / "errors").read_text() == ""
 
 

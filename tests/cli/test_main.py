@@ -81,7 +81,6 @@ def test_help_is_quick() -> None:
         "transcript_store._doors",
         "transcript_store.errors",
         "transcript_store.ways_out",
-        "transcript_store._json",
         "transcript_store.words",
         "transcript_store.cli",
         "transcript_store.cli._shared",
@@ -212,7 +211,7 @@ def test_interrupted_while_waiting(tmp_path: Path) -> None:
         process.stdin.flush()
         assert process.stdout.readline() == b"1\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=60) == 130
         assert process.stderr.read() == b""
     with ConversationStore(tmp_path / "c") as store:
         store.load()
@@ -231,7 +230,7 @@ def test_nobody_reads(tmp_path: Path, arguments: tuple[str, ...]) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=30) == 141
+        assert process.wait(timeout=60) == 141
         assert process.stderr.read() == b""
 
 
@@ -247,7 +246,7 @@ def test_nobody_reads_acknowledgements(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.close()
         process.stdout = None
-        _, err = process.communicate(lines({"n": 1}, {"n": 2}), timeout=30)
+        _, err = process.communicate(lines({"n": 1}, {"n": 2}), timeout=60)
     assert (process.returncode, err) == (141, b"")
     with ConversationStore(tmp_path / "c") as store:
         store.load()

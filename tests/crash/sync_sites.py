@@ -63,9 +63,13 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
+_NOT_OF_A_STORE = ("_os.filesystem", "_snapshots.key_file")
+"""The machine itself, and a file that is made once and read back by whoever made it."""
+
+
 def _is_of_the_store(module: str) -> bool:
     """Whether a module asks for syncs, and is not one of the machines that make them or of the programs around the store."""
-    return module.partition(".")[0] not in ("testing", "chat", "cli") and module != "_os.filesystem"
+    return module.partition(".")[0] not in ("testing", "chat", "cli") and module not in _NOT_OF_A_STORE
 
 
 def _is_sync(call: ast.Call) -> bool:

@@ -18,33 +18,23 @@ transcript whose metadata the next repair writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
-
-import orjson
+from typing import Any, NamedTuple
 
 from transcript_store._conversation import agreement
-from transcript_store._conversation.layout import FILE_IN_PLACE, require_conversation
 from transcript_store._conversation.metadata import (
-    ENVELOPE,
-    ConversationMetadata,
     MetadataDocument,
     decode_document,
     encode_document,
-    new_members,
-    problem_with_members,
-    public,
 )
+from transcript_store._conversation.remains import MetadataSource, Remains, opened, path_in_archive
 from transcript_store._conversation.verify import Finding, look
-from transcript_store._json.times import format_time
 from transcript_store._log import quarantine
-from transcript_store._log.damage import first_line, is_ours
-from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.log import Image, Log
-from transcript_store._log.record import VERSION, Gap, Header, Mark, Position
-from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, Salvaged, contents, plan
+from transcript_store._log.record import Gap, Mark, Position
+from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, plan
 from transcript_store._log.scan import pieces_of
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
@@ -58,21 +48,16 @@ from transcript_store._os.names import (
     QUARANTINE,
     TRANSCRIPT,
     archive_name,
-    generation_of,
-    new_id,
 )
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import (
     ConversationNotFoundError,
-    CorruptMetadataError,
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
 from transcript_store.ways_out import WayOut
 
 _FROM_THERE = "What was damaged is in place or in quarantine/"
-
-MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +114,7 @@ def repair(
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
     doing = "repair the conversation"
-    with _opened(directory, file_system, doing) as folder:
+    with opened(directory, file_system, doing) as folder:
         if dry_run:
             return _Work(folder, mode).proposal
         path = folder.path
@@ -149,111 +134,12 @@ def repair(
                 return work.apply()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Salvage:
-    """What can still be read of a conversation, whole or damaged."""
-
-    directory: str
-    metadata: ConversationMetadata
-    metadata_from: MetadataSource
-    """Where the metadata comes from. Anything but ``metadata.json`` may be older than the last change of it."""
-    found: tuple[Salvaged, ...]
-    """The live transcript behind its header, in its order."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every record verifies, and nothing stands between them or behind them."""
-        return all(found.damage is None for found in self.found)
-
-
-def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> Salvage:
-    """Read a damaged conversation as far as that is possible; changes nothing and takes no lock.
-
-    Every record that verifies is there, wherever it stands, and so is every line that has the form of a record but was
-    changed: its ``damage`` says so, and what it says may not be what was stored. Bytes that hold neither are there as a
-    length. So nothing has to be repaired before it can be read; :func:`repair` with ``mode="accept-edits"`` keeps the same
-    records. Costs memory for the whole file. Beside a live writer the last line may be one that is being written.
-
-    Raises what a dry run of :func:`repair` does.
-    """
-    with _opened(directory, file_system, "read the conversation") as folder:
-        return _Work(folder, "accept-edits").salvage()
-
-
-@contextmanager
-def _opened(directory: filesystem.AnyPath, file_system: FileSystem | None, doing: str) -> Iterator[Folder]:
-    """The folder of a conversation, or of what is left of one."""
-    path = filesystem.absolute_path(directory)
-    files = filesystem.REAL if file_system is None else file_system
-    with refusals(path, doing, "Nothing of it was changed"):
-        try:
-            folder = Folder.open(files, path)
-        except FileNotFoundError:
-            raise ConversationNotFoundError(path=path, reason="there is no conversation") from None
-        except NotADirectoryError:
-            raise CorruptTranscriptError(
-                path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=WayOut.CHOOSE_A_FOLDER
-            ) from None
-        with folder:
-            _insist_on_something_to_repair(folder)
-            yield folder
-
-
 def _settle(folder: Folder) -> None:
     """Sync what a killed process left: nothing is called whole that a power cut could take back."""
     folder.sync()
     if folder.status(ARCHIVE) is not None:
         with folder.subfolder(ARCHIVE) as archive:
             archive.sync()
-
-
-def _insist_on_something_to_repair(folder: Folder) -> None:
-    """Raise unless the folder holds a conversation, or what is left of one, in files and folders of ours."""
-    for name in (METADATA, TRANSCRIPT):
-        _insist_on_a_file(folder, name)
-    for name in (ARCHIVE, QUARANTINE):
-        try:
-            with folder.subfolder(name) as subfolder:
-                for entry in subfolder.names() if name == ARCHIVE else ():
-                    if generation_of(entry) is not None:
-                        _insist_on_a_file(subfolder, entry)
-        except FileNotFoundError:
-            pass
-        except NotOursError as error:
-            raise _foreign(folder, name, error) from None
-    try:
-        require_conversation(folder)
-    except (CorruptTranscriptError, CorruptMetadataError) as error:
-        if error.kind != "missing" and not _is_ours(folder):
-            reason = "none of its files is ours, or they are so damaged that it cannot be told"
-            raise CorruptTranscriptError(
-                path=folder.path, kind="foreign", reason=reason, way_out=WayOut.CHOOSE_A_FOLDER
-            ) from None
-
-
-def _is_ours(folder: Folder) -> bool:
-    """Whether the folder is a conversation's, whatever happened to its files: others have such names too."""
-    if folder.status(ARCHIVE) is not None:
-        return True
-    for name in (METADATA, TRANSCRIPT):
-        with suppress(FileNotFoundError), folder.reading(name) as source:
-            if is_ours(source.read, source.size):
-                return True
-    return False
-
-
-def _insist_on_a_file(folder: Folder, name: str) -> None:
-    try:
-        folder.files.close(folder.open_file(name))
-    except FileNotFoundError:
-        pass
-    except NotOursError as error:
-        raise _foreign(folder, name, error) from None
-
-
-def _foreign(folder: Folder, name: str, error: NotOursError) -> CorruptTranscriptError | CorruptMetadataError:
-    kind = CorruptMetadataError if name == METADATA else CorruptTranscriptError
-    return kind(path=folder.path_of(name), kind="foreign", reason=error.reason)
 
 
 class _Original(NamedTuple):
@@ -265,106 +151,45 @@ class _Original(NamedTuple):
     reason: str
 
 
-class _Work:
-    """One look at a damaged conversation, and what follows from it."""
+class _Work(Remains):
+    """What follows from one look at a damaged conversation."""
 
     def __init__(self, folder: Folder, mode: Mode) -> None:
-        self._folder = folder
         self._mode = mode
-        self._now = format_time(folder.files.now_us())
         self._verification = look(folder)
         for finding in self._verification.findings:
             if finding.kind == "version":
                 raise UnsupportedVersionError(path=finding.path, reason=finding.reason)
+        super().__init__(folder, accepts_edits=mode == "accept-edits")
         self._findings = {finding.path: finding for finding in reversed(self._verification.findings)}
-        self._data = folder.read_file(METADATA)
-        self._has_transcript = folder.status(TRANSCRIPT) is not None
-        self._header = self._header_of(TRANSCRIPT)
-        self._archived = self._numbers_in_archive()
         self._rewrites_transcript = not {folder.path, folder.path_of(TRANSCRIPT)}.isdisjoint(self._findings)
         self._rewrites_metadata = self._rewrites_transcript or folder.path_of(METADATA) in self._findings
-        self._members, self._metadata_from = self._choose_metadata()
-        self._damaged_generation = self._header.generation if self._header else self._members["generation"]
+        self._damaged_generation = self.header.generation if self.header else self.members["generation"]
         self._generation = self._next_generation() if self._rewrites_transcript else self._damaged_generation
         self._originals = list(self._choose_originals())
         self._names = [self._name_of(original) for original in self._originals]
         self._plan = self._plan_transcript()
 
-    # ---- what there is -------------------------------------------------------------------------------------------
-
-    def _numbers_in_archive(self) -> list[int]:
-        if self._folder.status(ARCHIVE) is None:
-            return []
-        with self._folder.subfolder(ARCHIVE) as archive:
-            return sorted(number for name in archive.names() if (number := generation_of(name)) is not None)
-
-    @contextmanager
-    def _reading(self, name: str) -> Iterator[Source]:
-        """A file of the conversation, by its path within it."""
-        if name.startswith(f"{ARCHIVE}/"):
-            with (
-                self._folder.subfolder(ARCHIVE) as archive,
-                archive.reading(name.removeprefix(f"{ARCHIVE}/")) as source,
-            ):
-                yield source
-        else:
-            with self._folder.reading(name) as source:
-                yield source
-
-    def _header_of(self, name: str) -> Header | None:
-        """The header of a transcript; None if it cannot be read."""
-        try:
-            with self._reading(name) as source:
-                found = read_header(first_line(source.read, source.size))
-        except FileNotFoundError:
-            return None
-        if isinstance(found, NotAHeader) or problem_with_members(found[0].metadata):
-            return None
-        return found[0]
-
     def _is_damaged(self, name: str) -> bool:
-        return self._folder.path_of(name) in self._findings
+        return self.folder.path_of(name) in self._findings
 
     def _next_generation(self) -> int:
         """A number that no generation of the conversation had, as far as can be known."""
-        archived = (number for number in self._archived if not self._is_damaged(_path_in_archive(number)))
-        last: int = max(self._damaged_generation, self._members["generation"], *archived)
+        archived = (number for number in self.archived if not self._is_damaged(path_in_archive(number)))
+        last: int = max(self._damaged_generation, self.members["generation"], *archived)
         if last >= LAST_GENERATION:
             reason = f"it is of generation {last}, and there can be none after that"
-            raise CorruptTranscriptError(path=self._folder.path, kind="wrong-generation", reason=reason)
+            raise CorruptTranscriptError(path=self.folder.path, kind="wrong-generation", reason=reason)
         return last + 1
-
-    def _choose_metadata(self) -> tuple[dict[str, Any], MetadataSource]:
-        """The metadata of the repaired conversation, and where it is from: the most that is known for certain."""
-        document = decode_document(self._data or b"")
-        header = self._header
-        if isinstance(document, MetadataDocument):
-            members = document.members
-            if header is None or (header.conversation == members["id"] and header.generation <= members["generation"]):
-                return members, "metadata.json"
-        elif self._mode == "accept-edits" and (edited := _edited_members(self._data or b"")):
-            identity = {"id": header.conversation, "generation": header.generation} if header else {}
-            return {**edited, **identity}, "metadata.json"
-        if header is not None:
-            return header.metadata, "header"
-        if self._mode == "accept-edits" and self._has_transcript:
-            with self._reading(TRANSCRIPT) as source:
-                line = bytes(first_line(source.read, source.size)).split(b"\n", 1)[0]
-            if edited := _edited_members(line):
-                return edited, "header"
-        for number in sorted(self._archived, reverse=True):
-            if (archived := self._header_of(_path_in_archive(number))) is not None:
-                return archived.metadata, "archive"
-        return new_members(id=new_id(self._folder.files), at=self._now), "nothing"
 
     def _choose_originals(self) -> Iterator[_Original]:
         """The files that will be replaced or removed: what is damaged, and metadata that is of something else."""
         live = self._damaged_generation
-        candidates = [(METADATA, live)] if self._data is not None else []
-        candidates += [(TRANSCRIPT, live)] if self._has_transcript else []
-        candidates += [(_path_in_archive(number), number) for number in self._archived]
+        candidates = [(METADATA, live)] if self.data is not None else []
+        candidates += [(TRANSCRIPT, live)] if self.has_transcript else []
+        candidates += [(path_in_archive(number), number) for number in self.archived]
         for name, generation in candidates:
-            finding = self._findings.get(self._folder.path_of(name))
+            finding = self._findings.get(self.folder.path_of(name))
             if finding is not None:
                 yield _Original(name, generation, finding.kind, finding.reason)
             elif name == METADATA and self._rewrites_metadata and self._is_of_another_conversation():
@@ -372,30 +197,30 @@ class _Work:
 
     def _is_of_another_conversation(self) -> bool:
         """Whether a whole metadata.json is of another conversation than the transcript."""
-        document = decode_document(self._data or b"")
-        return isinstance(document, MetadataDocument) and document.members["id"] != self._members["id"]
+        document = decode_document(self.data or b"")
+        return isinstance(document, MetadataDocument) and document.members["id"] != self.members["id"]
 
     def _choose_leftovers(self) -> Iterator[int]:
         """What is in the archive of a replace that never committed: the beginning of the damaged transcript itself."""
-        if self._rewrites_transcript and self._header is not None:
-            for number in self._archived:
-                if number >= self._header.generation and not self._is_damaged(_path_in_archive(number)):
+        if self._rewrites_transcript and self.header is not None:
+            for number in self.archived:
+                if number >= self.header.generation and not self._is_damaged(path_in_archive(number)):
                     yield number
 
     def _name_of(self, original: _Original) -> str:
-        with self._reading(original.name) as source:
+        with self.reading(original.name) as source:
             pieces = partial(pieces_of, source.read, 0, source.size)
             return quarantine.named(pieces, generation=original.generation, offset_bytes=0)[0]
 
     def _kept_as(self, source: Source) -> Plan:
         """What is kept of the transcript."""
         names = {original.name: name for original, name in zip(self._originals, self._names, strict=True)}
-        return plan(source.read, source.size, self._mode, at=self._members["created_at"], original=names[TRANSCRIPT])
+        return plan(source.read, source.size, self._mode, at=self.members["created_at"], original=names[TRANSCRIPT])
 
     def _plan_transcript(self) -> Plan:
-        if not self._rewrites_transcript or not self._has_transcript:
+        if not self._rewrites_transcript or not self.has_transcript:
             return NOTHING
-        with self._reading(TRANSCRIPT) as source:
+        with self.reading(TRANSCRIPT) as source:
             return self._kept_as(source)
 
     # ---- what follows --------------------------------------------------------------------------------------------
@@ -403,41 +228,27 @@ class _Work:
     @property
     def proposal(self) -> Repair:
         """What the repair would do."""
-        folder = f"{self._folder.path_of(QUARANTINE)}/"
+        folder = f"{self.folder.path_of(QUARANTINE)}/"
         return Repair(
-            directory=self._folder.path,
+            directory=self.folder.path,
             mode=self._mode,
             applied=False,
             findings=self._verification.findings,
             records_kept=self._plan.kept if self._rewrites_transcript else self._verification.records,
             records_left_out=self._plan.left_out,
             gaps=self._plan.gaps,
-            metadata_from=self._metadata_from,
+            metadata_from=self.metadata_from,
             generation=self._generation if self._rewrites_transcript else None,
             originals=tuple(folder + name for name in self._names),
-            taken_from=tuple(self._folder.path_of(original.name) for original in self._originals),
-        )
-
-    def salvage(self) -> Salvage:
-        """What can be read of the conversation."""
-        members = self._members
-        found: tuple[Salvaged, ...] = ()
-        if self._has_transcript:
-            with self._reading(TRANSCRIPT) as source:
-                found = tuple(contents(source.read, source.size, at=members["created_at"]))
-        return Salvage(
-            directory=self._folder.path,
-            metadata=public(members, members["updated_at"]),
-            metadata_from=self._metadata_from,
-            found=found,
+            taken_from=tuple(self.folder.path_of(original.name) for original in self._originals),
         )
 
     def apply(self) -> Repair:
         """Do it. Nothing damaged is replaced or removed before it is safe in quarantine."""
-        folder = self._folder
+        folder = self.folder
         folder.sweep()
         for original in self._originals:
-            with self._reading(original.name) as source:
+            with self.reading(original.name) as source:
                 quarantine.keep(
                     folder,
                     partial(pieces_of, source.read, 0, source.size),
@@ -452,22 +263,22 @@ class _Work:
             self._take_out_of_archive(list(self._choose_leftovers()))  # they would count as generations afterwards
             image = self._write_transcript(members)
             self._write_metadata(image.header.metadata, image.end)
-        elif self._rewrites_metadata or members != self._members:
+        elif self._rewrites_metadata or members != self.members:
             self._write_metadata({**members, "generation": self._generation}, self._end_on_the_medium())
         self._take_out_of_archive(removed)  # last, for the metadata is from there, or what it says of those that stay
         return replace(self.proposal, applied=True)
 
     def _remembering(self, removed: list[int]) -> dict[str, Any]:
         """The metadata, with what the generations that go to quarantine say of those before them, as far as it can be read."""
-        found = (self._header_of(_path_in_archive(number)) for number in removed)
+        found = (self.header_of(path_in_archive(number)) for number in removed)
         headers = [header for header in found if header is not None]
-        if self._rewrites_transcript and self._header is not None:
-            headers.append(self._header)
-        return agreement.remembering(self._members, headers, self._archived)
+        if self._rewrites_transcript and self.header is not None:
+            headers.append(self.header)
+        return agreement.remembering(self.members, headers, self.archived)
 
     def _end_on_the_medium(self) -> Position:
         """The end of a transcript that is whole, synced: nothing else may be remembered as a mark."""
-        log = Log(self._folder, writable=True)
+        log = Log(self.folder, writable=True)
         try:
             log.open(None)
             log.verify(None)
@@ -478,42 +289,23 @@ class _Work:
     def _take_out_of_archive(self, numbers: list[int]) -> None:
         """Remove what is safe in quarantine."""
         if numbers:
-            with self._folder.subfolder(ARCHIVE) as archive:
+            with self.folder.subfolder(ARCHIVE) as archive:
                 for number in numbers:
                     archive.remove_tree(archive_name(number))
                 archive.sync()
 
     def _write_transcript(self, members: dict[str, Any]) -> Image:
         """Put the repaired transcript in place. The original is read meanwhile: it is in quarantine, and at its name until then."""
-        log = Log(self._folder, writable=True)
-        updated_at = max(self._now, self._members["updated_at"])
+        log = Log(self.folder, writable=True)
+        updated_at = max(self.now, self.members["updated_at"])
         members = {**members, "generation": self._generation, "updated_at": updated_at}
         origin = {"generation": self._damaged_generation, "mode": self._mode, "records": self._plan.kept}
         with ExitStack() as stack:
-            kept = self._kept_as(stack.enter_context(self._reading(TRANSCRIPT))) if self._has_transcript else self._plan
+            kept = self._kept_as(stack.enter_context(self.reading(TRANSCRIPT))) if self.has_transcript else self._plan
             image = log.image(members, kept.records(), repaired_from=origin)
-            self._folder.replace_file(TRANSCRIPT, image.pieces())
+            self.folder.replace_file(TRANSCRIPT, image.pieces())
         return image
 
     def _write_metadata(self, members: dict[str, Any], end: Position) -> None:
         document = encode_document(members, Mark(members["generation"], end))
-        self._folder.replace_file(METADATA, [document])
-
-
-def _path_in_archive(generation: int) -> str:
-    return f"{ARCHIVE}/{archive_name(generation)}"
-
-
-def _edited_members(data: bytes) -> dict[str, Any] | None:
-    """The members of a metadata.json, or of a header's metadata, that somebody edited; None if they are not what they must be."""
-    try:
-        document = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
-    except orjson.JSONDecodeError:
-        return None
-    if type(document) is not dict or (document.get("format"), document.get("version")) != ("transcript-store", VERSION):
-        return None
-    found = document.get("metadata", document)
-    if type(found) is not dict:
-        return None
-    members = {key: value for key, value in found.items() if key not in ENVELOPE}
-    return None if problem_with_members(members) else members
+        self.folder.replace_file(METADATA, [document])

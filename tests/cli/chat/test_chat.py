@@ -497,11 +497,9 @@ def test_a_server_that_stalls(chat: Chat, tmp_path: Path, monkeypatch: pytest.Mo
         return OPENAI.stream("Too late.")
 
     chat.server.answers += [never] * 3
-    began = time.monotonic()
     result = chat(str(tmp_path / "c"), "--timeout", "0.3", lines="hi\n")
     gone.set()
     assert result.code == 1
-    assert time.monotonic() - began < 20
     assert "waiting for openai-compatible at 127.0.0.1 …" in result.err
     assert "openai-compatible at 127.0.0.1 said nothing for 0.3 seconds (--timeout)" in result.err
 

@@ -1,0 +1,201 @@
+"""What is left of a conversation, whatever happened to its files: which of them are there, and what its metadata is.
+
+A repair and a salvage begin with it. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
+
+import orjson
+
+from transcript_store._conversation.layout import FILE_IN_PLACE, require_conversation
+from transcript_store._conversation.metadata import (
+    ENVELOPE,
+    MetadataDocument,
+    NotADocument,
+    decode_document,
+    new_members,
+    problem_with_members,
+)
+from transcript_store._json.times import format_time
+from transcript_store._log.damage import first_line, is_ours
+from transcript_store._log.header import NotAHeader, read_header
+from transcript_store._log.record import VERSION, Header
+from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder, Source
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import ARCHIVE, METADATA, QUARANTINE, TRANSCRIPT, archive_name, generation_of, new_id
+from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+from transcript_store.ways_out import WayOut
+
+MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
+
+
+@contextmanager
+def opened(directory: filesystem.AnyPath, file_system: FileSystem | None, doing: str) -> Iterator[Folder]:
+    """The folder of a conversation, or of what is left of one."""
+    path = filesystem.absolute_path(directory)
+    files = filesystem.REAL if file_system is None else file_system
+    with refusals(path, doing, "Nothing of it was changed"):
+        try:
+            folder = Folder.open(files, path)
+        except FileNotFoundError:
+            raise ConversationNotFoundError(path=path, reason="there is no conversation") from None
+        except NotADirectoryError:
+            raise CorruptTranscriptError(
+                path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=WayOut.CHOOSE_A_FOLDER
+            ) from None
+        with folder:
+            _insist_on_something(folder)
+            yield folder
+
+
+def _insist_on_something(folder: Folder) -> None:
+    """Raise unless the folder holds a conversation, or what is left of one, in files and folders of ours."""
+    for name in (METADATA, TRANSCRIPT):
+        _insist_on_a_file(folder, name)
+    for name in (ARCHIVE, QUARANTINE):
+        try:
+            with folder.subfolder(name) as subfolder:
+                for entry in subfolder.names() if name == ARCHIVE else ():
+                    if generation_of(entry) is not None:
+                        _insist_on_a_file(subfolder, entry)
+        except FileNotFoundError:
+            pass
+        except NotOursError as error:
+            raise _foreign(folder, name, error) from None
+    try:
+        require_conversation(folder)
+    except (CorruptTranscriptError, CorruptMetadataError) as error:
+        if error.kind != "missing" and not _is_ours(folder):
+            reason = "none of its files is ours, or they are so damaged that it cannot be told"
+            raise CorruptTranscriptError(
+                path=folder.path, kind="foreign", reason=reason, way_out=WayOut.CHOOSE_A_FOLDER
+            ) from None
+
+
+def _is_ours(folder: Folder) -> bool:
+    """Whether the folder is a conversation's, whatever happened to its files: others have such names too."""
+    if folder.status(ARCHIVE) is not None:
+        return True
+    for name in (METADATA, TRANSCRIPT):
+        with suppress(FileNotFoundError), folder.reading(name) as source:
+            if is_ours(source.read, source.size):
+                return True
+    return False
+
+
+def _insist_on_a_file(folder: Folder, name: str) -> None:
+    try:
+        folder.files.close(folder.open_file(name))
+    except FileNotFoundError:
+        pass
+    except NotOursError as error:
+        raise _foreign(folder, name, error) from None
+
+
+def _foreign(folder: Folder, name: str, error: NotOursError) -> CorruptTranscriptError | CorruptMetadataError:
+    kind = CorruptMetadataError if name == METADATA else CorruptTranscriptError
+    return kind(path=folder.path_of(name), kind="foreign", reason=error.reason)
+
+
+class Remains:
+    """The files of a conversation, and the most that is known for certain of what it is; with ``accepts_edits``, by hand too.
+
+    Raises ``UnsupportedVersionError`` for what a later version wrote: it could be misread.
+    """
+
+    def __init__(self, folder: Folder, *, accepts_edits: bool) -> None:
+        self.folder = folder
+        self.now = format_time(folder.files.now_us())
+        self.data = folder.read_file(METADATA)
+        """metadata.json as it stands there; None if it does not."""
+        self.has_transcript = folder.status(TRANSCRIPT) is not None
+        self.header = self.header_of(TRANSCRIPT)
+        self.archived = self._numbers_in_archive()
+        self.members, self.metadata_from = self._choose_metadata(accepts_edits)
+
+    def _numbers_in_archive(self) -> list[int]:
+        if self.folder.status(ARCHIVE) is None:
+            return []
+        with self.folder.subfolder(ARCHIVE) as archive:
+            return sorted(number for name in archive.names() if (number := generation_of(name)) is not None)
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Source]:
+        """A file of the conversation, by its path within it."""
+        if name.startswith(f"{ARCHIVE}/"):
+            with (
+                self.folder.subfolder(ARCHIVE) as archive,
+                archive.reading(name.removeprefix(f"{ARCHIVE}/")) as source,
+            ):
+                yield source
+        else:
+            with self.folder.reading(name) as source:
+                yield source
+
+    def header_of(self, name: str) -> Header | None:
+        """The header of a transcript; None if it cannot be read."""
+        try:
+            with self.reading(name) as source:
+                found = read_header(first_line(source.read, source.size))
+        except FileNotFoundError:
+            return None
+        if isinstance(found, NotAHeader):
+            if found.version is not None:
+                raise UnsupportedVersionError(path=self.folder.path_of(name), reason=found.reason)
+            return None
+        return None if problem_with_members(found[0].metadata) else found[0]
+
+    def _choose_metadata(self, accepts_edits: bool) -> tuple[dict[str, Any], MetadataSource]:
+        """The metadata of the repaired conversation, and where it is from: the most that is known for certain."""
+        document = decode_document(self.data or b"")
+        header = self.header
+        if isinstance(document, NotADocument) and document.version is not None:
+            raise UnsupportedVersionError(path=self.folder.path_of(METADATA), reason=document.reason)
+        if isinstance(document, MetadataDocument):
+            members = document.members
+            if header is None or (header.conversation == members["id"] and header.generation <= members["generation"]):
+                return members, "metadata.json"
+        elif accepts_edits and (edited := _edited_members(self.data or b"")):
+            identity = {"id": header.conversation, "generation": header.generation} if header else {}
+            return {**edited, **identity}, "metadata.json"
+        if header is not None:
+            return header.metadata, "header"
+        if accepts_edits and self.has_transcript:
+            with self.reading(TRANSCRIPT) as source:
+                line = bytes(first_line(source.read, source.size)).split(b"\n", 1)[0]
+            if edited := _edited_members(line):
+                return edited, "header"
+        for number in sorted(self.archived, reverse=True):
+            if (archived := self.header_of(path_in_archive(number))) is not None:
+                return archived.metadata, "archive"
+        return new_members(id=new_id(self.folder.files), at=self.now), "nothing"
+
+
+def path_in_archive(generation: int) -> str:
+    return f"{ARCHIVE}/{archive_name(generation)}"
+
+
+def _edited_members(data: bytes) -> dict[str, Any] | None:
+    """The members of a metadata.json, or of a header's metadata, that somebody edited; None if they are not what they must be."""
+    try:
+        document = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError:
+        return None
+    if type(document) is not dict or (document.get("format"), document.get("version")) != ("transcript-store", VERSION):
+        return None
+    found = document.get("metadata", document)
+    if type(found) is not dict:
+        return None
+    members = {key: value for key, value in found.items() if key not in ENVELOPE}
+    return None if problem_with_members(members) else members

@@ -504,6 +504,7 @@ class ConversationStore:
         """Metadata now and at the start, records and head of one moment: what a snapshot is made of."""
         with self._exclusively():
             storage = self._readable()
+            storage.settle_to_copy()
             metadata = _metadata.public(storage.members, storage.updated_at)
             at_start = _metadata.public(storage.log.header.metadata, storage.log.header.at)
             return metadata, at_start, storage.log.records(), storage.log.end.head.decode()

@@ -270,8 +270,12 @@ class ConversationLibrary:
             except (CorruptMetadataError, UnsupportedVersionError):
                 pass
             if others := strangers(folder):
-                reason = f"the folder holds {others} beside the conversation: move that away first"
-                raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason)
+                raise CorruptTranscriptError(
+                    path=folder.path,
+                    kind="foreign",
+                    reason=f"the folder holds {others} beside the conversation",
+                    way_out=WayOut.MOVE_OTHERS_AWAY,
+                )
             lock = Lock(folder)
             try:
                 with refusals(folder.path_of(LOCK), "take the writer's lock"):

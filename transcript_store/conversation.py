@@ -534,6 +534,7 @@ class ConversationStore:
         """
         with self._exclusively():
             storage = self._readable()
+            storage.settle_to_copy()
             metadata = _metadata.public(storage.members, storage.updated_at)
             at_start = _metadata.public(storage.log.header.metadata, storage.log.header.at)
             return ConversationState(metadata, storage.log.records(), _position(storage), at_start)

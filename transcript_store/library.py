@@ -167,7 +167,8 @@ class ConversationLibrary:
         On return it is there, whole and synced; before, it is absent or whole. Its records keep their times, extras and
         messages byte for byte, its metadata is the original's but for id, times and generation (a fork of what was restored
         is still restored from there), and ``get_metadata().forked_from`` says where it came from. The
-        original is read without its lock, and may have a live writer; the fork has what was written when it was read.
+        original is read without its lock, and may have a live writer; the fork has what was written when it was read. That
+        is synced before it is copied: a fork never has a message that a power cut could take from the original.
 
         Raises ``ValueError`` if there are fewer records than ``through_seq``, and what :meth:`open` and :meth:`create` do.
         """
@@ -190,6 +191,7 @@ class ConversationLibrary:
             if expected_id is not None:
                 self._refuse_links(expected_id)
             source.load()
+            source.settle_to_copy()
             source_id = source.members["id"]
             if expected_id is not None:
                 self._insist_on_its_own_folder(expected_id, source_id)
@@ -261,8 +263,12 @@ class ConversationLibrary:
             except (CorruptMetadataError, UnsupportedVersionError):
                 pass
             if others := strangers(folder):
-                reason = f"the folder holds {others} beside the conversation: move that away first"
-                raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason)
+                raise CorruptTranscriptError(
+                    path=folder.path,
+                    kind="foreign",
+                    reason=f"the folder holds {others} beside the conversation",
+                    way_out=WayOut.MOVE_OTHERS_AWAY,
+                )
             lock = Lock(folder)
             try:
                 with refusals(folder.path_of(LOCK), "take the writer's lock"):
@@ -301,6 +307,7 @@ class ConversationLibrary:
             lock_timeout_seconds=0,
             max_line_bytes=DEFAULT_MAX_LINE_BYTES,
             cache_bytes=0,
+            from_medium=read_only,
         )
 
     def _refuse_links(self, name: str) -> None:

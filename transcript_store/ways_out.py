@@ -46,6 +46,7 @@ class WayOut(Enum):
         "the next load() that may write cuts it, and keeps its bytes in quarantine/ (or a writer is at work now)"
     )
     MOVE_AWAY = "move it away, and put back what belongs there"
+    MOVE_OTHERS_AWAY = "move that away first"
     PUT_BACK = "files of different conversations or moments were mixed: put back the one that belongs here"
     UPGRADE = "upgrade transcript-store"
 

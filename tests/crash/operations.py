@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from contextlib import suppress
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,6 +20,7 @@ from transcript_store import (
     StorageError,
     repair,
     restore_snapshot,
+    snapshot_of,
     verify,
 )
 from transcript_store._conversation.storage import Storage
@@ -376,6 +378,76 @@ def fork(store: ConversationStore) -> None:
     library_on(_disk_of(store)).fork(ID, through_seq=2)
 
 
+def fork_all(store: ConversationStore) -> None:
+    """With what was written last, synced or not."""
+    library_on(_disk_of(store)).fork(ID)
+
+
+def fork_within_a_replace(store: ConversationStore) -> None:
+    """Another process forks when a replace has given the new transcript its name, and has not synced that."""
+    with _forked_after_a_rename_to(TRANSCRIPT, store):
+        store.replace_transcript([message(34)], compaction_count=5)
+
+
+def fork_within_an_update(store: ConversationStore) -> None:
+    """The same when metadata.json has its name, and the name is not synced."""
+    with _forked_after_a_rename_to(METADATA, store):
+        store.update_metadata(model="fourth")
+
+
+@contextmanager
+def _forked_after_a_rename_to(path: str, store: ConversationStore) -> Iterator[None]:
+    disk = _disk_of(store)
+    on_call = disk.on_call
+    made: list[tuple[str, str]] = []
+
+    def fork_then(call: Call) -> int | None:
+        if made[-1:] == [("rename", path)]:
+            made.append(("fork", path))
+            library_on(disk.another_process()).fork(ID)
+        answer: int | None = on_call(call) if on_call is not None else None
+        made.append((call.name, call.path))
+        return answer
+
+    disk.on_call = fork_then
+    try:
+        yield
+    finally:
+        if disk.on_call is fork_then:
+            disk.on_call = on_call
+
+
+def fork_after_a_failed_sync(store: ConversationStore) -> None:
+    """The disk refuses a message; before its writer is loaded anew another process sees it in the cache, and forks."""
+    disk = _disk_of(store)
+    on_call = disk.on_call
+    disk.on_call = _refuse_the_sync
+    try:
+        with pytest.raises(StorageError):
+            store.append_message(message(35))
+    finally:
+        disk.on_call = on_call
+    library_on(disk).fork(ID)
+    store.load()
+
+
+def _refuse_the_sync(call: Call) -> None:
+    if call.name == "sync_data":
+        raise OSError(errno.EIO, "injected")
+
+
+def copy_by_a_reader(store: ConversationStore) -> None:
+    """A reader beside the writer makes a snapshot, and another conversation of that."""
+    with ConversationStore(DIRECTORY, read_only=True, file_system=_disk_of(store)) as reader:
+        reader.load()
+        copy_by_the_writer(reader)
+
+
+def copy_by_the_writer(store: ConversationStore) -> None:
+    """The same by the writer."""
+    library_on(_disk_of(store)).create(messages=json.loads(snapshot_of(store).messages_json)).close()
+
+
 def delete(store: ConversationStore) -> None:
     library_on(_disk_of(store)).delete(ID)
 
@@ -434,6 +506,11 @@ def close(store: ConversationStore) -> None:
     store.close()
 
 
+WITH_A_FAILED_SYNC = {append_with_failed_sync, append_with_failed_sync_while_mapped, fork_after_a_failed_sync}
+ON_A_DISK_IN_MEMORY = {*WITH_A_FAILED_SYNC, delete_again, fork_within_a_replace, fork_within_an_update}
+"""Steps that need a disk whose calls can be met."""
+
+
 @cache
 def _made(base: Callable[[], SimulatedFileSystem]) -> SimulatedFileSystem:
     return base()
@@ -460,14 +537,8 @@ class Case:
 
     @property
     def durabilities(self) -> tuple[str, ...]:
-        """What the case can be run with: one that needs a sync to fail needs appends that sync; and a fork, which is
-        synced, may have an append that the original may lose.
-        """
-        always = (
-            self.world is not CONVERSATION
-            or self.repairs
-            or {append_with_failed_sync, append_with_failed_sync_while_mapped, fork} & set(self.steps)
-        )
+        """What the case can be run with: one that needs a sync to fail needs appends that sync."""
+        always = self.world is not CONVERSATION or self.repairs or WITH_A_FAILED_SYNC & set(self.steps)
         return ("power-loss",) if always else ("power-loss", "process-crash")
 
     @property
@@ -524,6 +595,12 @@ CASES = [
     Case(leaked, (delete_generation, purge_quarantine, append)),
     Case(replaced_twice, (append, delete_second_generation, append)),
     Case(grown, (fork, append)),
+    Case(grown, (append, fork_all)),
+    Case(grown, (append, fork_within_a_replace)),
+    Case(grown, (fork_within_an_update, append)),
+    Case(grown, (fork_after_a_failed_sync, append)),
+    Case(grown, (append, copy_by_a_reader)),
+    Case(grown, (append, copy_by_the_writer)),
     Case(replaced, (close, delete)),
     Case(grown, (close, delete_again)),
     Case(nothing, (restore_anew,)),

@@ -24,11 +24,15 @@ from tests.crash.operations import (
     append_with_failed_sync_while_mapped,
     batch,
     close,
+    copy_by_the_writer,
     delete,
     delete_again,
     delete_generation,
     delete_second_generation,
     fork,
+    fork_after_a_failed_sync,
+    fork_all,
+    fork_within_a_replace,
     grown,
     initialize,
     leaked,
@@ -352,6 +356,22 @@ def fork_message_by_message(patch: Patch) -> None:
     patch.setattr(ConversationLibrary, "fork", fork)
 
 
+def copy_of_what_is_not_synced(patch: Patch) -> None:
+    """A fork, or a snapshot of a reader, has what a power cut takes from the original."""
+    patch.setattr(Folder, "sync_to_copy", _nothing)
+
+
+def copy_of_what_the_cache_shows(patch: Patch) -> None:
+    """It is synced, and all is well: the failed sync was told to the writer, and the pages are clean."""
+    for machine in MACHINES:
+        patch.setattr(machine, "drop_cache", _nothing)
+
+
+def snapshot_of_what_is_not_synced(patch: Patch) -> None:
+    """The same of a writer whose appends are not synced."""
+    patch.setattr(Storage, "settle_to_copy", _nothing)
+
+
 def generation_deleted_without_a_sync(patch: Patch) -> None:
     def remove(folder: Folder, live: Log, number: int) -> None:
         with folder.subfolder("archive") as archive:
@@ -485,6 +505,20 @@ BUGS = [
     Bug(trash_not_swept, Case(grown, (close, delete)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(create_not_noted, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(fork_message_by_message, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(copy_of_what_is_not_synced, Case(grown, (append, fork_within_a_replace)), "power_cuts"),
+    Bug(
+        copy_of_what_is_not_synced,
+        Case(grown, (append, fork_all)),
+        "power_cuts_without_syncs",
+        ("traced_power_cuts_without_syncs",),
+    ),
+    Bug(copy_of_what_the_cache_shows, Case(grown, (fork_after_a_failed_sync, append)), "power_cuts", ("failing_disk",)),
+    Bug(
+        snapshot_of_what_is_not_synced,
+        Case(grown, (append, copy_by_the_writer)),
+        "power_cuts_without_syncs",
+        ("traced_power_cuts_without_syncs",),
+    ),
     Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts", ("traced_power_cuts",)),
     Bug(
         end_of_the_generation_before_not_kept,

@@ -15,7 +15,12 @@ from typing import NamedTuple
 import transcript_store
 
 PACKAGE = Path(transcript_store.__file__).parent
-PASSES_ON = {("_os.directory", "sync"), ("_log.log", "_sync"), ("_log.log", "sync")}
+PASSES_ON = {
+    ("_os.directory", "sync"),
+    ("_os.directory", "sync_to_copy"),
+    ("_log.log", "_sync"),
+    ("_log.log", "sync"),
+}
 """Functions that only sync: what matters is who calls them."""
 _ANNOUNCED = "/sync asked for by/"
 
@@ -73,7 +78,7 @@ def _is_of_the_store(module: str) -> bool:
 
 
 def _is_sync(call: ast.Call) -> bool:
-    names = ("sync", "_sync", "sync_data")
+    names = ("sync", "_sync", "sync_data", "sync_to_copy")
     return isinstance(call.func, ast.Attribute) and call.func.attr in names
 
 

@@ -11,6 +11,7 @@ store believed them, acknowledged what came after, and was ``damaged-line`` with
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import signal
 from collections.abc import Callable, Iterator
@@ -21,12 +22,12 @@ import pytest
 
 from tests.children import Child
 from tests.crash.failing_disk import Failing, failing_volume
-from tests.crash.model import DIRECTORY, ID, store_on
+from tests.crash.model import DIRECTORY, ID, library_on, store_on
 from tests.crash.operations import TRANSCRIPT
 from tests.crash.real_disk import RealDisk
 from tests.crash.seeded_bugs import BUGS, Bug
 from tests.crash.volumes import Volume
-from transcript_store import ConversationStore, PoisonedError, StorageError, TranscriptStoreError, verify
+from transcript_store import ConversationStore, PoisonedError, StorageError, TranscriptStoreError, snapshot_of, verify
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("/dev/fuse", "fusermount3", "losetup")]
 
@@ -135,6 +136,42 @@ def test_a_sync_that_failed(kind: str, cut: bool, durability: str, mapped: bool)
         fail_a_sync_and_go_on(volume, disk, cut=cut, durability=durability, mapped=mapped)
 
 
+def copy_what_was_refused(volume: Volume, disk: Failing, *, mapped: bool) -> None:
+    """Beside the writer that was told, a reader is shown the message; a fork, and a snapshot of the reader, must not have it."""
+    machine = RealDisk(volume.path)
+    store = store_on(machine)
+    try:
+        expected = refuse_a_message(store, volume, disk)
+        with (
+            mapped_by_another(transcript_on(volume)) if mapped else nullcontext(),
+            store_on(RealDisk(volume.path, seed=2), read_only=True) as reader,
+        ):
+            reader.load()
+            assert texts(reader)[-1] == "DOOMED", "the reader is not shown what the cache shows: nothing is tested"
+            copied = json.loads(snapshot_of(reader).messages_json)
+            fork = library_on(RealDisk(volume.path, seed=3)).fork(ID)
+    finally:
+        store.close()
+    volume.unmount()
+    volume.mount()
+    library = library_on(RealDisk(volume.path, seed=4))
+    with library.open(ID) as original, library.open(fork) as copy:
+        assert original.get_messages() == expected
+        assert copy.get_messages() == expected, "the fork has what the original lost"
+    assert copied == expected, "the snapshot has what the original lost"
+
+
+@KINDS
+@MAPPED
+def test_a_copy_holds_what_the_disk_holds(kind: str, mapped: bool) -> None:
+    """P12: a reader may see what its writer was told is not stored; nothing that copies makes it durable.
+
+    The incident: a fork stored a message for good that the original lost.
+    """
+    with failing_volume(kind) as (volume, disk):
+        copy_what_was_refused(volume, disk, mapped=mapped)
+
+
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if "failing_disk" in bug.on_the_kernel], ids=lambda bug: bug.name)
 def test_a_seeded_bug_is_caught(bug: Bug) -> None:
     """P6: a store that hides the failure, goes on, or believes the cache, is found out."""
@@ -142,4 +179,7 @@ def test_a_seeded_bug_is_caught(bug: Bug) -> None:
         bug.break_it(patch)
         mapped = "mapped" in bug.name
         with pytest.raises((AssertionError, pytest.fail.Exception)):
-            fail_a_sync_and_go_on(volume, disk, cut=False, durability="power-loss", mapped=mapped)
+            if "copy" in bug.name:
+                copy_what_was_refused(volume, disk, mapped=False)
+            else:
+                fail_a_sync_and_go_on(volume, disk, cut=False, durability="power-loss", mapped=mapped)

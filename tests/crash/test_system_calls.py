@@ -13,14 +13,7 @@ from tests.crash import kernel, snapshot_stores
 from tests.crash.enumeration import Judge, states
 from tests.crash.kernel import Note
 from tests.crash.model import ViolationError
-from tests.crash.operations import (
-    CASES,
-    Case,
-    append_with_failed_sync,
-    append_with_failed_sync_while_mapped,
-    delete_again,
-    unsynced_parents,
-)
+from tests.crash.operations import CASES, ON_A_DISK_IN_MEMORY, Case, unsynced_parents
 from tests.crash.seeded_bugs import BUGS, Bug
 from tests.crash.strace import CALLS, ERRORS, Injection
 from tests.crash.sync_sites import Site, in_the_source
@@ -29,7 +22,6 @@ from transcript_store import TranscriptStoreError
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
 
-ON_A_DISK_IN_MEMORY = {append_with_failed_sync, append_with_failed_sync_while_mapped, delete_again}
 CONVERSATIONS = [case for case in CASES if not ON_A_DISK_IN_MEMORY & set(case.steps)]
 ON_THE_KERNEL = [*CONVERSATIONS, *snapshot_stores.CASES]
 """A sync that fails by injection loses nothing here; tests/crash/test_failing_disk.py has disks on which it does."""

@@ -103,6 +103,7 @@ class Storage:
         max_line_bytes: int,
         cache_bytes: int,
         tail_only: bool = False,
+        from_medium: bool = False,
     ) -> None:
         self.path = path
         self.members: dict[str, Any] = {}
@@ -113,6 +114,8 @@ class Storage:
         self._max_line_bytes = max_line_bytes
         self._cache_bytes = cache_bytes
         self._tail_only = tail_only
+        self._from_medium = from_medium
+        """Of a reader: whether what it reads is to be copied, and so must be on the medium."""
         self._folder = Folder(files, path, -1)
         self._lock = Lock(self._folder, WayOut.WAIT_OR_READ)
         self._log = self._new_log()
@@ -437,6 +440,29 @@ class Storage:
         if self._state is not State.READY or not self._log.settled:
             self._make_sure()
 
+    def settle_to_copy(self) -> None:
+        """Before what was read is copied: put it on the medium, or a copy would have what a power cut takes from the original.
+
+        A reader reads it anew from the medium: after a sync that failed for its writer the cache shows what the disk never got,
+        and another sync says that all is well. Only what is synced up to the mark need not be read again.
+        """
+        if not self._read_only:
+            if self._state is State.READY:  # a poisoned one gives what was acknowledged
+                try:
+                    self._log.sync()
+                except SyncFailedError as error:
+                    raise self._poison(error, "sync what is to be copied") from error
+            return
+        with refusals(self.path, "sync what is to be copied", "Nothing was copied"):
+            if not self._from_medium and self._mark != Mark(self._log.header.generation, self._log.end):
+                self._from_medium = True
+                try:
+                    self._reopen()
+                    self._load_to_read()
+                finally:
+                    self._from_medium = False
+            self._folder.sync_to_copy()  # the name of the transcript, and that of the metadata
+
     # ---- earlier generations -------------------------------------------------------------------------------------
 
     def generations(self) -> list[Generation]:
@@ -474,10 +500,7 @@ class Storage:
     def refresh(self) -> RefreshResult:
         """For a reader: read what was added since; start over if the transcript is not the one it was."""
         with refusals(self.path, "read the conversation again"):
-            try:
-                self._folder.take_over(Folder.open(self._files, self.path))
-            except FileNotFoundError:
-                raise ConversationNotFoundError(path=self.path, reason="the conversation is gone") from None
+            self._reopen()
             before = self._log.end.seq
             status = self._folder.status(TRANSCRIPT)
             if status is not None and self._log.is_at((status.st_dev, status.st_ino)) and self._log.read_on():
@@ -487,6 +510,12 @@ class Storage:
                 return RefreshResult(self._log.end.seq - before, False)
             self._load_to_read()
             return RefreshResult(self._log.end.seq, True)
+
+    def _reopen(self) -> None:
+        try:
+            self._folder.take_over(Folder.open(self._files, self.path))
+        except FileNotFoundError:
+            raise ConversationNotFoundError(path=self.path, reason="the conversation is gone") from None
 
     def close(self) -> None:
         """Sync, renew the mark, let go. A poisoned storage is only let go of: neither synced nor marked."""
@@ -523,6 +552,7 @@ class Storage:
             max_line_bytes=self._max_line_bytes,
             cache_bytes=self._cache_bytes,
             tail_only=self._tail_only,
+            from_medium=self._from_medium,
         )
 
     def _corrupt(self, kind: str, reason: str, way_out: WayOut | None = None) -> CorruptTranscriptError:

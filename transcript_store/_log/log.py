@@ -178,6 +178,7 @@ class Log:
         cache_bytes: int = 0,
         name: str = TRANSCRIPT,
         tail_only: bool = False,
+        from_medium: bool = False,
     ) -> None:
         self.header = Header(conversation="", generation=0, at="", metadata={}, members={})
         self.end = self.synced = Position(0, 0, GENESIS)
@@ -190,6 +191,8 @@ class Log:
         self._name = name
         self._path = folder.path_of(name)
         self._writable = writable
+        self._from_medium = writable or from_medium
+        """Whether what is read has to be what the medium holds: a writer appends to it, and a reader may be copying it."""
         self._max_line_bytes = max_line_bytes
         self._cache_bytes = cache_bytes
         self._handle = -1
@@ -205,8 +208,8 @@ class Log:
     def open(self, mark: Mark | None) -> None:
         """Open the transcript and read its header; verify nothing else yet.
 
-        A writer syncs it first. Unless it ends where the mark says that it was synced, a writer also forgets what the
-        operating system's cache holds: after a failed sync that shows bytes that the disk does not have (measured on ext4
+        A writer, and a reader that copies, sync it first. Unless it ends where the mark says that it was synced, they also
+        forget what the operating system's cache holds: after a failed sync that shows bytes that the disk does not have (measured on ext4
         and btrfs), and trusting them loses a *later* message.
         """
         try:
@@ -217,9 +220,11 @@ class Log:
             raise self._corrupt("foreign", error.reason) from None
         if self._writable:
             self._sync()
+        elif self._from_medium:
+            self._folder.sync_to_copy(self._handle)
         status = self._files.handle_status(self._handle)
         self._inode = (status.st_dev, status.st_ino)
-        if not self._writable:
+        if not self._from_medium:
             self._read_header()
         elif mark is None or mark.position.offset_bytes != status.st_size:
             self._files.drop_cache(self._handle)

@@ -221,6 +221,16 @@ class Folder:
         except OSError as error:
             raise SyncFailedError(error.errno, error.strerror) from error
 
+    def sync_to_copy(self, handle: int | None = None) -> None:
+        """The same of what is only read, and is to be copied: whoever wrote it may not have synced it yet."""
+        try:
+            self.sync(handle)
+        except SyncFailedError as error:
+            if (
+                error.errno != errno.EINVAL
+            ):  # nobody can write on such a file system (squashfs): there is nothing to sync
+                raise
+
     def discard(self, name: str) -> None:
         """Remove a file that nobody needs, if that is possible."""
         with suppress(OSError):

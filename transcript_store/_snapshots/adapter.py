@@ -44,7 +44,8 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     name, description and parameters. A tool whose parameters the Go library cannot read is kept, and a warning that names it
     goes to the logger ``transcript_store.snapshots``.
 
-    Raises ``ConversationNotLoadedError`` and what reading raises.
+    What it holds is on the medium: appends that were not synced are, and a reader (``read_only=True``) is refreshed, for it may
+    have been shown what its writer was told is not stored. Raises ``ConversationNotLoadedError`` and what reading raises.
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")

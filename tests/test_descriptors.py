@@ -26,7 +26,9 @@ from transcript_store import (
     repair,
     verify,
 )
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import PosixFileSystem
+from transcript_store._os.lock import Lock
 from transcript_store.testing import Call, SimulatedFileSystem
 
 SAID = [{"role": "user", "content": f"message {n}" * 50} for n in range(3)]
@@ -232,3 +234,7 @@ def test_who_is_refused_a_lock_has_nothing_open():
             with pytest.raises(ConversationLockedError):
                 call()
             assert other.open_handles == []
+        with Folder.open(other, f"/chats/{chat}") as folder:
+            with pytest.raises(ConversationLockedError):
+                Lock(folder).take(0)
+            assert other.open_handles == [folder.path]

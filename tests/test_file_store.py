@@ -1364,6 +1364,34 @@ def test_a_directory_that_goes_while_its_lock_is_taken(tmp_path: Path, monkeypat
     assert store.load(one.id) == one
 
 
+def test_media_that_nobody_refers_to_is_verified_too(tmp_path: Path) -> None:
+    """Its snapshot may be deleted, or be somebody else's that no key of ours opens: damage to it is damage."""
+    store, one = store_at(tmp_path), snapshot(IMAGE)
+    store.save(one)
+    store.delete(one.id)
+    assert kinds(store) == []
+    (tmp_path / "store/media" / IMAGE_NAME).write_text(OTHER_IMAGE)
+    assert kinds(store) == ["wrong-media"]
+
+
+def test_media_that_is_collected_while_it_is_verified_is_not_missing() -> None:
+    """P12: it was listed, and nobody refers to it: that it is gone is as it should be."""
+    disk = SimulatedFileSystem()
+    store, one = FileStore("/store", file_system=disk), snapshot(IMAGE)
+    store.save(one)
+    store.delete(one.id)
+
+    def collect(call: Call) -> None:
+        if call.path.endswith(IMAGE_NAME):
+            disk.on_call = None
+            other = FileStore("/store", file_system=disk.another_process())
+            assert other.collect_media(older_than_seconds=0) == [IMAGE_NAME]
+
+    disk.on_call = collect
+    assert kinds(store) == []
+    assert disk.on_call is None
+
+
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     """Between calls a store holds no descriptor and no lock, whatever the call came to."""
     disk = SimulatedFileSystem()

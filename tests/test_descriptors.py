@@ -40,7 +40,7 @@ KEY = bytes(range(32))
 
 
 class Daemon(PosixFileSystem):
-    """A process without standard input: one of the files that it opens gets the number 0."""
+    """A process without standard input: one of the names that it opens gets the number 0, again and again."""
 
     def __init__(self, which: int) -> None:
         super().__init__()
@@ -49,9 +49,10 @@ class Daemon(PosixFileSystem):
 
     def _numbered(self, name: str, handle: int) -> int:
         self._until -= 1
-        if self._until or self.name is not None:
+        if self._until == 0:
+            self.name = name
+        if name != self.name or 0 in self._handles:
             return handle
-        self.name = name
         os.dup2(handle, 0, inheritable=False)
         self.close(handle)
         return self._keep(0)

@@ -666,6 +666,9 @@ def test_media_as_large_as_can_be_is_put_back(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(_snapshot_files, "MAX_FILE_BYTES", 2 * len(IMAGE) - 1)
     with pytest.raises(CorruptSnapshotError, match="larger than a snapshot can be"):
         store.load(one.id)
+    monkeypatch.setattr(file_store, "MAX_FILE_BYTES", len(one.messages_json) - 1)
+    with pytest.raises(InvalidMessageError):
+        store.save(one)
 
 
 # ---- what stands where a file should be -------------------------------------------------------------------------------

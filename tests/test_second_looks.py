@@ -161,6 +161,33 @@ def test_a_lock_on_a_lock_file_that_was_removed_is_no_lock():
     assert disk.open_handles == []
 
 
+def test_a_lock_file_that_goes_before_it_is_opened_is_made_anew():
+    """P11: it was there when it could not be made, and is gone when it is opened: both are done again."""
+    disk = a_conversation()
+    seen = meanwhile(
+        disk,
+        "open_append",
+        "/lock",
+        lambda other: in_folder(other, CHAT, lambda folder: other.unlink(folder, "lock")),
+    )
+    with opened(disk) as store:
+        assert seen
+        with pytest.raises(ConversationLockedError):
+            opened(disk.another_process())
+        store.append_message({"role": "assistant", "content": "alone"})
+
+
+def test_who_forgot_to_close_a_store_is_told():
+    """P11: the error that names the holder says that it is this very process."""
+    disk = a_conversation()
+    with opened(disk):
+        with pytest.raises(ConversationLockedError, match="this one: a store that was not closed"):
+            opened(disk)
+        with pytest.raises(ConversationLockedError) as refused:
+            opened(disk.another_process())
+        assert "this one" not in str(refused.value)
+
+
 @pytest.mark.parametrize("call", ["truncate", "write"])
 def test_a_lock_that_cannot_be_signed_is_a_lock(call: str):
     """P7, P11: on a full disk the lock file stays without the name of its holder, and the conversation opens all the same."""
@@ -255,6 +282,23 @@ def test_a_tree_that_grows_while_it_is_removed_is_removed():
     library_on(disk).delete(ID)
     assert seen
     assert disk.tree() == {"/chats": None}
+
+
+def test_a_sweep_waits_for_nobody():
+    """A note that is held is of a create under way: whoever changes the library passes it over and does not wait."""
+    disk = a_conversation()
+    other = disk.another_process()
+    waited: list[float] = []
+
+    def change(_: SimulatedFileSystem) -> None:
+        with mock.patch.object(other, "wait", waited.append):
+            library_on(other).delete(ID)
+
+    seen = meanwhile(disk, "rename", f"{OTHER_ID}/transcript.jsonl", change)
+    library_on(disk).create(id=OTHER_ID, messages=SAID).close()
+    assert seen
+    assert waited == []
+    assert [summary.id for summary in library_on(disk).list()] == [OTHER_ID]
 
 
 # ---- opening --------------------------------------------------------------------------------------------------------

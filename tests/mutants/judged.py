@@ -6,6 +6,9 @@ JUDGED: dict[str, str] = {
     "ConversationLibrary._storage: sync_appends=True, → sync_appends=False,": (
         "a fork reads with it and creates with it, and neither appends"
     ),
+    "ConversationLibrary._storage: lock_timeout_seconds=0, → lock_timeout_seconds=1,": (
+        "nobody holds the lock of an id that was made up just now"
+    ),
     "ConversationLibrary._noted: made = True → made = False": (
         "it spares the look whether what was made is whole: it is"
     ),

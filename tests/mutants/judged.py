@@ -12,7 +12,6 @@ JUDGED: dict[str, str] = {
     "ConversationLibrary._noted: made = True → made = False": (
         "it spares the look whether what was made is whole: it is"
     ),
-    "Folder.first_line: length *= 4 → length *= 5": "how much is read at a time",
     "Lock._held_by_another: holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4096))) → "
     "holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4097)))": "how much is read of what is shorter",
     "Folder.take_over: self.path = other.path → pass": "today a folder is taken over only by one of the same path",

@@ -26,7 +26,9 @@ from transcript_store import (
     repair,
     verify,
 )
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import PosixFileSystem
+from transcript_store._os.lock import Lock
 from transcript_store.testing import Call, SimulatedFileSystem
 
 SAID = [{"role": "user", "content": f"message {n}" * 50} for n in range(3)]
@@ -38,7 +40,7 @@ KEY = bytes(range(32))
 
 
 class Daemon(PosixFileSystem):
-    """A process without standard input: one of the files that it opens gets the number 0."""
+    """A process without standard input: one of the names that it opens gets the number 0, again and again."""
 
     def __init__(self, which: int) -> None:
         super().__init__()
@@ -47,9 +49,10 @@ class Daemon(PosixFileSystem):
 
     def _numbered(self, name: str, handle: int) -> int:
         self._until -= 1
-        if self._until or self.name is not None:
+        if self._until == 0:
+            self.name = name
+        if name != self.name or 0 in self._handles:
             return handle
-        self.name = name
         os.dup2(handle, 0, inheritable=False)
         self.close(handle)
         return self._keep(0)
@@ -232,3 +235,7 @@ def test_who_is_refused_a_lock_has_nothing_open():
             with pytest.raises(ConversationLockedError):
                 call()
             assert other.open_handles == []
+        with Folder.open(other, f"/chats/{chat}") as folder:
+            with pytest.raises(ConversationLockedError):
+                Lock(folder).take(0)
+            assert other.open_handles == [folder.path]

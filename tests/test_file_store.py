@@ -666,6 +666,9 @@ def test_media_as_large_as_can_be_is_put_back(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(_snapshot_files, "MAX_FILE_BYTES", 2 * len(IMAGE) - 1)
     with pytest.raises(CorruptSnapshotError, match="larger than a snapshot can be"):
         store.load(one.id)
+    monkeypatch.setattr(file_store, "MAX_FILE_BYTES", len(one.messages_json) - 1)
+    with pytest.raises(InvalidMessageError):
+        store.save(one)
 
 
 # ---- what stands where a file should be -------------------------------------------------------------------------------
@@ -1362,6 +1365,34 @@ def test_a_directory_that_goes_while_its_lock_is_taken(tmp_path: Path, monkeypat
     assert isinstance(error_of(lambda: store.save(one)), StorageError)
     assert isinstance(error_of(lambda: store.delete(one.id)), SnapshotNotFoundError)
     assert store.load(one.id) == one
+
+
+def test_media_that_nobody_refers_to_is_verified_too(tmp_path: Path) -> None:
+    """Its snapshot may be deleted, or be somebody else's that no key of ours opens: damage to it is damage."""
+    store, one = store_at(tmp_path), snapshot(IMAGE)
+    store.save(one)
+    store.delete(one.id)
+    assert kinds(store) == []
+    (tmp_path / "store/media" / IMAGE_NAME).write_text(OTHER_IMAGE)
+    assert kinds(store) == ["wrong-media"]
+
+
+def test_media_that_is_collected_while_it_is_verified_is_not_missing() -> None:
+    """P12: it was listed, and nobody refers to it: that it is gone is as it should be."""
+    disk = SimulatedFileSystem()
+    store, one = FileStore("/store", file_system=disk), snapshot(IMAGE)
+    store.save(one)
+    store.delete(one.id)
+
+    def collect(call: Call) -> None:
+        if call.path.endswith(IMAGE_NAME):
+            disk.on_call = None
+            other = FileStore("/store", file_system=disk.another_process())
+            assert other.collect_media(older_than_seconds=0) == [IMAGE_NAME]
+
+    disk.on_call = collect
+    assert kinds(store) == []
+    assert disk.on_call is None
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:

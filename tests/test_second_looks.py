@@ -8,9 +8,13 @@ moment makes a difference. So each test lets another process work at one call of
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -20,12 +24,15 @@ from transcript_store import (
     ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
+    CorruptMetadataError,
     CorruptSnapshotError,
+    CorruptTranscriptError,
     FileStore,
     Snapshot,
     repair,
     verify,
 )
+from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 OTHER_ID = "11111111-2222-4333-8444-555555555555"
@@ -151,6 +158,53 @@ def test_a_lock_on_a_lock_file_that_was_removed_is_no_lock():
         with pytest.raises(ConversationLockedError):
             opened(disk.another_process())
         store.append_message({"role": "assistant", "content": "alone"})
+    assert disk.open_handles == []
+
+
+def test_a_lock_file_that_goes_before_it_is_opened_is_made_anew():
+    """P11: it was there when it could not be made, and is gone when it is opened: both are done again."""
+    disk = a_conversation()
+    seen = meanwhile(
+        disk,
+        "open_append",
+        "/lock",
+        lambda other: in_folder(other, CHAT, lambda folder: other.unlink(folder, "lock")),
+    )
+    with opened(disk) as store:
+        assert seen
+        with pytest.raises(ConversationLockedError):
+            opened(disk.another_process())
+        store.append_message({"role": "assistant", "content": "alone"})
+
+
+def test_who_forgot_to_close_a_store_is_told():
+    """P11: the error that names the holder says that it is this very process."""
+    disk = a_conversation()
+    with opened(disk):
+        with pytest.raises(ConversationLockedError, match="this one: a store that was not closed"):
+            opened(disk)
+        with pytest.raises(ConversationLockedError) as refused:
+            opened(disk.another_process())
+        assert "this one" not in str(refused.value)
+
+
+@pytest.mark.parametrize("call", ["truncate", "write"])
+def test_a_lock_that_cannot_be_signed_is_a_lock(call: str):
+    """P7, P11: on a full disk the lock file stays without the name of its holder, and the conversation opens all the same."""
+    disk = a_conversation()
+
+    def refuse(asked: Call) -> None:
+        if asked.name == call and asked.path.endswith("/lock") and not refused:
+            refused.append(asked)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    refused: list[Call] = []
+    disk.on_call = refuse
+    with opened(disk) as store:
+        with pytest.raises(ConversationLockedError):
+            opened(disk.another_process())
+        assert store.get_messages() == SAID
+    assert refused
 
 
 def test_a_repair_leaves_a_folder_alone_that_was_moved_away():
@@ -228,6 +282,50 @@ def test_a_tree_that_grows_while_it_is_removed_is_removed():
     library_on(disk).delete(ID)
     assert seen
     assert disk.tree() == {"/chats": None}
+
+
+def test_a_sweep_waits_for_nobody():
+    """A note that is held is of a create under way: whoever changes the library passes it over and does not wait."""
+    disk = a_conversation()
+    other = disk.another_process()
+    waited: list[float] = []
+
+    def change(_: SimulatedFileSystem) -> None:
+        with mock.patch.object(other, "wait", waited.append):
+            library_on(other).delete(ID)
+
+    seen = meanwhile(disk, "rename", f"{OTHER_ID}/transcript.jsonl", change)
+    library_on(disk).create(id=OTHER_ID, messages=SAID).close()
+    assert seen
+    assert waited == []
+    assert [summary.id for summary in library_on(disk).list()] == [OTHER_ID]
+
+
+# ---- opening --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "transcript.jsonl", "lock"])
+def test_a_file_that_is_swapped_while_it_is_opened_is_not_believed(tmp_path: Path, name: str):
+    """P16: it was a file when it was looked at, and is a FIFO when it is opened: nobody waits for its writer."""
+
+    class Swapped(PosixFileSystem):
+        def _swap(self, at: str) -> None:
+            if at == name and not stat.S_ISFIFO((tmp_path / "chat" / name).stat().st_mode):
+                (tmp_path / "chat" / name).unlink()
+                os.mkfifo(tmp_path / "chat" / name)
+
+        def open_read(self, parent: int, name: str) -> int:
+            self._swap(name)
+            return super().open_read(parent, name)
+
+        def open_append(self, parent: int, name: str) -> int:
+            self._swap(name)
+            return super().open_append(parent, name)
+
+    with ConversationStore(tmp_path / "chat") as store:
+        store.initialize(messages=SAID)
+    with pytest.raises((CorruptTranscriptError, CorruptMetadataError), match="a FIFO stands where"):
+        ConversationStore(tmp_path / "chat", file_system=Swapped()).load()
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -365,4 +463,4 @@ def test_parents_are_synced_up_to_their_mount_point_and_no_further():
         with ConversationStore("/mnt/a/b", file_system=disk) as store:
             store.initialize(messages=SAID)
     assert {"/mnt", "/mnt/a", "/mnt/a/b"} <= {*synced}
-    assert "/" not in synced
+    assert not {"", "/"} & {*synced}

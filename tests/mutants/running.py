@@ -152,17 +152,16 @@ def _with_notes(marks: Sequence[tuple[int, int]], source: bytes) -> bytes:
 
 def is_killed(copy: Path, place: Place | None, tests: Sequence[tuple[float, str]], seconds: float) -> bool:
     """Whether one of these tests fails with the mutant, taking those that take so many seconds; without one none may."""
-    chosen: list[str] = []
-    total = 0.0
+    chosen: list[tuple[float, str]] = []
     for takes, test in tests:
-        total += takes
-        if total > seconds and chosen:
+        seconds -= takes
+        if seconds < 0 and chosen:
             break
-        chosen.append(test)
+        chosen.append((takes, test))
     if place is None:
-        return _fails(copy, chosen, total)
+        return _fails(copy, chosen)
     with _changed(copy / "transcript_store" / place.module, place.mutant.applied_to):
-        return _fails(copy, chosen[:_FIRST], total) or _fails(copy, chosen[_FIRST:], total)
+        return _fails(copy, chosen[:_FIRST]) or _fails(copy, chosen[_FIRST:])
 
 
 @contextmanager
@@ -179,11 +178,12 @@ def _changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _fails(copy: Path, tests: Sequence[str], seconds: float) -> bool:
+def _fails(copy: Path, tests: Sequence[tuple[float, str]]) -> bool:
+    """Whether one of these tests fails, or they do not end in many times the time that they take."""
     if not tests:
         return False
-    status = _pytest(copy, ["-x", "-p", "no:cacheprovider", *tests], {}, 20 + 10 * seconds)
-    return status != 0
+    limit = 15 + 6 * sum(takes for takes, _ in tests)
+    return _pytest(copy, ["-x", "-p", "no:cacheprovider", *(test for _, test in tests)], {}, limit) != 0
 
 
 def _pytest(copy: Path, arguments: Sequence[str], more: dict[str, str], seconds: float | None) -> int | None:

@@ -152,3 +152,12 @@ def test_every_link_leads_somewhere() -> None:
                 headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
                 anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
                 assert anchor in anchors, f"{document.name} names {target}"
+
+
+def test_every_room_is_on_the_map() -> None:
+    """docs/architecture.md names each module of the folders that it describes."""
+    rows = (TOP / "docs/architecture.md").read_text().splitlines()
+    for folder in ("_json", "_os", "_log", "_conversation", "_snapshots", "chat"):
+        (row,) = (row for row in rows if row.startswith(f"| `{folder}/`"))
+        modules = {path.stem for path in (TOP / "transcript_store" / folder).glob("*.py")} - {"__init__"}
+        assert modules - set(re.findall(r"`(\w+)`", row)) == set(), folder

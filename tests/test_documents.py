@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from typing import get_args
 import pytest
 
 from tests.crash.seeded_bugs import BUGS
-from transcript_store import ToolSnapshot
+from transcript_store import ConversationStore, ToolSnapshot, verify
 from transcript_store._log.damage import Kind
 
 TOP = Path(__file__).parent.parent
+README = (TOP / "README.md").read_text()
+BENCHMARKS = (TOP / "docs/benchmarks.md").read_text()
 FORMAT = (TOP / "docs/format.md").read_text()
 DURABILITY = (TOP / "docs/durability.md").read_text()
 SNAPSHOTS = (TOP / "docs/snapshots.md").read_text()
@@ -80,3 +83,81 @@ def test_importing_the_package_is_cheap(module: str) -> None:
     """What only some callers need is imported only when they need it, whatever they import of the package."""
     code = f"import sys; from transcript_store import *; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def printed(document: str, language: str) -> list[str]:
+    """The blocks of a document that are printed as this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
+
+
+def test_the_four_lines_of_the_format_are_real(tmp_path: Path) -> None:
+    """P20: what docs/format.md prints of a conversation, put into files, is a conversation that is whole to the byte."""
+    (transcript,) = printed(FORMAT, "json")
+    metadata = next(block for block in printed(FORMAT, "text") if '"format"' in block)
+    assert transcript.count("\n") == 4
+    (tmp_path / "transcript.jsonl").write_text(transcript)
+    (tmp_path / "metadata.json").write_text(metadata)
+    assert verify(tmp_path).findings == ()
+    with ConversationStore(tmp_path, read_only=True) as conversation:
+        conversation.load()
+        assert [message["content"] for message in conversation.get_messages()] == [
+            "Where were we?",
+            "In the kitchen.",
+            "Which box?",
+        ]
+
+
+VARIES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z|[0-9a-f]{32}")
+"""Times and hashes: other ones in each conversation."""
+
+
+@pytest.mark.needs("jq")
+def test_what_the_readme_shows_of_a_transcript_is_what_one_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first example, run; then each command that stands behind a ``$`` prints what stands below it."""
+    monkeypatch.chdir(tmp_path)
+    exec(printed(README, "python")[0], {})
+    session = next(block for block in printed(README, "text") if block.startswith("$ "))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command, shown in re.findall(r"^\$ (.*)\n((?:[^$].*\n)+)", session, re.MULTILINE):
+        seen = subprocess.run(command, shell=True, check=True, capture_output=True, text=True, env={"PATH": path})
+        assert VARIES.sub("…", seen.stdout) == VARIES.sub("…", shown)
+
+
+def test_the_figures_of_the_readme_are_those_that_were_measured() -> None:
+    """The table beside SQLite has the figures that docs/benchmarks.md has in its overview."""
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in BENCHMARKS.splitlines() if "|" in line]
+    measured = {
+        name: next(row for row in rows if row[0].strip("*").startswith(name))
+        for name in ("transcript_store, `power-loss`", "SQLite, WAL, FULL", "OpenAI Agents SDK, `SQLiteSession`")
+    }
+    columns = {"append 1 KB": 2, "open, hand out all": 5, "open, hand out the last 50": 6}
+    for what, column in columns.items():
+        line = next(line for line in README.splitlines() if line.startswith(f"| {what}"))
+        shown = [cell.strip(" *") for cell in line.strip("| ").split("|")][1:]
+        assert shown == [row[column] for row in measured.values()], what
+
+
+def test_every_link_leads_somewhere() -> None:
+    """A link from one document to another names a file that is there, and a heading of it."""
+    for document in [TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+            if target.startswith("http"):
+                continue
+            name, _, anchor = target.partition("#")
+            path = (document.parent / name).resolve() if name else document
+            assert path.exists(), f"{document.name} names {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+                anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in anchors, f"{document.name} names {target}"
+
+
+def test_every_room_is_on_the_map() -> None:
+    """docs/architecture.md names each module of the folders that it describes."""
+    rows = (TOP / "docs/architecture.md").read_text().splitlines()
+    for folder in ("_json", "_os", "_log", "_conversation", "_snapshots", "chat"):
+        (row,) = (row for row in rows if row.startswith(f"| `{folder}/`"))
+        modules = {path.stem for path in (TOP / "transcript_store" / folder).glob("*.py")} - {"__init__"}
+        assert modules - set(re.findall(r"`(\w+)`", row)) == set(), folder

@@ -456,8 +456,9 @@ class ConversationStore:
     def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or only the ``last`` so many: fresh copies, the caller's to change.
 
-        Costs a decode of what is returned, not of the rest. Raises ``CorruptTranscriptError`` and ``StorageError`` for what
-        ``load(verify="tail")`` left unread.
+        Costs a decode of what is returned, not of the rest. Lines that are not in memory are read and verified again. Raises
+        ``CorruptTranscriptError`` if they are damaged now, and ``StorageError`` if the disk refuses; newer messages can
+        still be read with ``last``.
         """
         with self._exclusively():
             return self._readable(last).log.messages(last)

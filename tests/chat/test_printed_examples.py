@@ -1,4 +1,4 @@
-"""The examples of README.md and docs/chat.md that speak to a model run as they are printed, against the test server."""
+"""The examples of docs/guide.md and docs/chat.md that speak to a model run as they are printed, against the test server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transcript_store import chat
 TOP = Path(__file__).parent.parent.parent
 EXAMPLES = [
     (document, number, example)
-    for document in ("README.md", "docs/chat.md")
+    for document in ("docs/guide.md", "docs/chat.md")
     for number, example in enumerate(
         re.findall(r"^```py\n(.*?)^```", (TOP / document).read_text(), re.DOTALL | re.MULTILINE)
     )
@@ -40,4 +40,4 @@ def test_an_example_runs(
 
 
 def test_both_documents_have_an_example() -> None:
-    assert {document for document, _, _ in EXAMPLES} == {"README.md", "docs/chat.md"}
+    assert {document for document, _, _ in EXAMPLES} == {"docs/guide.md", "docs/chat.md"}

@@ -2,8 +2,9 @@
 
 Two kinds of bad bytes, told apart by their cause (LevelDB's log reader does the same):
 
-* A *torn tail* is what a crash leaves of a line nobody acknowledged: bad bytes at the end, after the mark, with nothing
-  whole behind them. Recovery cuts it; its bytes are kept in quarantine.
+* A *torn tail* is what a crash leaves of an append that was under way: bad bytes at the end, after the mark, with nothing whole
+  behind them. Damage to the last records behind the mark looks the same, so what is cut may have been acknowledged. Recovery
+  cuts it; its bytes are kept in quarantine.
 * Anything else is *corrupt*: damage to something acknowledged. It is refused and left alone.
 
 Invariants, which the tests name:

@@ -81,7 +81,6 @@ def test_help_is_quick() -> None:
         "transcript_store._doors",
         "transcript_store.errors",
         "transcript_store.ways_out",
-        "transcript_store._json",
         "transcript_store.words",
         "transcript_store.cli",
         "transcript_store.cli._shared",

@@ -1308,7 +1308,7 @@ def test_errors_are_the_builtins_that_a_caller_expects(error, builtin):
 
 
 PACKAGE: Any = transcript_store
-DOORS = ("errors", "ways_out", "conversation", "library", "maintenance", "snapshots")
+DOORS = ("ways_out", "errors", "conversation", "library", "maintenance", "snapshots")
 
 
 def test_what_is_public_is_listed_once():
@@ -1334,7 +1334,7 @@ def test_a_public_name_is_there_before_it_is_imported():
         "there = lambda: {name for name in sys.modules if name.startswith('transcript_store.')}\n"
         "assert there() == {'transcript_store._doors'}\n"
         "from transcript_store import StorageError\n"
-        "assert there() == {'transcript_store._doors', 'transcript_store.errors', 'transcript_store.ways_out'}\n"
+        "assert 'transcript_store.errors' in there() and 'transcript_store.conversation' not in there()\n"
         "from transcript_store import ConversationStore\n"
         "assert 'transcript_store.library' not in there()\n"
         "assert set(transcript_store.__all__) <= set(dir(transcript_store))\n"

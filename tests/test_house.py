@@ -36,7 +36,7 @@ def defined_in(tree: ast.AST) -> set[str]:
 def uses_of_others(tree: ast.Module, ours: set[str]) -> Iterator[str]:
     """Where a module uses a private member of ``ours`` that is not its own.
 
-    On ``self`` and ``cls`` its own are those that the module defines; on anything else, those of the class it stands in.
+    Its own are those that it defines; within a class, on anything but ``self`` and ``cls``, those that the class defines.
     """
 
     def walk(node: ast.AST, of_class: set[str]) -> Iterator[str]:
@@ -50,7 +50,7 @@ def uses_of_others(tree: ast.Module, ours: set[str]) -> Iterator[str]:
             yield from walk(child, of_class)
 
     of_module = defined_in(tree)
-    return walk(tree, set())
+    return walk(tree, of_module)
 
 
 OURS = set().union(*map(defined_in, SOURCES.values()))
@@ -98,10 +98,10 @@ def test_the_readers_of_this_house_notice():
         "    def head(self):\n"
         "        return self._storage._log.head + self._mark\n"
         "def size(conversation):\n"
-        "    return conversation._storage\n"
+        "    return conversation._log\n"
     )
     assert list(uses_of_others(module, {"_storage", "_log", "_mark"})) == [
         "line 7: self._storage._log",
         "line 7: self._mark",
-        "line 9: conversation._storage",
+        "line 9: conversation._log",
     ]

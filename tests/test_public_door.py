@@ -132,6 +132,7 @@ def test_a_state_is_of_one_moment():
             assert int(metadata.labels["count"]) - position.seq in (0, 1)
         assert states[-1].position == store.position
         assert states[-1].metadata == store.get_metadata()
+        assert states[-1].at_start == store.get_metadata(at_start=True)
         assert states[-1].records == store.get_records()
 
 

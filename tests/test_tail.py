@@ -169,8 +169,7 @@ def test_a_fork_a_snapshot_and_a_replace_take_all_of_it(tmp_path):
     before = (tmp_path / "c" / TRANSCRIPT).read_bytes()
     with ConversationStore(tmp_path / "c") as store:
         store.load(verify="tail")
-        state = store.state()
-        records, head = state.records, state.position.head
+        _, records, (_, head), _ = store.state()
         assert [record.message for record in records if record.message] == messages
         assert head == store.head
     with ConversationStore(tmp_path / "c") as store:

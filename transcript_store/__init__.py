@@ -1,15 +1,15 @@
 """Durable conversations for AI agents: an append-only transcript that does not lose a message.
 
-What is public stands in six doors, and every name of theirs can be imported from here:
+What is public stands in five doors, and every name of theirs can be imported from here:
 
 * ``conversation``: one conversation, ``ConversationStore``, and what its calls return;
 * ``library``: many conversations, ``ConversationLibrary``;
-* ``maintenance``: ``verify`` and ``repair``;
+* ``maintenance``: ``verify``, ``salvage`` and ``repair``;
 * ``snapshots``: immutable copies, ``Snapshot`` and ``FileStore``;
-* ``errors``: everything that is raised on purpose; ``ways_out``: what to do then.
+* ``errors``: everything that is raised on purpose, and ``ways_out``, what to do about it.
 
-Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``chat``, ``testing``. All else
-may change.
+Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``words``, ``chat`` and
+``testing``. All else may change.
 """
 
 import typing as _typing
@@ -25,7 +25,7 @@ if _typing.TYPE_CHECKING:
     from transcript_store.ways_out import *
 else:  # the order is the order in which a name is looked for: what is quick to import comes first
     __getattr__, __dir__ = _opened(
-        __name__, "errors", "ways_out", "conversation", "library", "maintenance", "snapshots"
+        __name__, "ways_out", "errors", "conversation", "library", "maintenance", "snapshots"
     )
 
 __version__ = "0.1.0"

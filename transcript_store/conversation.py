@@ -48,6 +48,7 @@ __all__ = [
     "ConversationMetadata",
     "ConversationState",
     "ConversationStore",
+    "Gap",
     "Generation",
     "NewConversation",
     "Record",
@@ -94,7 +95,7 @@ class ConversationState(NamedTuple):
     records: list[Record]
     position: TranscriptPosition
     at_start: ConversationMetadata
-    """The metadata with which this generation began."""
+    """The metadata as the transcript's first line has it: what it was when the live generation began."""
 
 
 class ConversationStore:
@@ -530,6 +531,8 @@ class ConversationStore:
 
     def state(self) -> ConversationState:
         """Metadata, records and position of one moment, whatever other threads append: what a copy is made of.
+
+        ``at_start`` is the metadata as it was when the live generation began.
 
         Costs a decode of every record. Raises what :meth:`get_records` does.
         """

@@ -40,6 +40,7 @@ import errno as _errno
 from typing import Any, dataclass_transform
 
 from transcript_store.ways_out import WayOut, way_out_of_damage
+from transcript_store.words import place
 
 
 @dataclass_transform(kw_only_default=True)  # for type checkers: the annotations of a class are its arguments
@@ -140,14 +141,6 @@ class ReadOnlyError(TranscriptStoreError):
     way_out: WayOut | None = WayOut.OPEN_TO_WRITE
 
     _says = "{error.path}: it is open to read only"
-
-
-def place(line_number: int | None, offset_bytes: int | None) -> str:
-    """Where a line of a transcript stands, in words; the first line is the header, so the second holds the first record."""
-    if line_number is None:
-        return ""
-    record = f" (record {line_number - 1})" if line_number > 1 else ""
-    return f", line {line_number}{record}, byte {offset_bytes}"
 
 
 class CorruptTranscriptError(TranscriptStoreError, ValueError):

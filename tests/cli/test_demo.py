@@ -11,16 +11,16 @@ import json
 import re
 import sys
 import tempfile
-from itertools import islice
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import Cli, conversation
+from tests.cli.helpers import Cli
 from transcript_store import ConversationStore, verify
 from transcript_store.cli.demo import trial as _demo_trial
-from transcript_store.cli.demo.agent import Step, steps, work
-from transcript_store.cli.demo.trial import AGENT, Tally, Trial
+from transcript_store.cli.demo.agent import appended_behind, work
+from transcript_store.cli.demo.trial import AGENT, ProblemError, Tally, Trial
 
 
 @pytest.fixture
@@ -80,47 +80,50 @@ def test_interrupted(cli: Cli, temporary: Path, monkeypatch: pytest.MonkeyPatch)
 # ---- demos that must fail -----------------------------------------------------------------------------------------
 
 SAYS_ONLY = """
-import time
-print("ready", flush=True)
-for number in range(1, 10**9):
-    print("done", number, 5, flush=True)
+import sys, time
+from transcript_store.cli.demo.agent import appended_behind
+number = 0
+print("goes on behind 0", flush=True)
+while True:
+    number += len(appended_behind(number, int(sys.argv[2])))
+    print("stored", number, "in 5", flush=True)
     time.sleep(0.001)
 """
-SKIPS_ONE = """
-import sys, os, time
+WITH_A_STORE_THAT = """
+import os, sys, time
 from transcript_store.cli.demo.agent import ConversationStore, work
+{lie}
+def say(line):
+    {meanwhile}
+    os.write(1, (line + "\\n").encode())
+    time.sleep(0.001)
+work(sys.argv[1], int(sys.argv[2]), say)
+"""
+SKIPS_ONE = WITH_A_STORE_THAT.format(
+    lie="""
 store, count = ConversationStore.append_message, 0
-def lossy(self, message, **kw):
+def lossy(self, message):
     global count
     count += 1
-    return store(self, message, **kw) if count != 2 else None
+    return store(self, message) if count != 2 else None
 ConversationStore.append_message = lossy
-def say(line):
-    os.write(1, (line + "\\n").encode())
-    time.sleep(0.001)
-work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), say)
-"""
-HALF_A_BATCH = """
-import sys, os
-from transcript_store.cli.demo.agent import ConversationStore, work
+""",
+    meanwhile="pass",
+)
+HALF_A_BATCH = WITH_A_STORE_THAT.format(
+    lie="""
 store = ConversationStore.append_messages
 ConversationStore.append_messages = lambda self, messages: store(self, messages[:-1])
-work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), lambda line: os.write(1, (line + "\\n").encode()))
-"""
-DAMAGES = """
-import sys, os
-from transcript_store.cli.demo.agent import work
-def say(line):
-    if line != "ready":
-        with open(sys.argv[1] + "/metadata.json", "w") as metadata:
-            metadata.write("gone")
-    os.write(1, (line + "\\n").encode())
-work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), say)
-"""
+""",
+    meanwhile="pass",
+)
+DAMAGES = WITH_A_STORE_THAT.format(
+    lie="", meanwhile="line[0] == 's' and open(sys.argv[1] + '/metadata.json', 'w').write('gone')"
+)
 ENDS = "import sys; sys.exit('no wish to go on')"
 ENDS_SILENTLY = "print('ready')"
-OUT_OF_ORDER = "import time; print('ready'); print('done 2 5\\n' * 99, flush=True); time.sleep(60)"
-SILENT = "import time; print('ready', flush=True); time.sleep(60)"
+OUT_OF_ORDER = "import time; print('goes on behind 0'); print('stored 99 in 5', flush=True); time.sleep(60)"
+SILENT = "import time; print('goes on behind 0', flush=True); time.sleep(60)"
 
 
 def tried(directory: Path, script: str, *, rounds: int = 4) -> Tally:
@@ -186,26 +189,18 @@ def test_a_failure_is_said(cli: Cli, temporary: Path, monkeypatch: pytest.Monkey
 # ---- the agent and the trial --------------------------------------------------------------------------------------
 
 
-def test_steps_follow_from_the_seed() -> None:
-    """The steps of a round are the same each time and differ between rounds: that is what makes the comparison exact."""
-    first, again, other = (list(islice(steps(1, round_number), 60)) for round_number in (1, 1, 2))
+def test_messages_follow_from_the_seed() -> None:
+    """What is appended is the same each time, and of all kinds: that is what makes the comparison exact."""
+    first, again, other = ([appended_behind(n, seed) for n in range(60)] for seed in (1, 1, 2))
     assert first == again != other
-    assert {step.kept is None for step in (*first, *other)} == {True, False}
-    assert any(len(step.messages) > 1 for step in first)
-    assert any(step.is_large for step in first)
-    assert any(step.is_small for step in first)
+    sizes = [sum(len(message["content"]) for message in messages) for messages in first]
+    assert min(sizes) < 4000
+    assert max(sizes) > 1_000_000
+    assert any(len(messages) > 1 for messages in first)
 
 
-def test_applied() -> None:
-    """A step appends, or keeps the end behind a new beginning."""
-    old = [{"n": 1}, {"n": 2}, {"n": 3}]
-    assert Step([{"n": 4}]).applied(old) == [*old, {"n": 4}]
-    assert Step([{"n": 0}], kept=2).applied(old) == [{"n": 0}, {"n": 2}, {"n": 3}]
-    assert Step([{"n": 0}], kept=0).applied(old) == [{"n": 0}]
-
-
-def test_the_agent_does_what_the_steps_say(tmp_path: Path) -> None:
-    """The agent acknowledges each step after the store has it, and what is stored is what the steps make."""
+def test_the_agent_does_what_it_says(tmp_path: Path) -> None:
+    """The agent acknowledges each append after the store has it, and goes on where it was killed."""
 
     class KilledError(Exception):
         pass
@@ -214,29 +209,35 @@ def test_the_agent_does_what_the_steps_say(tmp_path: Path) -> None:
 
     def say(line: str) -> None:
         done.append(line)
-        if line.startswith("done 60 "):
+        if len(done) in (31, 62):
             raise KilledError
 
-    with pytest.raises(KilledError):
-        work(str(tmp_path / "c"), 1, 1, say)
+    for _ in range(2):
+        with pytest.raises(KilledError):
+            work(str(tmp_path / "c"), 1, say)
     expected: list[dict[str, object]] = []
-    for step in islice(steps(1, 1), 60):
-        expected = step.applied(expected)
-    assert done[0] == "ready"
-    assert [line.split()[1] for line in done[1:]] == [str(number) for number in range(1, 61)]
+    numbers = []
+    for _ in range(60):
+        expected += appended_behind(len(expected), 1)
+        numbers.append(len(expected))
+    assert [int(line.split()[1]) for line in done if line.startswith("stored")] == numbers
+    assert done[0] == "goes on behind 0"
+    assert done[31] == f"goes on behind {numbers[29]}"
     with ConversationStore(tmp_path / "c", read_only=True) as store:
         store.load()
         assert store.get_messages() == expected
 
 
-def test_an_unanswered_step_may_be_there(tmp_path: Path) -> None:
-    """The call that was under way when the kill came may have stored all of its messages; that is no fault."""
-    trial = Trial(conversation(tmp_path / "c"), rounds=1, seed=1)
-    with ConversationStore(tmp_path / "c") as store:
-        store.load()
-        store.append_messages(next(steps(1, 1)).messages)
-    trial.look(1, 0)
-    assert trial.tally.problem is None
+def test_an_unanswered_append_may_be_there(tmp_path: Path) -> None:
+    """The call that was under way when the kill came may have stored all of its messages; a part of them, or more, is a fault."""
+    seed = next(seed for seed in range(99) if len(appended_behind(0, seed)) > 1)
+    messages = appended_behind(0, seed)
+    for stored, is_whole in ((messages, True), (messages[:-1], False), ([*messages, *messages], False), ([], True)):
+        trial = Trial(str(tmp_path / str(len(stored))), rounds=1, seed=seed)
+        with ConversationStore(tmp_path / str(len(stored))) as store:
+            store.initialize(messages=stored)
+        with nullcontext() if is_whole else pytest.raises(ProblemError, match="of 0 acknowledged messages"):
+            trial.look(may_have_more=True)
 
 
 def test_findings_fail_the_trial(tmp_path: Path) -> None:
@@ -248,7 +249,7 @@ def test_findings_fail_the_trial(tmp_path: Path) -> None:
     archived = directory / "archive" / "transcript-000000.jsonl"
     archived.write_bytes(archived.read_bytes().replace(b'"n":1', b'"n":2'))
     trial = Trial(str(directory), rounds=0, seed=1)
-    trial.tally.kills, trial.tally.acknowledged, trial.tally.latencies_us = 1, 1, [5]
+    trial.tally.kills = trial.tally.acknowledged = 1
     trial.run(lambda _: None)
     assert trial.tally.problem is not None
     assert "transcript-000000.jsonl" in trial.tally.problem

@@ -17,7 +17,7 @@ Nothing here does I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -220,11 +220,6 @@ def record_seq(line: bytes | bytearray | memoryview) -> int | None:
     """The sequence number a line claims, None if it does not begin like a record."""
     match = _RECORD_START.match(line)
     return int(match[1]) if match else None
-
-
-def record_starts(line: bytes, start: int) -> Iterator[int]:
-    """Where something begins like a record in a line, from ``start`` on."""
-    return (match.start() for match in _RECORD_START.finditer(line, start))
 
 
 def record_seq_and_time(line: bytes | bytearray) -> tuple[int, str] | None:

@@ -7,14 +7,14 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from transcript_store import Finding, Repair
 from transcript_store import repair as mend
 from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.terminal import complain, is_at_a_terminal, many, one_line, say, say_json, say_on
 from transcript_store.cli._shared.ways_out import as_members
-from transcript_store.errors import place
-from transcript_store.maintenance import Mode
+from transcript_store.words import place
 
 DESCRIPTION = """\
 Say what is wrong with the conversation in DIR and what each way of repairing it would keep and leave out. Nothing is
@@ -35,7 +35,7 @@ examples:
   transcript-store repair chats/today
   transcript-store repair chats/today --mode salvage --apply
 """
-_MODES: tuple[Mode, ...] = ("prefix", "salvage", "accept-edits")
+_MODES = ("prefix", "salvage", "accept-edits")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -68,7 +68,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _proposals(arguments: Namespace, modes: Sequence[Mode]) -> list[Repair]:
+def _proposals(arguments: Namespace, modes: Sequence[Any]) -> list[Repair]:
     return [mend(arguments.directory, mode=mode) for mode in modes]
 
 

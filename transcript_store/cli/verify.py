@@ -10,7 +10,7 @@ from transcript_store import verify as look_at
 from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 from transcript_store.cli._shared.ways_out import as_members, in_the_shell
-from transcript_store.errors import place
+from transcript_store.words import place
 
 DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what

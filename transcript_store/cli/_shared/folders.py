@@ -10,11 +10,6 @@ from transcript_store import TranscriptStoreError, list_conversations
 from transcript_store.file_names import METADATA, TRANSCRIPT, is_id
 
 
-def is_a_conversation(directory: str) -> bool:
-    """Whether there is what no other folder has: metadata of a conversation."""
-    return os.path.lexists(os.path.join(directory, METADATA))
-
-
 def instead_of_a_conversation(directory: str) -> str:
     """What a folder is that holds no conversation: it may hold several, or snapshots."""
     quoted = shlex.quote(directory)

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Start an agent process that logs a conversation, kill it with SIGKILL at a random moment, load the conversation, and
 compare it with what the agent was told is stored; again and again. Every acknowledged message must be there, in order
-and whole; of the one call that was under way, all or nothing. (What the agent itself replaced goes to archive/, and is verified
-at the end.)
+and whole; of the one call that was under way, all or nothing.
 """
 EPILOG = """\
 exit code: 0 if nothing was lost, 1 if anything was, or if nothing was tried

@@ -1,8 +1,8 @@
 """The trial behind ``transcript-store demo``: start the agent, kill it, look at what is left, and do it again.
 
-It trusts the agent for nothing but its acknowledgements: the steps of a round are computed again from the
-seed. So after a kill there are two conversations that may be on the disk: the one with every acknowledged step, and the
-one with the next step as well, whole. Anything else is a loss, and ends the trial.
+It trusts the agent for nothing but its acknowledgements. After a kill there are two conversations that may be on the disk: the
+one that ends with the last acknowledged message, and the one with the next append as well, whole. Anything else is a loss,
+and ends the trial.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from threading import Timer
 
 from transcript_store import ConversationNotFoundError, ConversationStore, TranscriptStoreError, verify
 from transcript_store.cli._shared.terminal import warnings_hidden
-from transcript_store.cli.demo.agent import Message, Step, steps
+from transcript_store.cli.demo.agent import Message, appended_behind
 
 AGENT = (sys.executable, "-m", "transcript_store.cli.demo.agent")
 PATIENCE_SECONDS = 60.0
 """An agent that takes longer than this for a round hangs."""
+_EVERYDAY_CHARACTERS = 4000
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the trial has seen so far: kills, messages, and, known at the end, the tails that were cut and kept in quarantine/."""
+    """What the trial has seen so far; the torn tails, which are kept in quarantine/, are counted at the end."""
 
     kills: int = 0
     acknowledged: int = 0
     lost: int = 0
     torn_tails: int = 0
     latencies_us: list[int] = field(default_factory=list)
-    """Of the everyday steps."""
+    """Of the appends of one short message."""
     problem: str | None = None
     """Why the trial failed."""
 
@@ -65,36 +66,38 @@ class Trial:
     """Rounds of one conversation, in a directory where there is none yet."""
 
     def __init__(self, directory: str, *, rounds: int, seed: int, agent: Sequence[str] = AGENT) -> None:
+        self.tally = Tally()
         self._directory = directory
         self._rounds = rounds
         self._seed = seed
         self._agent = agent
         self._messages: list[Message] = []
-        self.tally = Tally()
+        """What must be there."""
 
     def run(self, progress: Callable[[Tally], object]) -> Tally:
         """Do the rounds, and the last check; ends early at the first problem."""
         try:
             for number in range(1, self._rounds + 1):
-                self.look(number, self._killed_round(number))
+                self._killed_round(Random(f"{self._seed}/kill {number}"))  # noqa: S311 (no secret)
+                self.look(may_have_more=True)
                 progress(self.tally)
             self._last_look()
         except (ProblemError, TranscriptStoreError) as error:
             self.tally.problem = str(error)
         return self.tally
 
-    def _killed_round(self, number: int) -> int:
-        """Start the agent, kill it at a random moment; returns how many steps it acknowledged."""
-        wait_for, delay_seconds = self._moment(number)
-        command = [*self._agent, self._directory, str(self._seed), str(number)]
+    def _killed_round(self, random: Random) -> None:
+        """Start the agent, kill it at a random moment, and take in what it acknowledged."""
+        command = [*self._agent, self._directory, str(self._seed)]
+        while_it_opens = random.random() < 0.15
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as agent:  # noqa: S603 (ourselves)
             assert agent.stdout is not None
             assert agent.stderr is not None
             watchdog = Timer(PATIENCE_SECONDS, agent.kill)
             watchdog.start()
             try:
-                lines = list(islice(agent.stdout, 1 + wait_for))
-                time.sleep(delay_seconds)
+                lines = [] if while_it_opens else list(islice(agent.stdout, random.randint(2, 16)))
+                time.sleep(random.uniform(0, 0.3 if while_it_opens else 0.03))
                 hung = not watchdog.is_alive()
             finally:
                 watchdog.cancel()
@@ -102,58 +105,41 @@ class Trial:
                 watchdog.join()
             lines += agent.stdout.readlines()
             complaint = agent.stderr.read().decode(errors="replace").strip()
-        acknowledged = self._count(number, lines)
+        self._acknowledge(lines)
         if hung:
             raise ProblemError(f"the agent did nothing for {PATIENCE_SECONDS:.0f} seconds")
         if agent.returncode != -signal.SIGKILL:
             last = complaint.splitlines()[-1] if complaint else f"exit code {agent.returncode}"
             raise ProblemError(f"the agent ended by itself before it was killed: {last}")
         self.tally.kills += 1
-        return acknowledged
 
-    def _moment(self, number: int) -> tuple[int, float]:
-        """When to kill: after how many acknowledgements, and how long after. Often in the middle of something large."""
-        random = Random(f"{self._seed}/kill {number}")  # noqa: S311 (no secret)
-        if number > 1 and random.random() < 0.15:
-            return 0, random.uniform(0, 0.15)  # while it opens, recovers, or writes its first
-        wait_for = random.randint(1, 15)
-        if random.random() < 0.5:
-            ahead = enumerate(islice(steps(self._seed, number), wait_for, 60), wait_for)
-            return next((before for before, step in ahead if step.is_large), wait_for), random.uniform(0, 0.03)
-        return wait_for, random.uniform(0, 0.004)
-
-    def _count(self, number: int, lines: list[bytes]) -> int:
-        """Take the acknowledgements in: 1, 2, 3 and so on, each with its latency; returns how many there are."""
-        for count, (line, step) in enumerate(zip(lines[1:], steps(self._seed, number), strict=False), 1):
-            word, done, latency_us = line.split()
-            if (word, int(done)) != (b"done", count):
-                raise ProblemError("the agent acknowledged its steps out of their order")
-            self.tally.acknowledged += len(step.messages)
-            if step.is_small:
+    def _acknowledge(self, lines: list[bytes]) -> None:
+        """Take the acknowledgements in, each with its latency: they come in the order of the messages."""
+        for line in lines[1:]:
+            _, number, _, latency_us = line.split()
+            messages = appended_behind(len(self._messages), self._seed)
+            self._messages += messages
+            if int(number) != len(self._messages):
+                raise ProblemError("the agent acknowledged its messages out of their order")
+            self.tally.acknowledged += len(messages)
+            if len(messages) == 1 and len(messages[0]["content"]) <= _EVERYDAY_CHARACTERS:
                 self.tally.latencies_us.append(int(latency_us))
-        return len(lines[1:])
 
-    def look(self, number: int, acknowledged: int) -> None:
-        """Load what is there, without changing it, and compare it with what may be there."""
-        plan = steps(self._seed, number)
-        for step in islice(plan, acknowledged):
-            self._messages = step.applied(self._messages)
-        self._compare(next(plan))
-
-    def _compare(self, unanswered: Step | None) -> None:
+    def look(self, *, may_have_more: bool) -> None:
+        """Load what is there, without changing it, and compare it with what must be there, and with what may be."""
         found: list[Message] = []
         with ConversationStore(self._directory, read_only=True) as conversation, suppress(ConversationNotFoundError):
             conversation.load()
             found = conversation.get_messages()
-        if unanswered is not None and found == unanswered.applied(self._messages):
-            self._messages = found
+        due = len(self._messages)
+        if may_have_more and len(found) > due:
+            self._messages += appended_behind(due, self._seed)
         if found == self._messages:
             return
         whole = sum(1 for _ in takewhile(bool, map(eq, found, self._messages)))
-        self.tally.lost = len(self._messages) - whole
+        self.tally.lost = max(0, due - whole)
         raise ProblemError(
-            f"only the first {whole} of {len(self._messages)} acknowledged messages are in their place, "
-            f"and {len(found) - whole} others are there"
+            f"only the first {whole} of {due} acknowledged messages are in their place, and {len(found) - whole} others are there"
         )
 
     def _last_look(self) -> None:
@@ -162,7 +148,7 @@ class Trial:
             raise ProblemError("nothing was acknowledged, so nothing was tried")
         with warnings_hidden(), ConversationStore(self._directory) as conversation:
             conversation.load()
-        self._compare(None)
+        self.look(may_have_more=False)
         verification = verify(self._directory)
         self.tally.torn_tails = len(verification.quarantined)
         if verification.findings:

@@ -78,10 +78,14 @@ def test_what_was_not_understood_is_kept(golden: Path, name: str) -> None:
     assert list(changed) == list(document)
 
 
+LATER_FORMS = {"repaired": "repaired-remembering"}
+"""Written otherwise since then: a repair remembers what the damaged header said that it replaced, in a member of the metadata."""
+
+
 @each
 def test_it_is_written_alike_today(name: str) -> None:
     """P20: the same calls at the same times give the same bytes: the format did not change unnoticed."""
-    assert files(GOLDEN[name]()) == content(V1 / name)
+    assert files(GOLDEN[name]()) == content(V1 / LATER_FORMS.get(name, name))
 
 
 def test_every_golden_conversation_is_there() -> None:

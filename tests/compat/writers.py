@@ -102,6 +102,11 @@ def repaired() -> SimulatedFileSystem:
     return disk
 
 
+def repaired_remembering() -> SimulatedFileSystem:
+    """The same as it is written since a repair remembers what the damaged header said that it replaced."""
+    return repaired()
+
+
 def restored() -> SimulatedFileSystem:
     """Made from a snapshot of another conversation, which remembers where it is from."""
     disk = SimulatedFileSystem()
@@ -205,6 +210,7 @@ GOLDEN: dict[str, Callable[[], SimulatedFileSystem]] = {
         torn,
         recovered,
         repaired,
+        repaired_remembering,
         restored,
         half_a_batch,
         interrupted_replace,

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transcript_store import Finding, TranscriptStoreError
+from transcript_store import TranscriptStoreError
 from transcript_store.cli._shared.folders import instead_of_a_conversation
 from transcript_store.file_names import METADATA, TRANSCRIPT, generation_of
 from transcript_store.ways_out import WayOut
+
+if TYPE_CHECKING:
+    from transcript_store import Finding  # a command that only wants to say an error does not look for damage
 
 _WHAT_IT_IS_INSTEAD = (WayOut.CHOOSE_A_FOLDER, WayOut.OPEN_ONE_OF_THEM)
 

@@ -73,7 +73,7 @@ def work(directory: str, seed: int, round_number: int, say: Callable[[str], obje
     """Do the steps of a round until killed."""
     say("ready")
     with ConversationStore(directory) as conversation:
-        conversation.load_or_initialize(provider="demo", model="demo")
+        conversation.load_or_initialize(model="demo")
         for number, step in enumerate(steps(seed, round_number), 1):
             if step.call == "replace":
                 kept = conversation.get_messages(last=step.kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 from collections.abc import Callable
@@ -35,9 +36,10 @@ _log = logging.getLogger("transcript_store.chat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider whose wire format we know."""
+    """A provider whose wire format we know; ``sdk`` is the module of its SDK, which ``extra`` installs."""
 
     extra: str
+    sdk: str
     wire: Callable[[], Wire]
     connect: Callable[..., Connection]
     default_model: str
@@ -45,9 +47,18 @@ class Provider:
     base_url: str | None
     base_url_variable: str
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether its SDK is there; nothing is imported but the packages that it stands in."""
+        try:
+            return importlib.util.find_spec(self.sdk) is not None
+        except ModuleNotFoundError:  # a package that it stands in
+            return False
+
 
 _CLAUDE = Provider(
     extra="claude",
+    sdk="anthropic",
     wire=ClaudeWire,
     connect=claude.connect,
     default_model="claude-sonnet-5-5",
@@ -60,6 +71,7 @@ PROVIDERS: dict[str, Provider] = {
     "claude": _CLAUDE,
     "openai": Provider(
         extra="openai",
+        sdk="openai",
         wire=OpenAIWire,
         connect=openai.connect,
         default_model="gpt-6.2-sol",
@@ -69,6 +81,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "openai-compatible": Provider(
         extra="openai",
+        sdk="openai",
         wire=lambda: OpenAIWire(limit_member="max_tokens"),
         connect=openai.connect,
         default_model="default",
@@ -78,6 +91,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "gemini": Provider(
         extra="gemini",
+        sdk="google.genai",
         wire=GeminiWire,
         connect=GeminiConnection,
         default_model="gemini-3.8-flash",

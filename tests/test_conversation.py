@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -68,9 +68,11 @@ from transcript_store import (
     repair,
     verify,
 )
+from transcript_store._conversation import metadata
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._log.record import GENESIS, close_line
 from transcript_store._os.filesystem import PosixFileSystem
+from transcript_store.chat import Provider
 from transcript_store.testing import Call, SimulatedFileSystem
 
 ONE, TWO, THREE = ({"role": "user", "content": text} for text in ("one", "two", "three"))
@@ -809,6 +811,22 @@ def test_what_cannot_change_is_a_type_error_that_lists_what_can(store, name):
         for changeable in ("model", "compaction_count", "system_prompt", "tools", "labels", "provider"):
             assert changeable in str(caught.value)
     assert tree(store.directory) == before
+
+
+def test_a_provider_that_nobody_knows_is_named_once(tmp_path, caplog):
+    """`provider="anthropc"` was noticed by the first client, a week of messages later. A name of one's own is only named."""
+    for place in range(3):
+        with ConversationStore(tmp_path / str(place)) as store:
+            store.initialize(provider="anthropc")
+        with ConversationStore(tmp_path / str(place)) as store:
+            store.load_or_initialize(provider="anthropc")
+    for provider in (None, "claude", "openai", "openai-compatible", "gemini"):
+        with ConversationStore(tmp_path / f"known-{provider}") as store:
+            store.initialize(provider=provider)
+    (record,) = [record for record in caplog.records if "provider" in record.getMessage()]
+    assert record.levelname == "WARNING"
+    assert "provider 'anthropc' is none of claude, openai, openai-compatible, gemini" in record.getMessage()
+    assert set(get_args(Provider)) == set(metadata.PROVIDERS)
 
 
 def test_the_provider_can_be_set_once(store, tmp_path):

@@ -613,6 +613,8 @@ class ConversationStore:
         self._begin(
             lambda storage: storage.create(lambda at: _metadata.new_members(id=own_id, at=at, **fields), entries)
         )
+        if (provider := fields.get("provider")) is not None and provider not in _metadata.PROVIDERS:
+            _warn_of_an_unknown_provider(provider)
 
     def _begin(self, begin: Callable[[Storage], None], *, tail_only: bool = False) -> None:
         self._close()
@@ -720,6 +722,19 @@ def _warn_of_what_differs(path: str, names: str) -> None:
 def _position(storage: Storage) -> TranscriptPosition:
     end = storage.log.end
     return TranscriptPosition(end.seq, end.head.decode())
+
+
+@lru_cache(maxsize=100)
+def _warn_of_an_unknown_provider(provider: str) -> None:
+    """Log that a new conversation names a provider that nothing here knows: once a name, however many are created.
+
+    A misspelled name cannot be told from one of somebody's own, and it can never be changed to another provider's.
+    """
+    logger.warning(
+        "provider %r is none of %s: its messages are kept as they are, and no chat client of ours goes on with them",
+        provider[:60],
+        ", ".join(_metadata.PROVIDERS),
+    )
 
 
 def _wants_the_tail_only(verify: str) -> bool:

@@ -49,6 +49,8 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[Answer | Callable[[], Answer]] = []
         self.requests: list[Captured] = []
+        self.pages: dict[str, Any] = {}
+        """What is at a path for whoever reads it: JSON, or bytes; else 404."""
         self.upstream: str | None = None
         """The base URL of another server: this one then only records and passes on."""
         self.url = ""
@@ -89,6 +91,14 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
                     server.stalls()
                     server.released.wait(30)
                 self.close_connection = True
+
+        def do_GET(self) -> None:
+            page = server.pages.get(self.path)
+            body = page if isinstance(page, bytes) else json.dumps(page).encode()
+            self.send_response(404 if page is None else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
             pass

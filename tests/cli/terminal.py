@@ -19,7 +19,8 @@ _PROMPT = b"\x1b[?2004h"
 """The beginning of a prompt: from here on a pasted text comes as one."""
 _SENT = b"\x1b[?2004l"
 """The end of a prompt."""
-_STATUS = re.compile(r"[a-z ]*… \d+ s")
+_STATUS = re.compile(r"[a-z ]*… \d+ s|\(it is told [^)]*\)")
+"""What the program says of itself while an answer is waited for."""
 _WORD = re.compile(r"[A-Za-z]{3}")
 _POSITION_REQUEST = b"\x1b[6n"
 
@@ -56,6 +57,11 @@ class Terminal:
     def text(self) -> str:
         """Everything that was written so far, without what moves the cursor."""
         return _CONTROL.sub("", self._raw.decode(errors="replace"))
+
+    def is_as_it_was(self) -> bool:
+        """Whether the terminal echoes what is typed, line by line, as before the program."""
+        local_modes: int = termios.tcgetattr(self._master)[3]
+        return bool(local_modes & termios.ECHO and local_modes & termios.ICANON)
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())

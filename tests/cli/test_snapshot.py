@@ -95,6 +95,16 @@ def test_a_key_from_the_environment(cli: Cli, tmp_path: Path, key: str, monkeypa
     assert "canary" not in err
 
 
+def test_an_empty_variable_is_no_key(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`TRANSCRIPT_STORE_KEY=` (a unit file's empty line, a secret that CI does not hand to a fork) once ended every command."""
+    monkeypatch.setenv("TRANSCRIPT_STORE_KEY", "")
+    path = conversation(tmp_path / "c", [{"role": "user", "content": "hi"}])
+    assert cli("snapshot", "save", path, "--store", str(tmp_path / "s")).code == 0
+    code, out, err = cli("snapshot", "list", "--store", str(tmp_path / "s"))
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     "content", [bytes(range(32)), bytes(range(32)).hex().encode(), bytes(range(32)).hex().upper().encode() + b"\r\n"]
 )

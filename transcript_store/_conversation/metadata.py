@@ -27,6 +27,9 @@ from transcript_store._log.record import HASH_MEMBER, SUFFIX_BYTES, VERSION, Mar
 from transcript_store._os.names import LAST_GENERATION, is_id
 from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
 
+PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "claude-local")
+"""The providers whose names mean something here. Any other name is kept too, and stands for itself."""
+
 _FAMILIES = {"openai-compatible": "openai"}
 """Providers whose messages are those of another one."""
 

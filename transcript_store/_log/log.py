@@ -622,6 +622,7 @@ class Log:
     def _why_not(self, place: Position) -> CorruptTranscriptError:
         """What is wrong with a transcript that was known to lead through this place, and does not."""
         self.settled = False  # a writer makes sure of what it chains to before it goes on
+        self._verified_from = self.end  # and verifies all of it anew before that goes into the archive
         damage, _ = check(self._read, self.size_bytes(), self._begin, place)
         if damage is None:
             reason = "it was not whole when it was read, and is now: a disk or a memory that fails"

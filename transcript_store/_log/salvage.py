@@ -223,10 +223,12 @@ def _edited(read: Read, start: int, end: int, at: str) -> Copied | None:
     if end - start > _EDITED_BYTES:
         return None
     line = bytes(read(start, end - start))
-    if b'"message"' not in line and b'"extra"' not in line:
+    if not line.removeprefix(_BOM).startswith(b"{"):
         return None
     try:
         members = parse(line.removeprefix(_BOM))
+        if "role" in members and not _REPLACED & members.keys():
+            members = {"message": members}  # a message alone, as `echo … >> transcript.jsonl` leaves it
         carried = {key: members[key] for key in ("message", "extra") if type(members.get(key)) is dict}
         if not carried:
             return None

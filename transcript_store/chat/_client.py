@@ -108,11 +108,23 @@ class ResumableChatClient:
 
         Raises ``IncompleteResponseError`` (the reply ended early; what came is on record), ``MaxStepsError`` (the model went
         on calling tools), what the store raises when the disk refuses, and the SDK's own errors. After any of them, and
-        after Ctrl-C, the conversation is consistent and the next turn works; a prompt that failed stays on record.
+        after Ctrl-C, the conversation is consistent and the next turn works; a prompt that failed stays on record, and
+        :meth:`retry` asks it again.
         """
         _insist_on_a_prompt(prompt)
         with self._turn():
             return _answer(self._steps(prompt, stream=False))
+
+    def retry(self) -> str:
+        """Ask again what no reply answered: returns the text of the answer, when it is on record. The prompt is not recorded twice.
+
+        It takes up the turn where the record ends: behind a question, behind the results of tools, or behind a reply that
+        ended early. What came of that reply stays on record, and the request does not carry it.
+
+        Raises ``ValueError`` if there is nothing to ask again (``is_answered``), and what :meth:`chat` does.
+        """
+        with self._turn():
+            return _answer(self._steps(None, stream=False))
 
     def ask(self, question: str, schema: dict[str, Any]) -> Any:
         """One turn whose answer is JSON of this JSON schema; returns it parsed. It is not checked against the schema.
@@ -134,9 +146,18 @@ class ResumableChatClient:
         conversation is closed, what came is kept as the record of an incomplete reply. Raises what :meth:`chat` does.
         """
         _insist_on_a_prompt(prompt)
-        stream = self._streamed_turn(prompt)
-        self._streams.add(stream)
-        return stream
+        return self._streaming(prompt)
+
+    def stream_retry(self) -> Generator[StreamEvent, None, None]:
+        """Ask again as :meth:`retry` does, as the events of :meth:`stream_chat`."""
+        return self._streaming(None)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the last turn is over: its answer is on record, or nothing was said yet. If not, ``retry()`` takes it up."""
+        with self._turn():
+            self._history.refresh()
+            return self._history.is_answered
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
         """Replace all tools that the model may call. Their descriptions go on record; their handlers never do.
@@ -236,7 +257,12 @@ class ResumableChatClient:
             if inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
                 stream.close()
 
-    def _streamed_turn(self, prompt: str) -> Generator[StreamEvent, None, None]:
+    def _streaming(self, prompt: str | None) -> Generator[StreamEvent, None, None]:
+        stream = self._streamed_turn(prompt)
+        self._streams.add(stream)
+        return stream
+
+    def _streamed_turn(self, prompt: str | None) -> Generator[StreamEvent, None, None]:
         self._end_streams()
         if not self._turn_lock.acquire(blocking=False):
             raise RuntimeError("a turn of this client is under way")
@@ -245,12 +271,18 @@ class ResumableChatClient:
         finally:
             self._turn_lock.release()
 
-    def _say(self, prompt: str) -> None:
+    def _say(self, prompt: str | None) -> None:
+        """Bring the record to where a request may follow; without a prompt it must end with what no reply answered."""
         self._history.settle()
+        if prompt is None and self._history.is_answered:
+            raise ValueError("there is nothing to ask again: the last question is answered, or nothing was asked")
         self._facts.renew_prompt()
-        self._history.append(self._wire.user_message(prompt))
+        if prompt is not None:
+            self._history.append(self._wire.user_message(prompt))
 
-    def _steps(self, prompt: str, *, stream: bool, schema: JSON | None = None) -> Generator[StreamEvent, None, None]:
+    def _steps(
+        self, prompt: str | None, *, stream: bool, schema: JSON | None = None
+    ) -> Generator[StreamEvent, None, None]:
         self._say(prompt)
         for _ in range(self._config.max_steps):
             reply = yield from self._reply(stream=stream, schema=schema)
@@ -298,6 +330,8 @@ class ResumableChatClient:
     def _request(self, schema: JSON | None) -> Request:
         prompt = self._facts.system_prompt
         record = self._history.without_prompt(prompt) if prompt else self._history.messages
+        if self._history.ends_cut_short:
+            record.pop()  # asked again: half an answer at the end would be taken for the beginning of the next one
         chosen = record if self._config.select_messages is None else self._config.select_messages(list(record))
         return Request(
             model=self._facts.model,

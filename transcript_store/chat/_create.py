@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -38,10 +39,12 @@ _log = logging.getLogger("transcript_store.chat")
 class ProviderInfo:
     """A provider whose format we know: what to install for it, its model and server unless others are named, and where keys are.
 
-    ``base_url`` is None where there is no server that everybody uses. ``wire`` and ``connect`` are ours, and may change.
+    ``sdk`` is the module of its SDK, which ``extra`` installs. ``base_url`` is None where there is no server that everybody
+    uses. ``wire`` and ``connect`` are ours, and may change.
     """
 
     extra: str
+    sdk: str
     wire: Callable[[], Wire] = field(repr=False)
     connect: Callable[..., Connection] = field(repr=False)
     default_model: str
@@ -49,9 +52,18 @@ class ProviderInfo:
     base_url: str | None
     base_url_variable: str
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether its SDK is there; nothing is imported but the packages that it stands in."""
+        try:
+            return importlib.util.find_spec(self.sdk) is not None
+        except ModuleNotFoundError:  # a package that it stands in
+            return False
+
 
 _CLAUDE = ProviderInfo(
     extra="claude",
+    sdk="anthropic",
     wire=ClaudeWire,
     connect=claude.connect,
     default_model="claude-sonnet-5-5",
@@ -64,6 +76,7 @@ PROVIDERS: Mapping[str, ProviderInfo] = {
     "claude": _CLAUDE,
     "openai": ProviderInfo(
         extra="openai",
+        sdk="openai",
         wire=OpenAIWire,
         connect=openai.connect,
         default_model="gpt-6.2-sol",
@@ -73,6 +86,7 @@ PROVIDERS: Mapping[str, ProviderInfo] = {
     ),
     "openai-compatible": ProviderInfo(
         extra="openai",
+        sdk="openai",
         wire=lambda: OpenAIWire(limit_member="max_tokens"),
         connect=openai.connect,
         default_model="default",
@@ -82,6 +96,7 @@ PROVIDERS: Mapping[str, ProviderInfo] = {
     ),
     "gemini": ProviderInfo(
         extra="gemini",
+        sdk="google.genai",
         wire=GeminiWire,
         connect=GeminiConnection,
         default_model="gemini-3.8-flash",

@@ -64,6 +64,22 @@ class History:
         """How long a line of the record may be."""
         return DEFAULT_MAX_LINE_BYTES if self._conversation is None else self._conversation.max_line_bytes
 
+    @property
+    def ends_cut_short(self) -> bool:
+        """Whether the last message is a reply that ended early."""
+        return self._ends_with_a_reply and "incomplete" in (self._tail[0].extra or {})
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing is left to ask: nothing was said, or the last message is a whole reply that calls no tool."""
+        if not self._ends_with_a_reply:
+            return not self._messages or self._messages[-1].get("role") in PROMPT_ROLES
+        return not self.ends_cut_short and not self._wire.calls(self._messages[-1])
+
+    @property
+    def _ends_with_a_reply(self) -> bool:
+        return bool(self._messages) and self._wire.is_reply(self._messages[-1])
+
     def is_too_long(self, result: JSON, *, share: int) -> bool:
         """Whether the result of a tool leaves too little room for the others of ``share`` results, which may be one message."""
         try:

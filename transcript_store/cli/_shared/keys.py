@@ -35,7 +35,7 @@ def key_of(arguments: Namespace) -> bytes | None:
     if arguments.key_file is not None:
         return key_in(arguments.key_file)
     text = os.environ.get(VARIABLE)
-    return None if text is None else _of_hex(text, VARIABLE)
+    return _of_hex(text, VARIABLE) if text else None  # `VARIABLE=` in a shell or a unit file means that there is none
 
 
 def retired_keys_of(arguments: Namespace) -> list[bytes]:

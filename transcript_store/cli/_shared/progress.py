@@ -22,6 +22,7 @@ class Working:
     def __init__(self, what: str) -> None:
         self.what = what
         self._done = threading.Event()
+        self._says = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -30,6 +31,14 @@ class Working:
         if not self._done.is_set():
             self._done.set()
             self._thread.join()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let somebody else say something: the line is gone for as long."""
+        with self._says:
+            if has_status():
+                status("")
+            yield
 
     def __enter__(self) -> Self:
         return self
@@ -41,10 +50,11 @@ class Working:
         seconds = 0
         while not self._done.wait(_PATIENCE_SECONDS):
             seconds += 1
-            if has_status():
-                status(f"{self.what} … {seconds} s")
-            elif seconds == 1:
-                complain(f"{self.what} …")
+            with self._says:
+                if has_status():
+                    status(f"{self.what} … {seconds} s")
+                elif seconds == 1:
+                    complain(f"{self.what} …")
         if seconds and has_status():
             status("")
 

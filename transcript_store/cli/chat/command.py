@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from signal import SIGHUP
 
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.terminal import Misuse, complain, one_line, say
+from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, one_line, say
 from transcript_store.cli.chat import HINT
-from transcript_store.cli.chat.local import MODEL, SIZE_BYTES
+from transcript_store.cli.chat.local import QWEN
+from transcript_store.cli.chat.servers import USUAL_PORTS
 from transcript_store.cli.listing import lines_of_summary
 
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
@@ -16,8 +18,9 @@ Talk to a model. Every message is on disk before it is sent, and the same comman
 after Ctrl-D, after a crash, after kill -9. Without DIR it is the last conversation of a library in your data directory.
 
 The provider is the one that --provider names; else the one on record; else a compatible server, if a base URL is given;
-else the first whose key is in the environment (claude, openai, gemini); else local: {MODEL}, a small model that
-runs on this machine and needs no key. It is fetched once ({SIZE_BYTES // 1_000_000} MB), has no tools, and its answers are a demonstration.
+else the first whose key is in the environment and whose SDK is installed (claude, openai, gemini); else a model server that runs
+on this machine (Ollama, LM Studio, llama.cpp), with its largest chat model; else local: {QWEN.name}, a small model that
+needs neither. It is fetched once ({QWEN.size_bytes // 1_000_000} MB), has no tools, and is often wrong.
 
 {HINT}
 With standard input from a pipe each line is a turn, and the first turn that fails ends the command with 1.
@@ -26,9 +29,10 @@ EPILOG = """\
 examples:
   transcript-store chat
   transcript-store chat --new --provider claude --system "Be brief."
-  transcript-store chat notes/today --provider openai-compatible --model qwen3 \\
-      --base-url http://localhost:11434/v1 --allow-insecure-base-url
+  transcript-store chat notes/today --provider openai-compatible --model qwen3
+  transcript-store chat --base-url https://gateway.internal/v1 --model large
   echo "Where were we?" | transcript-store chat notes/today
+  transcript-store chat notes/today --retry < /dev/null       # the turn failed: ask the same again
 """
 
 
@@ -51,6 +55,16 @@ def configure(parser: ArgumentParser) -> None:
         "--allow-insecure-base-url", action="store_true", help="allow http for a server on this machine (Ollama, vLLM)"
     )
     parser.add_argument(
+        "--ports",
+        metavar="PORT,…",
+        type=_ports,
+        default=tuple(USUAL_PORTS),
+        help=f"where on this machine a model server may be (default {','.join(map(str, USUAL_PORTS))}; '' for nowhere)",
+    )
+    parser.add_argument(
+        "--retry", action="store_true", help="first ask the last question again, if nothing answered it"
+    )
+    parser.add_argument(
         "--timeout", metavar="SECONDS", type=_seconds, default=60.0, help="how long a server may be silent (default 60)"
     )
 
@@ -60,14 +74,20 @@ def run(arguments: Namespace) -> int:
     from transcript_store.cli._shared.progress import Working
     from transcript_store.cli.chat.conversation import find
     from transcript_store.cli.chat.session import Turns
+    from transcript_store.cli.chat.signals import Terminated, raised
 
     try:
         if arguments.list:
             return _list(arguments)
         with Working("opening the conversation"):
             place = find(arguments.directory, new=arguments.new, resume=arguments.resume)
-        with place:
+        with raised(), place:
             return Turns(arguments, place).run()
+    except Terminated as end:
+        if end.signal == SIGHUP:
+            give_up_output()  # the terminal is gone
+        complain(f"{end.signal.name}: stopped; what came is on record")
+        return int(end.signal) + 128
     except Misuse as error:
         complain(str(error))
         return 2
@@ -99,3 +119,10 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    ports = [port.strip() for port in text.split(",") if port.strip()]
+    if not all(port.isascii() and port.isdigit() and 0 < int(port[:9]) < 65_536 for port in ports):
+        raise ArgumentTypeError(f"{text!r} is not a list of ports, such as 11434,1234")
+    return tuple(map(int, ports))

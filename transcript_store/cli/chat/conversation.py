@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import nullcontext
 from typing import Any
 
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.cli._shared.conversations import chat_library, find_in
 from transcript_store.cli._shared.conversations import find as conversation_named
-from transcript_store.cli._shared.terminal import Misuse
+from transcript_store.cli._shared.terminal import Misuse, warnings_hidden
 
 
 class Place:
     """A conversation that is there and open, or one that can be created; ``conversation`` is None until it is.
 
     As a context it closes the conversation at the end, and removes one of the library in which nothing was said.
+    ``was_refused`` says that the disk refused something and the user was told so: nothing more is said of it at the end.
     """
 
     def __init__(
@@ -23,6 +25,7 @@ class Place:
     ) -> None:
         self.directory = directory
         self.conversation = conversation
+        self.was_refused = False
         self._library = library
         self._is_new = conversation is None
 
@@ -44,7 +47,8 @@ class Place:
         if self.conversation is None:
             return
         nothing_said = self._library is not None and self._is_new and self.conversation.record_count == 0
-        self.conversation.close()
+        with warnings_hidden() if self.was_refused else nullcontext():
+            self.conversation.close()
         if nothing_said and self._library is not None:
             self._library.delete(self._id)
 

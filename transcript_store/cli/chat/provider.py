@@ -1,45 +1,67 @@
 """Which provider a conversation goes on with, and why that one.
 
 The one that is named; else the one on record, and never another in its place; else a compatible server if its URL is given;
-else the first whose key is in the environment; else the small model on this machine.
+else the first whose key is in the environment and whose SDK is installed; else a model server that runs on this machine; else the
+small model that comes with us. What was passed over, and why, is said.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from transcript_store import ConversationMetadata, InvalidBaseUrlError, MissingTokenError
+from transcript_store import ConversationMetadata, InvalidBaseUrlError, MissingExtraError, MissingTokenError
 from transcript_store.chat import PROVIDERS, Provider, host_of, is_loopback, validate_base_url
 from transcript_store.cli._shared.terminal import Misuse
-from transcript_store.cli.chat.local import MODEL
+from transcript_store.cli.chat.local import MODELS
+from transcript_store.cli.chat.servers import Server, find
 from transcript_store.messages import provider_family
 
 LOCAL = "local"
 COMPATIBLE = "openai-compatible"
 NAMES = (*PROVIDERS, LOCAL)
 _WITH_KEYS = tuple(name for name in PROVIDERS if name != COMPATIBLE)
+_NO_TOKEN = "none"  # noqa: S105 (what the SDK wants where none is needed; a key of the environment does not go there)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A provider by the name that goes on record, or the local model, and what was chosen with it."""
+    """A provider by the name that goes on record, or the local model, and what was chosen with it.
+
+    ``why`` it was chosen and what was ``passed_over`` are for a person. ``token`` is None for the provider's own variable.
+    """
 
     provider: Provider
-    is_local: bool
+    is_local: bool = False
     model: str
-    base_url: str | None
-    allow_insecure: bool
+    base_url: str | None = None
+    allow_insecure: bool = False
+    token: str | None = None
+    server: str | None = None
     why: str
+    passed_over: tuple[str, ...] = ()
 
     @property
     def called(self) -> str:
         """What to call whoever answers, in a sentence."""
         if self.is_local:
             return "the local model"
+        if self.server is not None:
+            return self.server
         return self.provider if self.base_url is None else f"{self.provider} at {host_of(self.base_url)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """A provider's name, and why it is that one."""
+
+    name: str
+    why: str
+    passed_over: tuple[str, ...] = ()
+    servers: Sequence[Server] = ()
 
 
 def choose(
@@ -50,38 +72,59 @@ def choose(
     allow_insecure: bool,
     metadata: ConversationMetadata | None,
     environment: Mapping[str, str] = os.environ,
+    servers: Callable[[], Sequence[Server]] = find,
+    is_installed: Callable[[str], bool] | None = None,
 ) -> Choice:
-    """The provider for this conversation, checked as far as that needs nobody else: its key is there, its URL may be used.
+    """The provider for this conversation, checked as far as that needs nobody else: its SDK and its key are there, its URL may
+    be used.
 
-    ``metadata`` is what is on record, None for a new conversation. Raises ``Misuse``, ``MissingTokenError``
-    and ``InvalidBaseUrlError``.
+    ``metadata`` is what is on record, None for a new conversation. ``servers`` looks for model servers on this machine, and
+    is asked only if one of them would answer. Raises ``Misuse``, ``MissingExtraError``, ``MissingTokenError`` and
+    ``InvalidBaseUrlError``.
     """
+    is_installed = is_installed or _is_installed
     recorded = _recorded(metadata)
-    name, why = _named(named, recorded, base_url, environment)
+    chosen = _named(named, recorded, base_url, environment, servers, is_installed)
+    name = chosen.name
     if recorded is not None and provider_family(_wire_of(name)) != provider_family(_wire_of(recorded)):
         raise Misuse(f"the conversation is with {recorded}, and {name} cannot go on with it; --new begins another one")
+    if not is_installed(name):
+        raise MissingExtraError(provider=name, extra=LOCAL if name == LOCAL else PROVIDERS[name].extra)
+    kept = metadata.model if metadata is not None and name == recorded else None
     if name == LOCAL:
-        if base_url is not None or model not in (None, MODEL):
-            raise Misuse(f"provider {LOCAL} has its own server and one model; name another provider with --provider")
+        if base_url is not None or model not in (None, *MODELS):
+            known = " and ".join(MODELS)
+            raise Misuse(f"provider {LOCAL} has its own server, and the models {known}; --provider names another one")
         return Choice(
             provider=cast("Provider", COMPATIBLE),
             is_local=True,
-            model=MODEL,
-            base_url=None,
-            allow_insecure=False,
-            why=why,
+            model=model or kept or next(iter(MODELS)),
+            why=chosen.why,
+            passed_over=chosen.passed_over,
         )
     provider = PROVIDERS[name]
     if name != COMPATIBLE and not any(environment.get(variable) for variable in provider.token_variables):
         raise MissingTokenError(provider=name, variables=provider.token_variables)
-    kept = metadata.model if metadata is not None and name == recorded else None
+    url = base_url or environment.get(provider.base_url_variable)
+    if name == COMPATIBLE and url is None:
+        server, its_model = _on_this_machine(chosen.servers or servers(), model or kept)
+        return Choice(
+            provider=cast("Provider", name),
+            model=its_model,
+            base_url=server.base_url,
+            allow_insecure=True,
+            token=_NO_TOKEN,
+            server=server.name,
+            why=f"{server.name} runs on this machine, at port {server.port}",
+            passed_over=chosen.passed_over,
+        )
     return Choice(
         provider=cast("Provider", name),
-        is_local=False,
         model=model or kept or provider.default_model,
-        base_url=_checked_url(name, base_url, allow_insecure, environment),
+        base_url=_checked_url(url, allow_insecure),
         allow_insecure=allow_insecure,
-        why=why,
+        why=chosen.why,
+        passed_over=chosen.passed_over,
     )
 
 
@@ -89,41 +132,80 @@ def _recorded(metadata: ConversationMetadata | None) -> str | None:
     """The provider on record; the local model is on record as what it is to a client, and known by its model's name."""
     if metadata is None or metadata.provider is None:
         return None
-    if provider_family(metadata.provider) == provider_family(COMPATIBLE) and metadata.model == MODEL:
+    if provider_family(metadata.provider) == provider_family(COMPATIBLE) and metadata.model in MODELS:
         return LOCAL
     return metadata.provider
 
 
 def _named(
-    named: str | None, recorded: str | None, base_url: str | None, environment: Mapping[str, str]
-) -> tuple[str, str]:
+    named: str | None,
+    recorded: str | None,
+    base_url: str | None,
+    environment: Mapping[str, str],
+    servers: Callable[[], Sequence[Server]],
+    is_installed: Callable[[str], bool],
+) -> _Named:
     if named is not None:
-        return named, "--provider names it"
+        return _Named(name=named, why="--provider names it")
     if recorded is not None:
         if recorded not in NAMES:
             raise Misuse(
                 f"the conversation is with provider {recorded!r}, which chat does not speak; it was left alone"
             )
         if recorded == LOCAL and base_url is not None:
-            return COMPATIBLE, "--base-url is given"
-        return recorded, "the conversation is with it"
+            return _Named(name=COMPATIBLE, why="--base-url is given")
+        return _Named(name=recorded, why="the conversation is with it")
     if base_url is not None:
-        return COMPATIBLE, "--base-url is given"
+        return _Named(name=COMPATIBLE, why="--base-url is given")
+    passed_over: list[str] = []
     for name in _WITH_KEYS:
-        for variable in PROVIDERS[name].token_variables:
-            if environment.get(variable):
-                return name, f"{variable} is set"
-    return LOCAL, "no provider's key is in the environment"
+        variable = next((each for each in PROVIDERS[name].token_variables if environment.get(each)), None)
+        if variable is None:
+            continue
+        if is_installed(name):
+            return _Named(name=name, why=f"{variable} is set", passed_over=tuple(passed_over))
+        passed_over.append(
+            f"{variable} is set, but the SDK of {name} is not installed: {_installs(PROVIDERS[name].extra)}"
+        )
+    if running := servers():
+        if is_installed(COMPATIBLE):
+            return _Named(name=COMPATIBLE, why="", passed_over=tuple(passed_over), servers=running)
+        extra = PROVIDERS[COMPATIBLE].extra
+        passed_over.append(f"{running[0].name} runs here, but what speaks to it is not installed: {_installs(extra)}")
+    why = "nothing else that could answer is installed" if passed_over else "no provider's key is in the environment"
+    return _Named(name=LOCAL, why=why, passed_over=tuple(passed_over))
+
+
+def _on_this_machine(servers: Sequence[Server], model: str | None) -> tuple[Server, str]:
+    """The server that has this model, None standing for the largest of the first; and the model as it calls it there."""
+    for server in servers:
+        if (its_name := server.models[0] if model is None else server.model_named(model)) is not None:
+            return server, its_name
+    if not servers:
+        raise Misuse(
+            f"provider {COMPATIBLE} needs --base-url: where its server is is not on record, and none runs here"
+        )
+    there = "; ".join(f"{server.name} has {', '.join(server.models)}" for server in servers)
+    raise Misuse(
+        f"no server on this machine has the model {model!r}: {there}; --model names one, --base-url another server"
+    )
+
+
+def _is_installed(name: str) -> bool:
+    if name == LOCAL:
+        return importlib.util.find_spec("xllamacpp") is not None and PROVIDERS[COMPATIBLE].is_installed
+    return PROVIDERS[name].is_installed
+
+
+def _installs(extra: str) -> str:
+    return f"pip install 'transcript-store[{extra}]'"
 
 
 def _wire_of(name: str) -> str:
     return COMPATIBLE if name == LOCAL else name
 
 
-def _checked_url(name: str, base_url: str | None, allow_insecure: bool, environment: Mapping[str, str]) -> str | None:
-    url = base_url or environment.get(PROVIDERS[name].base_url_variable)
-    if url is None and PROVIDERS[name].base_url is None:
-        raise Misuse(f"provider {name} needs --base-url: where its server is is not on record")
+def _checked_url(url: str | None, allow_insecure: bool) -> str | None:
     if url is not None:
         validate_base_url(url, allow_insecure=allow_insecure)
         if allow_insecure and not url.startswith("https:") and not is_loopback(host_of(url)):

@@ -1,35 +1,34 @@
-"""The turns of one run of ``chat``: the client made when it is first needed, answers shown as they come."""
+"""The turns of one run of ``chat``: lines come in, answers are shown as they come."""
 
 from __future__ import annotations
 
-import gc
 from argparse import Namespace
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any, cast
 
 from transcript_store import (
-    ConversationStore,
     IncompleteResponseError,
     InvalidMessageError,
     MaxStepsError,
+    PoisonedError,
+    StorageError,
     TranscriptStoreError,
 )
-from transcript_store.chat import ChatConfig, Complete, ResumableChatClient, TextDelta, create_client
-from transcript_store.cli._shared.progress import Working, bar
+from transcript_store.chat import Complete, TextDelta
+from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, complain, is_at_a_terminal, many, one_line, say, say_on
-from transcript_store.cli.chat import HINT, terminal
+from transcript_store.cli._shared.ways_out import sentence as in_the_shell
+from transcript_store.cli.chat import HINT, commands, terminal
+from transcript_store.cli.chat.answerer import Answerer
+from transcript_store.cli.chat.commands import Command, command_in
 from transcript_store.cli.chat.conversation import Place
 from transcript_store.cli.chat.errors import sentence
-from transcript_store.cli.chat.local import MODEL, SIZE_BYTES
-from transcript_store.cli.chat.local.context import newest_turns, rendered
-from transcript_store.cli.chat.local.server import CONTEXT_TOKENS, LocalServer
-from transcript_store.cli.chat.local.weights import LocalModelError, fetched, weights_path
+from transcript_store.cli.chat.local.weights import LocalModelError
 from transcript_store.cli.chat.provider import Choice, choose
+from transcript_store.cli.chat.servers import find
+from transcript_store.cli.chat.signals import Terminated
 
-_ANSWER_TOKENS = 256
-"""The most that the local model says at once: it does not always find an end."""
-_TEMPLATE_TOKENS = 64
-"""What the local model's template adds to a conversation."""
 _CUT_SHORT = ("length", "max_tokens", "MAX_TOKENS")
 """The stop reasons of an answer that ran out of tokens."""
 _ANSWERS_FAIL = (IncompleteResponseError, MaxStepsError, InvalidMessageError, LocalModelError)
@@ -37,146 +36,195 @@ _ANSWERS_FAIL = (IncompleteResponseError, MaxStepsError, InvalidMessageError, Lo
 _TITLE_CHARACTERS = 60
 _LOOK_BACK_RECORDS = 200
 """How far back the arrow keys reach."""
+_HISTORY_TURNS = 10
+_NOT_ANSWERED = "(not answered: an empty line or /retry asks again)"
 
 
 class Turns:
-    """One run of the command: a place, a provider, and turns until the input ends."""
+    """One run of the command: a place, whoever answers, and turns until the input ends."""
 
     def __init__(self, arguments: Namespace, place: Place) -> None:
         self._arguments = arguments
         self._place = place
         self._at_terminal = is_at_a_terminal()
-        stored = place.conversation
-        self._choice: Choice = choose(
-            named=arguments.provider,
-            model=arguments.model,
-            base_url=arguments.base_url,
-            allow_insecure=arguments.allow_insecure_base_url,
-            metadata=None if stored is None else stored.get_metadata(),
-        )
-        self._resources = ExitStack()
-        self._server: LocalServer | None = None
-        self._client: ResumableChatClient | None = None
+        self._is_resumed = place.conversation is not None
+        if arguments.retry and not self._is_resumed:
+            raise Misuse(f"{place.directory}: --retry asks again, and there is no conversation yet")
+        choice = self._chosen(arguments.provider, arguments.model)
+        self._answerer = Answerer(choice, place, arguments, on_request=self._on_request, note=self._note)
+        self._prompt = terminal.Prompt() if self._at_terminal else None
+        self._working: Working | None = None
 
     def run(self) -> int:
         """Say where we are, then take turns; returns the exit code."""
         records = [] if self._place.conversation is None else self._place.conversation.get_records()
+        for line in self._answerer.choice.passed_over:
+            complain(line)
         say(self._first_line(sum(record.message is not None for record in records)), now=True)
-        with self._resources:
-            if not self._at_terminal:
-                return self._take_piped_turns()
-            terminal.show_last_turns(records)
-            self._connect()
+        with self._answerer:
+            if self._prompt is None:
+                return 0 if all(self._piped_turns()) else 1
+            terminal.show_turns(records)
+            self._prompt.remember(map(terminal.question, filter(terminal.is_question, records[-_LOOK_BACK_RECORDS:])))
+            self._mark_unanswered()
             say(HINT, now=True)
-            recent = records[-_LOOK_BACK_RECORDS:]
-            for prompt in terminal.typed([terminal.question(r) for r in recent if terminal.is_question(r)]):
-                try:
-                    self._turn(prompt)
-                except KeyboardInterrupt:
-                    say("\n(stopped; what came is on record)")
+            if self._arguments.retry:
+                self._safely(None)
+            for line in self._prompt:
+                if (command := command_in(line)) is None:
+                    self._safely(line)
+                elif command.name == commands.QUIT:
+                    break
+                else:
+                    self._obey(command)
                 say(now=True)
         return 0
 
-    def _take_piped_turns(self) -> int:
+    def _piped_turns(self) -> Iterator[bool]:
+        """Take the turns of standard input, up to the first that fails; whether each of them did well."""
+        if self._arguments.retry:
+            yield self._turn(None)
         try:
-            for prompt in terminal.piped():
-                if not self._turn(prompt):
-                    return 1
+            for line in terminal.piped():
+                if (command := command_in(line)) is None:
+                    yield self._turn(line)
+                elif command.name == commands.QUIT:
+                    return
+                else:
+                    yield self._obey(command)
         except terminal.BadInputError as error:
             terminal.stop(str(error))
-            return 1
-        return 0
+            yield False
 
-    def _first_line(self, messages: int) -> str:
-        choice = self._choice
-        name = f"local {choice.model}" if choice.is_local else f"{choice.provider} {choice.model}"
-        count = "a new conversation" if self._place.conversation is None else many(messages, "message")
-        return one_line(f"{self._place.directory}: {count}, with {name} ({choice.why})")
-
-    # ---- before the first turn -----------------------------------------------------------------------------------
-
-    def _connect(self) -> ResumableChatClient:
-        """The client, made when it is first needed: an empty input fetches nothing, and creates nothing."""
-        if self._client is None:
-            choice = self._choice
-            config: dict[str, Any] = {
-                "provider": choice.provider,
-                "model": choice.model,
-                "system_prompt": self._arguments.system,
-                "base_url": choice.base_url,
-                "timeout_seconds": self._arguments.timeout,
-                "select_messages": self._on_record,
-            }
-            if choice.is_local:
-                self._server = server = self._serve()
-                config |= {"base_url": server.base_url, "token": server.token, "max_tokens": _ANSWER_TOKENS}
-            with Working(f"getting ready to talk to {self._choice.called}"):
-                self._client = self._made(ChatConfig(**config))
-            self._resources.callback(self._client.close)
-            gc.freeze()  # a long history is many objects, and a look through all of them would delay the first answer
-        return self._client
-
-    def _made(self, config: ChatConfig) -> ResumableChatClient:
-        allow_insecure = self._choice.is_local or self._choice.allow_insecure
+    def _safely(self, line: str | None) -> None:
+        """A turn at a terminal, where Ctrl-C ends the turn alone, and an empty line asks again what has no answer."""
+        if line is not None and not line.strip():
+            if self._answerer.client.is_answered:
+                return
+            line = None
         try:
-            client = create_client(config, conversation=self._conversation(), allow_insecure_base_url=allow_insecure)
-        except ValueError as error:
-            if isinstance(error, TranscriptStoreError):
-                raise
-            raise Misuse(str(error)) from error  # a key that no HTTP header can carry
-        return cast("ResumableChatClient", client)
+            self._turn(line)
+        except KeyboardInterrupt:
+            say("\n(stopped; what came is on record)")
+            self._mark_unanswered()
 
-    def _conversation(self) -> ConversationStore:
-        choice = self._choice
-        return self._place.conversation or self._place.create(
-            provider=choice.provider, model=choice.model, system_prompt=self._arguments.system
+    def _chosen(self, provider: str | None, model: str | None) -> Choice:
+        stored = self._place.conversation
+        return choose(
+            named=provider,
+            model=model,
+            base_url=self._arguments.base_url,
+            allow_insecure=self._arguments.allow_insecure_base_url,
+            metadata=None if stored is None else stored.get_metadata(),
+            servers=lambda: find(self._arguments.ports),
         )
 
-    def _serve(self) -> LocalServer:
-        weights = weights_path()
-        if not weights.exists():
-            with bar(f"fetching {MODEL} ({SIZE_BYTES // 1_000_000} MB, once)") as progress:
-                weights = fetched(progress)
+    # ---- what is said of it --------------------------------------------------------------------------------------
+
+    def _first_line(self, messages: int) -> str:
+        count = many(messages, "message") if self._is_resumed else "a new conversation"
+        return one_line(f"{self._place.directory}: {count}, with {self._who()} ({self._answerer.choice.why})")
+
+    def _who(self) -> str:
+        choice = self._answerer.choice
+        return f"{'local' if choice.is_local else choice.provider} {choice.model}"
+
+    def _note(self, text: str) -> None:
+        """Say something of the conversation: at a terminal in it; else on standard error, so that answers stand alone."""
+        if self._at_terminal:
+            say(f"({text})", now=True)
         else:
-            weights = fetched(lambda _done, _total: None)
-        with Working("starting the local model"):
-            return self._resources.enter_context(LocalServer(weights))
+            complain(text)
 
-    def _on_record(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Called when the question is on disk and the request is made: from here on it counts as sent."""
-        self._working.what = f"waiting for {self._choice.called}"
-        return messages if self._server is None else self._fitting(messages, self._server)
-
-    def _fitting(self, messages: list[dict[str, Any]], server: LocalServer) -> list[dict[str, Any]]:
-        """The newest turns that fit into the local model's context; the user is told when that is not all."""
-        assert self._place.conversation is not None
-        prompt = self._place.conversation.get_metadata().system_prompt
-        budget = CONTEXT_TOKENS - _ANSWER_TOKENS - _TEMPLATE_TOKENS
-        if prompt:
-            budget -= server.count_tokens(rendered([{"role": "system", "content": prompt}]))
-        chosen = newest_turns(messages, budget_tokens=budget, count_tokens=server.count_tokens)
-        if chosen is None:
-            raise LocalModelError(
-                f"this message is longer than the local model's context of {CONTEXT_TOKENS:,} tokens; it is on record"
+    def _on_request(self, told: int, on_record: int) -> None:
+        if told < on_record:
+            self._said_while_working(
+                f"the conversation is longer than the model's context: it is told the last {told:,} of "
+                f"{on_record:,} messages; all of them stay on record"
             )
-        if len(chosen) < len(messages):
+        elif self._is_resumed:
+            self._said_while_working(f"it is told all {many(told, 'message')} of the conversation")
+        self._is_resumed = False
+        if self._working is not None:
+            self._working.what = f"waiting for {self._answerer.choice.called}"
+
+    def _said_while_working(self, text: str) -> None:
+        assert self._working is not None
+        with self._working.paused():
+            self._note(text)
+
+    def _mark_unanswered(self) -> None:
+        if not self._answerer.client.is_answered:
+            say(_NOT_ANSWERED, now=True)
+
+    # ---- commands ------------------------------------------------------------------------------------------------
+
+    def _obey(self, command: Command) -> bool:
+        """Do what a command says; False if there is no such command, or it cannot be done."""
+        if command.name == commands.HELP:
+            say(f"{HINT}\n{commands.HELP_TEXT}")
+        elif command.name == commands.HISTORY:
+            return self._show_history(command.argument)
+        elif command.name == commands.RETRY:
+            if self._at_terminal:
+                self._safely(None)
+            else:
+                return self._turn(None)
+        elif command.name == commands.MODEL:
+            return self._change_model(command.argument)
+        else:
             complain(
-                f"the conversation is longer than the model's context of {CONTEXT_TOKENS:,} tokens: it is told the last "
-                f"{len(chosen):,} of {len(messages):,} messages; all of them stay on record"
+                f"there is no command {command.name}: /help names them; a space in front of it sends it as a message"
             )
-        return chosen
+            return False
+        return True
+
+    def _show_history(self, turns: str) -> bool:
+        if turns and not (turns.isascii() and turns.isdigit() and int(turns[:9]) > 0):
+            complain("/history takes the number of turns to show, from 1")
+            return False
+        records = [] if self._place.conversation is None else self._place.conversation.get_records()
+        said = sum(record.message is not None for record in records)
+        shown = terminal.show_turns(records, last=int(turns[:9]) if turns else _HISTORY_TURNS)
+        say(f"({many(said, 'message')}{'' if shown == len(records) else f'; the last {shown:,} records are shown'})")
+        return True
+
+    def _change_model(self, name: str) -> bool:
+        if name:
+            before = self._answerer.choice
+            try:
+                self._answerer.change(self._chosen("local" if before.is_local else before.provider, name))
+                self._answerer.client  # noqa: B018 (made now: it goes on record, and what it needs is fetched)
+            except (Misuse, TranscriptStoreError) as error:
+                why = in_the_shell(error, "chat") if isinstance(error, TranscriptStoreError) else str(error)
+                self._answerer.change(before)
+                complain(f"{why}; {self._who()} goes on answering")
+                return False
+            self._arguments.model = name
+        self._note(f"{self._who()} answers")
+        return True
 
     # ---- a turn --------------------------------------------------------------------------------------------------
 
-    def _turn(self, prompt: str) -> bool:
-        """One turn; False if it failed, after saying why. Ctrl-C in it leaves what came on record."""
-        client = self._connect()
-        self._entitle(prompt)
+    def _turn(self, prompt: str | None) -> bool:
+        """One turn, None asking the last question again; False if it failed, after saying why.
+
+        Ctrl-C and the signals that end the process leave what came on record.
+        """
+        client = self._answerer.client
+        if prompt is None and client.is_answered:
+            self._note("there is nothing to ask again: the last question is answered")
+            return True
+        before = self._record_count
         try:
-            self._stream(client, prompt)
+            if prompt is not None:
+                self._entitle(prompt)
+            self._stream(client.stream_retry() if prompt is None else client.stream_chat(prompt))
+        except (StorageError, PoisonedError) as error:
+            return self._not_stored(error, prompt, before)
         except TranscriptStoreError as error:
             if not isinstance(error, _ANSWERS_FAIL):
-                raise  # the disk's
+                raise  # the conversation's: it is somebody else's now, or damaged
             return self._failed(error)
         except (OSError, RecursionError, MemoryError):
             raise
@@ -184,11 +232,10 @@ class Turns:
             return self._failed(error)
         return True
 
-    def _stream(self, client: ResumableChatClient, prompt: str) -> None:
-        stream = cast("Any", client.stream_chat(prompt))  # a generator
-        with Working("writing to disk") as self._working, closing(stream):
+    def _stream(self, events: Any) -> None:
+        with Working("writing to disk") as self._working, closing(events):
             try:
-                for event in stream:
+                for event in events:
                     self._working.done()
                     if isinstance(event, TextDelta):
                         say_on(event.text)
@@ -196,25 +243,53 @@ class Turns:
                         say(now=True)
                         if event.stop_reason in _CUT_SHORT:
                             complain("the answer is as long as this model's answers may be, and ends there")
-            except KeyboardInterrupt as stop:
-                stream.throw(stop)  # so that the record says what it was, wherever it struck
+            except (KeyboardInterrupt, Terminated) as stop:
+                events.throw(stop)  # so that the record says what it was, wherever it struck
                 raise
 
     def _failed(self, error: Exception) -> bool:
         say(now=True)
-        if self._server is not None and not self._server.is_running:
-            self._client = None  # the next turn makes both anew
-            complain("the local model's server ended; what came of the answer is kept")
-            return False
-        complain(sentence(error, server=self._choice.called, timeout_seconds=self._arguments.timeout))
+        if self._answerer.is_lost():
+            why = "the local model's server ended; what came of the answer is kept"
+        else:
+            why = sentence(error, server=self._answerer.choice.called, timeout_seconds=self._arguments.timeout)
+        can_be_asked_again = not isinstance(error, LocalModelError)  # too long for it now is too long for it then
+        complain(f"{why}; --retry asks again" if can_be_asked_again and not self._at_terminal else why)
+        if can_be_asked_again and self._at_terminal:
+            say(_NOT_ANSWERED, now=True)  # a request failed, and there is none before the question is on record
         return False
 
+    def _not_stored(self, error: StorageError | PoisonedError, prompt: str | None, before: int) -> bool:
+        """The disk refused: say what is not stored. At a terminal the chat goes on, and a question that is not stored is not lost."""
+        say(now=True)
+        self._place.was_refused = True
+        conversation = self._place.conversation
+        assert conversation is not None
+        why = in_the_shell(error, "chat")
+        if isinstance(error, PoisonedError):
+            conversation.load()  # what the disk holds after a sync that failed is known only then
+            why = f"{error.what}; the conversation was read again"
+        new = conversation.get_records()[before:]
+        is_asked = prompt is None or any(terminal.is_question(r) and terminal.question(r) == prompt for r in new)
+        complain(f"{'the answer' if is_asked else 'the question'} is not stored: {why}")
+        if self._prompt is not None and is_asked:
+            self._mark_unanswered()
+        elif self._prompt is not None:
+            self._prompt.default = cast("str", prompt)
+        return False
+
+    @property
+    def _record_count(self) -> int:
+        assert self._place.conversation is not None
+        return self._place.conversation.record_count
+
     def _entitle(self, prompt: str) -> None:
-        """A conversation is called what was said in it first."""
+        """A conversation is called what was said in it first. If the disk refuses, the message says so a moment later."""
         conversation = self._place.conversation
         assert conversation is not None
         labels = conversation.get_metadata().labels
         if conversation.record_count == 0 and "title" not in labels:
             line = " ".join(prompt.encode("utf-8", "backslashreplace").decode().split())
             title = line if len(line) <= _TITLE_CHARACTERS else f"{line[: _TITLE_CHARACTERS - 1]}…"
-            conversation.update_metadata(labels={**labels, "title": title})
+            with suppress(StorageError):
+                conversation.update_metadata(labels={**labels, "title": title})

@@ -5,7 +5,7 @@ Where nobody sits at a terminal, each line of standard input is a turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from transcript_store import Record
 from transcript_store.cli._shared.input import lines, standard_input
@@ -22,38 +22,50 @@ class BadInputError(Exception):
     """A line of standard input that cannot be a message; the sentence says which and why."""
 
 
-def typed(earlier: Sequence[str]) -> Iterator[str]:
-    """What a person types, until Ctrl-D; ``earlier`` is the history that the arrow keys reach, oldest first.
+class Prompt:
+    """What a person types, line by line until Ctrl-D; an iterator of it.
 
-    A pasted text is one message, however many lines it has. Raises ``ModuleNotFoundError`` without ``prompt_toolkit``.
+    A pasted text is one message, however many lines it has. ``default`` stands in the line when it is asked for next. Making
+    one raises ``ModuleNotFoundError`` without ``prompt_toolkit``: before anything is fetched, or asked.
     """
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import InMemoryHistory
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-    keys = KeyBindings()
+    def __init__(self) -> None:
+        import prompt_toolkit  # noqa: F401
 
-    @keys.add("enter")
-    def send(event: KeyPressEvent) -> None:
-        event.current_buffer.validate_and_handle()
+        self.default = ""
+        self._earlier: list[str] = []
 
-    @keys.add("escape", "enter")
-    @keys.add("c-j")  # the Enter key sends c-m
-    def new_line(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
+    def remember(self, earlier: Iterable[str]) -> None:
+        """Let the arrow keys reach what was said before, the oldest first."""
+        self._earlier += earlier
 
-    session: PromptSession[str] = PromptSession(
-        "> ", history=InMemoryHistory(list(earlier)), key_bindings=keys, multiline=True, prompt_continuation="  "
-    )
-    while True:
-        try:
-            text = session.prompt()
-        except KeyboardInterrupt:
-            continue  # as in a shell: what was typed is dropped
-        except EOFError:
-            return
-        if text.strip():
-            yield text
+    def __iter__(self) -> Iterator[str]:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import InMemoryHistory
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def send(event: KeyPressEvent) -> None:
+            event.current_buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        @keys.add("c-j")  # the Enter key sends c-m
+        def new_line(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        session: PromptSession[str] = PromptSession(
+            "> ", history=InMemoryHistory(self._earlier), key_bindings=keys, multiline=True, prompt_continuation="  "
+        )
+        while True:
+            default, self.default = self.default, ""
+            try:
+                yield session.prompt(default=default)
+            except KeyboardInterrupt:
+                continue  # as in a shell: what was typed is dropped
+            except EOFError:
+                return
 
 
 def piped() -> Iterator[str]:
@@ -67,10 +79,11 @@ def piped() -> Iterator[str]:
             raise BadInputError(f"standard input, line {number} is not UTF-8") from None
 
 
-def show_last_turns(records: Sequence[Record]) -> None:
-    """Print the end of a conversation that goes on, as it looked when it was said."""
+def show_turns(records: Sequence[Record], *, last: int = _LAST_TURNS) -> int:
+    """Print the last turns of a conversation, as they looked when they were said; returns how many records that are."""
     asked = [place for place, record in enumerate(records) if is_question(record)]
-    for record in records[asked[-_LAST_TURNS] if len(asked) >= _LAST_TURNS else 0 :]:
+    shown = records[asked[-last] if len(asked) >= last else 0 :]
+    for record in shown:
         before = "> " if is_question(record) else ""
         for part in parts_of(record.message) if record.message is not None else ():
             if part.kind == "text":
@@ -79,6 +92,7 @@ def show_last_turns(records: Sequence[Record]) -> None:
                 say(f"[{part.title or part.kind}]")
         if "incomplete" in (record.extra or {}):
             say("(this answer was interrupted)")
+    return len(shown)
 
 
 def is_question(record: Record) -> bool:

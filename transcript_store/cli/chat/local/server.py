@@ -13,26 +13,37 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from transcript_store.cli.chat.local import MODEL, process
+from transcript_store.cli.chat.local import Model, process
 from transcript_store.cli.chat.local.weights import LocalModelError
 from transcript_store.errors import MissingExtraError
 
 CONTEXT_TOKENS = 8192
-"""What SmolLM2-135M was trained for."""
+"""What the smallest of the models was trained for."""
+
+_TEMPLATE = """\
+{%% if messages[0].role != 'system' %%}<|im_start|>system
+%s<|im_end|>
+{%% endif %%}\
+{%% for message in messages %%}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{%% endfor %%}\
+{%% if add_generation_prompt %%}<|im_start|>assistant
+{%% endif %%}"""
+"""ChatML, the form in which all of them were trained, with our prompt where theirs stands for a conversation without one."""
 
 _PATIENCE_SECONDS = 5.0
 _LOG = "llama.cpp.log"
 
 
 class LocalServer:
-    """Serves the weights at ``path`` from construction until ``close()``, or until this process ends, however it ends.
+    """Serves a model, whose weights are at ``path``, from construction until ``close()``, or until this process ends, however it ends.
 
     ``base_url`` and ``token`` are for a client; the token is a new random one, since others can reach a loopback address
     too. What the server logs is in ``llama.cpp.log`` beside the weights. Raises ``MissingExtraError`` without
     ``xllamacpp`` and ``LocalModelError`` if it does not come up.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, model: Model, path: Path) -> None:
         if importlib.util.find_spec("xllamacpp") is None:
             raise MissingExtraError(provider="local", extra="local")
         self.token = secrets.token_hex(16)
@@ -46,15 +57,22 @@ class LocalServer:
                 start_new_session=True,  # Ctrl-C is for an answer, not for the one who gives it
             )
         try:
-            self._address = self._started(path, log)
+            self._address = self._started(model, path, log)
         except BaseException:
             self.close()
             raise
 
-    def _started(self, path: Path, log: Path) -> str:
+    def _started(self, model: Model, path: Path, log: Path) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        settings = {"model": str(path), "name": MODEL, "token": self.token, "context_tokens": CONTEXT_TOKENS}
+        settings = {
+            "model": str(path),
+            "name": model.name,
+            "token": self.token,
+            "context_tokens": CONTEXT_TOKENS,
+            "template": _TEMPLATE % model.prompt,
+            "sampling": dict(model.sampling),
+        }
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(settings).encode() + b"\n")
             self._process.stdin.flush()

@@ -22,18 +22,21 @@ from tests.cli.terminal import Terminal
 from transcript_store import ConversationStore, Record
 from transcript_store.cli._shared.terminal import say_on
 from transcript_store.cli.chat import session
+from transcript_store.cli.chat.local import QWEN
 from transcript_store.cli.chat.local.weights import fetched
 
 pytestmark = pytest.mark.long
 
 KEYS = re.compile(r"(ANTHROPIC|OPENAI|GOOGLE|GEMINI)_.*")
+CHAT = (*COMMAND, "chat", "--ports", "")
+"""The command, whatever servers run on the machine of whoever runs this."""
 HERE = {name: value for name, value in ENVIRONMENT.items() if not KEYS.fullmatch(name)}
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """No keys, a library of its own; the cache of whoever runs this, with the weights in it."""
-    fetched(lambda _done, _total: None)
+    fetched(QWEN, lambda _done, _total: None)
     return {**HERE, "XDG_DATA_HOME": str(tmp_path / "data"), "HTTP_PROXY": "http://127.0.0.1:9"}  # nobody listens there
 
 
@@ -58,9 +61,7 @@ def test_two_turns_over_a_restart(environment: dict[str, str]) -> None:
     """Scripted, one process a turn: the model's own count of prompt tokens grows by the history, and it recalls the name."""
 
     def turn(line: str) -> str:
-        done = subprocess.run(
-            [*COMMAND, "chat"], input=line, env=environment, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(CHAT, input=line, env=environment, capture_output=True, text=True, check=True)
         return done.stdout
 
     assert "a new conversation" in turn("The capital of Freedonia is Zubrowka.\n")
@@ -74,8 +75,11 @@ def test_two_turns_over_a_restart(environment: dict[str, str]) -> None:
 
 def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
     """Type, stop an answer with Ctrl-C, leave with Ctrl-D, go on, be killed in an answer, go on: all that was said is there."""
-    with Terminal([*COMMAND, "chat"], environment) as screen:
+    with Terminal([*CHAT, "--system", "You tell long stories."], environment) as screen:
         screen.wait_for("a new conversation, with local")
+        screen.wait_for(
+            f"({QWEN.name} is a small model that runs on this machine: it has no tools, and it is often wrong)"
+        )
         screen.wait_for("Ctrl-D leaves")
         screen.wait_for_prompt()
         screen.type("The capital of Freedonia\x1b\ris Zubrowka.\r")  # Alt-Enter begins a new line
@@ -85,6 +89,7 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
         screen.wait_for_answer()
         screen.type("\x03")
         screen.wait_for("(stopped; what came is on record)")
+        screen.wait_for("(not answered: an empty line or /retry asks again)")
         screen.wait_for_prompt()
         screen.type("And now?\r")  # Ctrl-C stopped an answer, not the one who gives it
         screen.wait_for_answer()
@@ -102,9 +107,9 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
     assert stopped.extra is not None
     assert stopped.extra["incomplete"]["reason"] == "the stream was cut (KeyboardInterrupt)"
 
-    with Terminal([*COMMAND, "chat"], environment) as screen:
+    with Terminal(CHAT, environment) as screen:
         shown = screen.wait_for("Ctrl-D leaves")
-        assert f"{directory}: 6 messages, with local SmolLM2-135M-Instruct (the conversation is with it)" in shown
+        assert f"{directory}: 6 messages, with local {QWEN.name} (the conversation is with it)" in shown
         assert "> Tell me\r\n  a long story\r\n  about a cat.\r\n" in shown
         assert "(this answer was interrupted)" in shown
         screen.wait_for_prompt()
@@ -119,7 +124,7 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
     assert (records(directory)[6].message or {})["content"] == "Tell me another long story."
     assert len(records(directory)) == 7
 
-    with Terminal([*COMMAND, "chat"], environment) as screen:
+    with Terminal(CHAT, environment) as screen:
         assert "7 messages" in screen.wait_for("Ctrl-D leaves")
         screen.wait_for_prompt()
         screen.type("Thank you.\r")
@@ -132,7 +137,7 @@ def test_a_conversation_at_a_terminal(environment: dict[str, str]) -> None:
 
 def test_the_local_server_is_started_again(environment: dict[str, str], tmp_path: Path) -> None:
     """If somebody ends it: a sentence, and the next message has a new one."""
-    with Terminal([*COMMAND, "chat", str(tmp_path / "c")], environment) as screen:
+    with Terminal([*CHAT, str(tmp_path / "c")], environment) as screen:
         screen.wait_for_prompt()
         me = screen.process.pid
         (server,) = Path(f"/proc/{me}/task/{me}/children").read_text().split()
@@ -149,13 +154,58 @@ def test_the_local_server_is_started_again(environment: dict[str, str], tmp_path
     assert [(record.message or {})["role"] for record in records(tmp_path / "c")][:3] == ["user", "user", "assistant"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_told_to_end_at_the_prompt(number: signal.Signals, environment: dict[str, str], tmp_path: Path) -> None:
+    """The prompt's event loop hands the signal on: the terminal is as it was, and the lock of the conversation is free."""
+    with serving() as server:
+        server.answers += [DIALECTS["openai-compatible"].stream("Hello.")]
+        where = ("--base-url", server.url, "--allow-insecure-base-url")
+        with Terminal([*CHAT, str(tmp_path / "c"), *where], environment) as screen:
+            screen.wait_for_prompt()
+            screen.type("hi\r")
+            screen.wait_for("Hello.")
+            screen.wait_for_prompt()
+            screen.type("half a question")
+            screen.wait_for("half a question")
+            screen.process.send_signal(number)
+            assert screen.end() == 128 + number
+            assert screen.is_as_it_was()
+        assert "Traceback" not in screen.text
+    assert len(records(tmp_path / "c")) == 2
+
+
+def test_what_is_typed_to_the_program(environment: dict[str, str], tmp_path: Path) -> None:
+    """Commands at a real prompt, a turn that fails and is asked again with Enter alone, and ``exit``."""
+    openai = DIALECTS["openai-compatible"]
+    with serving() as server:
+        server.answers += [Answer(b"{}", status=400), openai.stream("Here.")]
+        where = ("--base-url", server.url, "--allow-insecure-base-url")
+        with Terminal([*CHAT, str(tmp_path / "c"), *where], environment) as screen:
+            screen.wait_for_prompt()
+            screen.type("/frobnicate\r")
+            screen.wait_for("there is no command /frobnicate")
+            screen.wait_for_prompt()
+            screen.type("Where were we?\r")
+            screen.wait_for("(not answered: an empty line or /retry asks again)")
+            screen.wait_for_prompt()
+            screen.type("\r")
+            screen.wait_for("Here.")
+            screen.wait_for_prompt()
+            screen.type("/history\r")
+            screen.wait_for("(2 messages)")
+            screen.wait_for_prompt()
+            screen.type("exit\r")
+            assert screen.end() == 0
+    assert [(record.message or {})["content"] for record in records(tmp_path / "c")] == ["Where were we?", "Here."]
+
+
 def test_a_key_that_is_refused_at_a_terminal(environment: dict[str, str], tmp_path: Path) -> None:
     """A turn that fails says why, and the prompt comes back; what a model writes cannot steer the terminal; exit code 0."""
     claude = DIALECTS["claude"]
     with serving() as server:
         server.answers += [Answer(b"{}", status=401), claude.stream("Hello\x1b[2J\x9b."), claude.stream("Again.")]
         here = {**environment, "ANTHROPIC_API_KEY": "sk-wrong", "ANTHROPIC_BASE_URL": server.url}
-        command = [*COMMAND, "chat", str(tmp_path / "c"), "--allow-insecure-base-url"]
+        command = [*CHAT, str(tmp_path / "c"), "--allow-insecure-base-url"]
         with Terminal(command, here) as screen:
             screen.wait_for("with claude claude-sonnet-5-5 (ANTHROPIC_API_KEY is set)")
             screen.wait_for_prompt()

@@ -1,79 +1,32 @@
-"""`transcript-store chat` where nobody sits at a terminal: which conversation, which provider, what fails and how.
+"""`transcript-store chat` where nobody sits at a terminal: which conversation, what fails and how.
 
 The model's side is a server of the tests that speaks the providers' wire formats, reached through their real SDKs. Against
-servers that nobody here wrote, and the model on this machine: the tests that are `long`, here and in test_chat_terminal.py.
+servers that nobody here wrote, and the model on this machine: the tests that are `long`, here and in test_at_a_terminal.py.
 """
 
 from __future__ import annotations
 
 import io
-import itertools
-import json
 import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chat.conftest import VARIABLES, no_certificates
-from tests.chat.dialects import DIALECTS
-from tests.chat.server import Answer, Server, serving
+from tests.chat.conftest import VARIABLES
+from tests.chat.server import Answer, Server
 from tests.chat.test_end_to_end import FAULTS, aimock
+from tests.cli.chat.conftest import BUSY, MODEL, OPENAI, Chat, said, trouble
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
 from transcript_store.cli._shared import progress as _working
-from transcript_store.cli._shared.terminal import Misuse
-from transcript_store.cli.chat import provider as _chat_choice
-from transcript_store.cli.chat import session, terminal
-from transcript_store.cli.chat.command import PROVIDERS
-from transcript_store.cli.chat.local import MODEL
+from transcript_store.cli.chat import terminal
 
-__all__ = ["aimock", "no_certificates"]
-
-OPENAI = DIALECTS["openai-compatible"]
-BUSY = Answer(b'{"error": {"message": "busy \\u001b[2J"}}', status=400)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No key, no address and no folder of whoever runs this; returns the folder of the library."""
-    for name in VARIABLES:
-        monkeypatch.setenv(name, "")  # so that what the command sets is undone
-        monkeypatch.delenv(name)
-    monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / "data" / name)
-    return tmp_path / "data" / "transcript-store" / "conversations"
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
-
-
-class Chat:
-    """The command, talking to the test server."""
-
-    def __init__(self, cli: Cli, server: Server) -> None:
-        self.cli, self.server = cli, server
-
-    def __call__(self, *arguments: str, lines: str = "") -> Result:
-        where = ("--base-url", self.server.url, "--allow-insecure-base-url")
-        return self.cli("chat", *arguments, *where, stdin=lines.encode())
-
-
-@pytest.fixture
-def chat(cli: Cli, server: Server) -> Chat:
-    return Chat(cli, server)
-
-
-def said(directory: Path) -> list[tuple[str, str]]:
-    with ConversationStore(directory, read_only=True) as stored:
-        stored.load()
-        return [(message["role"], message["content"]) for message in stored.get_messages()]
+__all__ = ["aimock"]
 
 
 def test_help(cli: Cli) -> None:
@@ -99,6 +52,7 @@ def test_each_line_is_a_turn_and_the_next_process_goes_on(chat: Chat, tmp_path: 
     assert second.out == (
         f"{tmp_path}/c: 4 messages, with openai-compatible default (the conversation is with it)\nYou said one, two.\n"
     )
+    assert second.err == "transcript-store: it is told all 5 messages of the conversation\n"
     with ConversationStore(tmp_path / "c", read_only=True) as stored:
         stored.load()
         assert OPENAI.messages(chat.server.bodies[-1]) == stored.get_messages()[:-1]
@@ -111,7 +65,7 @@ def test_without_input_it_says_where_it_is(closed: bool, tmp_path: Path) -> None
     for name in ("XDG_DATA_HOME", *VARIABLES):
         environment.pop(name, None)
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" <&-' if closed else 'exec "$@" </dev/null', "sh", *COMMAND, "chat"],
+        ["sh", "-c", 'exec "$@" <&-' if closed else 'exec "$@" </dev/null', "sh", *COMMAND, "chat", "--ports", ""],
         env=environment,
         capture_output=True,
         text=True,
@@ -263,181 +217,21 @@ def test_an_empty_conversation_of_the_library_does_not_stay(
     assert ConversationLibrary(home).list() == []
 
 
-# ---- which provider --------------------------------------------------------------------------------------------------
-
-
-def test_the_providers_are_those_that_there_are() -> None:
-    assert PROVIDERS == _chat_choice.NAMES
-
-
-@pytest.mark.parametrize(
-    ("dialect", "key", "address"),
-    [
-        ("claude", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-        ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-        ("gemini", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
-        ("gemini", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
-    ],
-)
-def test_a_provider_is_chosen_by_its_key(
-    cli: Cli, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str, key: str, address: str
-) -> None:
-    """A new conversation takes the first provider whose key is set, says so, and sends the key there and nowhere else."""
-    monkeypatch.setenv(key, "sk-the-key")
-    monkeypatch.setenv(address, server.url)
-    server.answers += [DIALECTS[dialect].stream("Hello.")]
-    result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", "--system", "Be brief.", stdin=b"hi\n")
-    assert (result.code, result.err) == (0, "")
-    assert f"a new conversation, with {dialect} " in result.out
-    assert f"({key} is set)\nHello.\n" in result.out
-    assert DIALECTS[dialect].system_prompts(server.bodies[0]) == ["Be brief."]
-    assert "sk-the-key" in str(server.requests[0].headers)
-    assert b"sk-the-key" not in b"".join(path.read_bytes() for path in (tmp_path / "c").iterdir())
-    monkeypatch.delenv(key)
-    monkeypatch.setenv("ANTHROPIC_API_KEY" if dialect != "claude" else "OPENAI_API_KEY", "another")
-    result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", stdin=b"hi\n")
-    assert (result.code, result.out) == (2, "")
-    assert re.search(rf"provider '{dialect}' needs a token, and none is in .*{key}", result.err)
-
-
-def test_the_order_of_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Named, else on record, else a compatible server whose URL is given, else the first key, else local."""
-
-    def chosen(metadata: Any = None, *, base_url: str | None = None, **environment: str) -> tuple[str, bool, str]:
-        choice = _chat_choice.choose(
-            named=None, model=None, base_url=base_url, allow_insecure=False, metadata=metadata, environment=environment
-        )
-        return choice.provider, choice.is_local, choice.model
-
-    numbers = itertools.count()
-
-    def on_record(provider: str | None, model: str) -> Any:
-        with ConversationStore(tmp_path / str(next(numbers))) as stored:
-            stored.initialize(provider=provider, model=model)
-            return stored.get_metadata()
-
-    keys = {"GEMINI_API_KEY": "g", "OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "c"}
-    assert chosen(**keys)[0] == "claude"
-    assert chosen(GEMINI_API_KEY="g", OPENAI_API_KEY="o")[0] == "openai"
-    assert chosen(GEMINI_API_KEY="g", ANTHROPIC_API_KEY="")[0] == "gemini"
-    assert chosen(**keys, base_url="https://gateway.internal")[0] == "openai-compatible"
-    assert chosen() == ("openai-compatible", True, MODEL)
-    assert chosen(on_record("gemini", "g-1"), **keys) == ("gemini", False, "g-1")
-    assert chosen(on_record("openai-compatible", MODEL), **keys) == ("openai-compatible", True, MODEL)
-    assert chosen(on_record("openai", MODEL), **keys) == ("openai-compatible", True, MODEL)
-    assert chosen(on_record(None, "m"), **keys)[0] == "claude"
-    url = "https://gateway.internal"
-    assert chosen(on_record("openai-compatible", "q"), base_url=url) == ("openai-compatible", False, "q")
-    assert chosen(on_record("openai-compatible", MODEL), base_url=url)[:2] == ("openai-compatible", False)
-    with pytest.raises(Misuse, match="needs --base-url"):
-        chosen(on_record("openai-compatible", "q"), **keys)
-    with pytest.raises(Misuse, match="does not speak"):
-        chosen(on_record("somebody", "else"), **keys)
-
-
-def test_another_provider_for_a_conversation(
-    cli: Cli, chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that cannot read the messages is misuse. One of the same family goes on, with a model of its own."""
-    chat.server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Hello again.")]
-    path = conversation(tmp_path / "c", provider="openai-compatible", model=MODEL)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "c")
-    result = cli("chat", path, "--provider", "claude", stdin=b"hi\n")
-    assert (result.code, result.out) == (2, "")
-    assert "the conversation is with local, and claude cannot go on with it" in result.err
-    monkeypatch.setenv("OPENAI_API_KEY", "o")
-    assert "openai gpt-" in chat(path, "--provider", "openai", lines="hi\n").out
-    assert chat.server.bodies[-1]["model"].startswith("gpt-")
-    assert "with openai o-9 " in chat(path, "--provider", "openai", "--model", "o-9", lines="hi\n").out
-    assert chat.server.bodies[-1]["model"] == "o-9"
-
-
-# ---- the local model -------------------------------------------------------------------------------------------------
-
-
-class StandIn:
-    """In place of the server of the local model: the test server, and tokens that are words."""
-
-    token = "local-token"
-    is_running = True
-
-    def __init__(self, server: Server) -> None:
-        self.base_url = server.url
-
-    def __enter__(self) -> StandIn:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def count_tokens(self, text: str) -> int:
-        return len(text.split())
-
-
-@pytest.fixture
-def local(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a conversation with the local model, whose part the test server plays."""
-    monkeypatch.setattr(session, "weights_path", lambda: tmp_path / "weights")
-    monkeypatch.setattr(session, "fetched", lambda _: tmp_path / "weights")
-    monkeypatch.setattr(session, "LocalServer", lambda _: StandIn(server))
-    return tmp_path / "c"
-
-
-def test_local_is_a_compatible_server(cli: Cli, server: Server, local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its token is its own, never a key of the environment; on record it is what it is to a client; fetching is told of."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-the-key")
-    server.answers += [OPENAI.stream("Hello.")]
-    result = cli("chat", str(local), "--provider", "local", stdin=b"hi\n")
-    assert result == Result(
-        0,
-        f"{local}: a new conversation, with local {MODEL} (--provider names it)\nHello.\n",
-        f"transcript-store: fetching {MODEL} (98 MB, once) …\n",
-    )
-    assert "sk-the-key" not in str(server.requests[0].headers)
-    assert "local-token" in str(server.requests[0].headers)
-    assert server.bodies[0]["max_tokens"] == 256
-    with ConversationStore(local, read_only=True) as stored:
-        stored.load()
-        metadata = stored.get_metadata()
-    assert (metadata.provider, metadata.model) == ("openai-compatible", MODEL)
-
-
-def test_a_history_that_does_not_fit(cli: Cli, server: Server, local: Path) -> None:
-    """The request carries the newest turns that fit, the user is told, the log stays whole; so after a message too long."""
-    with ConversationStore(local) as stored:
-        stored.initialize(provider="openai-compatible", model=MODEL)
-        for number in range(10):
-            long = [{"role": role, "content": f"{number} " + "word " * 899} for role in ("user", "assistant")]
-            stored.append_messages(long)
-    server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Again.")]
-    result = cli("chat", str(local), "--system", "word " * 900, stdin=b"How are you?\n")
-    assert (result.code, result.out.splitlines()[1:]) == (0, ["Hello."])
-    assert "it is told the last 7 of 21 messages; all of them stay on record" in result.err
-    assert [message["content"].split()[0] for message in OPENAI.messages(server.bodies[0])] == [*"778899", "How"]
-    too_long = cli("chat", str(local), stdin=b"word " * 8000)
-    assert too_long.code == 1
-    assert "this message is longer than the local model's context of 8,192 tokens; it is on record" in too_long.err
-    assert cli("chat", str(local), stdin=b"And now?\n").out.endswith("Again.\n")
-    assert [message["content"] for message in OPENAI.messages(server.bodies[1])] == ["And now?"]
-    assert len(said(local)) == 25
-
-
 # ---- what fails ------------------------------------------------------------------------------------------------------
-
-
-def trouble(status: int, message: str = "because") -> Answer:
-    return Answer(json.dumps({"error": {"message": message, "type": "x"}}).encode(), status=status)
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (trouble(401, "Incorrect API key: sk-the-key"), r"openai-compatible at 127\.0\.0\.1 refused the key \(401\)$"),
-        (trouble(404), r"does not know this model or address \(404\): because$"),
-        (trouble(400, "x" * 1000), r"refused the request \(400\): x{300}…$"),
+        (
+            trouble(401, "Incorrect API key: sk-the-key"),
+            r"openai-compatible at 127\.0\.0\.1 refused the key \(401\); --retry asks again$",
+        ),
+        (trouble(404), r"does not know this model or address \(404\): because; --retry asks again$"),
+        (trouble(400, "x" * 1000), r"refused the request \(400\): x{300}…; --retry asks again$"),
         (
             OPENAI.stream("Half", stop=False),
-            r"the reply ended without a finish reason; what came of the answer is kept$",
+            r"the reply ended without a finish reason; what came of the answer is kept; --retry asks again$",
         ),
     ],
 )
@@ -473,7 +267,10 @@ def test_a_wrong_key(
     monkeypatch.setenv(address, server.url)
     server.answers += [trouble(401, "wrong: sk-wrong")]
     result = cli("chat", str(tmp_path / "c"), "--allow-insecure-base-url", stdin=b"hi\n")
-    assert (result.code, result.err) == (1, f"transcript-store: {dialect} at 127.0.0.1 refused the key (401)\n")
+    assert (result.code, result.err) == (
+        1,
+        f"transcript-store: {dialect} at 127.0.0.1 refused the key (401); --retry asks again\n",
+    )
 
 
 def test_no_network(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,7 +309,7 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
             result = chat(*arguments, lines="hi\n")
             assert result.code == 1
             assert "transcript-store[openai]' (or another --provider: local needs no key)" in result.err
-    assert list(home.iterdir()) == []
+    assert not home.exists()
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "platformdirs", None)
         result = cli("chat")
@@ -571,7 +368,7 @@ def test_the_last_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         stored.append_messages([{"role": "user", "content": "one\ntwo\x1b[2J"}, call, result])
         stored.append_messages([{"role": "assistant", "content": "x" * 2000}, {"role": "user", "content": "And?"}])
         stored.append_message({"role": "assistant", "content": "Well"}, extra={"incomplete": {"reason": "cut"}})
-        terminal.show_last_turns(stored.get_records())
+        terminal.show_turns(stored.get_records())
     assert capsys.readouterr().out == (
         "> one\n  two\\x1b[2J\n[call look (c1)]\n[result (c1)]\n"
         f"{'x' * 1200} … (800 more characters)\n> And?\nWell\n(this answer was interrupted)\n"

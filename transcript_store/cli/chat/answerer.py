@@ -1,0 +1,168 @@
+"""Whoever answers: the client of a provider, made when it is first needed, and the local model's server behind it."""
+
+from __future__ import annotations
+
+import gc
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Self, cast
+
+from transcript_store import TranscriptStoreError
+from transcript_store.chat import ChatConfig, ResumableChatClient, create_client
+from transcript_store.cli._shared.progress import Working, bar
+from transcript_store.cli._shared.terminal import Misuse, complain
+from transcript_store.cli.chat.conversation import Place
+from transcript_store.cli.chat.local import MODELS, Model
+from transcript_store.cli.chat.local.context import newest_turns, rendered
+from transcript_store.cli.chat.local.server import CONTEXT_TOKENS, LocalServer
+from transcript_store.cli.chat.local.weights import LocalModelError, fetched, weights_path
+from transcript_store.cli.chat.provider import Choice
+
+_ANSWER_TOKENS = 256
+"""The most that the local model says at once."""
+_TEMPLATE_TOKENS = 96
+"""What the local model's template adds to a conversation, its own system prompt included."""
+
+
+class Answerer:
+    """The one that ``choice`` names; as a context it lets go of the client and the server at its end.
+
+    ``on_request`` is called when a question is on disk and the request is made, with the number of messages that it carries
+    and the number of those on record; ``note`` is told, once, what the local model is.
+    """
+
+    def __init__(
+        self,
+        choice: Choice,
+        place: Place,
+        arguments: Namespace,
+        *,
+        on_request: Callable[[int, int], object],
+        note: Callable[[str], object],
+    ) -> None:
+        self.choice = choice
+        self._place = place
+        self._arguments = arguments
+        self._on_request = on_request
+        self._note = note
+        self._resources = ExitStack()
+        self._server: LocalServer | None = None
+        self._client: ResumableChatClient | None = None
+        self._is_introduced = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._let_go()
+
+    @property
+    def client(self) -> ResumableChatClient:
+        """The client, made when it is first needed: an empty input fetches nothing, and creates nothing."""
+        if self._client is None:
+            choice = self.choice
+            config: dict[str, Any] = {
+                "system_prompt": self._arguments.system,
+                "base_url": choice.base_url,
+                "token": choice.token,
+                "timeout_seconds": self._arguments.timeout,
+                "select_messages": self._selected,
+            }
+            if choice.is_local:
+                self._server = server = self._serve()
+                config |= {"base_url": server.base_url, "token": server.token, "max_tokens": _ANSWER_TOKENS}
+            config |= {"provider": choice.provider, "model": self.choice.model}
+            with Working(f"getting ready to talk to {choice.called}"):
+                self._client = self._made(ChatConfig(**config))
+            self._resources.callback(self._client.close)
+            gc.freeze()  # a long history is many objects, and a look through all of them would delay the first answer
+        return self._client
+
+    def change(self, choice: Choice) -> None:
+        """Let somebody else answer from the next request on."""
+        self._let_go()
+        self.choice = choice
+
+    def is_lost(self) -> bool:
+        """Whether the local model's server ended; then the next request has a new one."""
+        if self._server is None or self._server.is_running:
+            return False
+        self._let_go()
+        return True
+
+    def _let_go(self) -> None:
+        self._client = self._server = None
+        self._resources.close()
+
+    def _made(self, config: ChatConfig) -> ResumableChatClient:
+        choice = self.choice
+        conversation = self._place.conversation or self._place.create(
+            provider=choice.provider, model=choice.model, system_prompt=self._arguments.system
+        )
+        allow_insecure = choice.is_local or choice.allow_insecure
+        try:
+            client = create_client(config, conversation=conversation, allow_insecure_base_url=allow_insecure)
+        except ValueError as error:
+            if isinstance(error, TranscriptStoreError):
+                raise
+            raise Misuse(str(error)) from error  # a key that no HTTP header can carry
+        return cast("ResumableChatClient", client)
+
+    # ---- the local model -----------------------------------------------------------------------------------------
+
+    def _serve(self) -> LocalServer:
+        model = MODELS[self.choice.model]
+        others = [each for each in MODELS.values() if each is not model] if self._may_be_another else []
+        while True:
+            try:
+                weights = self._weights(model)
+                break
+            except LocalModelError as error:
+                if not others:
+                    raise
+                model = others.pop(0)
+                complain(f"{error}; {model.name} answers instead")
+        self.choice = replace(self.choice, model=model.name)
+        with Working("starting the local model"):
+            server = self._resources.enter_context(LocalServer(model, weights))
+        if not self._is_introduced:
+            self._note(
+                f"{model.name} is a small model that runs on this machine: it has no tools, and it is often wrong"
+            )
+        self._is_introduced = True
+        return server
+
+    @property
+    def _may_be_another(self) -> bool:
+        """A model that is named, or on record, is never replaced by another one."""
+        return self._place.conversation is None and self._arguments.model is None
+
+    def _weights(self, model: Model) -> Any:
+        if weights_path(model).exists():
+            return fetched(model, lambda _done, _total: None)
+        with bar(f"fetching {model.name} ({model.size_bytes // 1_000_000} MB, once)") as progress:
+            return fetched(model, progress)
+
+    # ---- what a request carries ----------------------------------------------------------------------------------
+
+    def _selected(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Called when the question is on disk and the request is made: from here on it counts as sent."""
+        chosen = messages if self._server is None else self._fitting(messages, self._server)
+        self._on_request(len(chosen), len(messages))
+        return chosen
+
+    def _fitting(self, messages: list[dict[str, Any]], server: LocalServer) -> list[dict[str, Any]]:
+        """The newest turns that fit into the local model's context."""
+        assert self._place.conversation is not None
+        prompt = self._place.conversation.get_metadata().system_prompt
+        budget = CONTEXT_TOKENS - _ANSWER_TOKENS - _TEMPLATE_TOKENS
+        if prompt:
+            budget -= server.count_tokens(rendered([{"role": "system", "content": prompt}]))
+        chosen = newest_turns(messages, budget_tokens=budget, count_tokens=server.count_tokens)
+        if chosen is None:
+            raise LocalModelError(
+                f"this message is longer than the local model's context of {CONTEXT_TOKENS:,} tokens; it is on record"
+            )
+        return chosen

@@ -1,0 +1,119 @@
+"""Model servers that run on this machine already, found at the ports that they use unless they are told otherwise.
+
+A server counts if it answers ``/v1/models`` as OpenAI's does. How large its models are, and which of them only embed texts or run
+somewhere else, stands in lists of its own: Ollama's ``/api/tags``, LM Studio's ``/api/v0/models``, the ``meta`` of llama.cpp.
+Nothing but 127.0.0.1 is asked, without a key, and a port where nobody listens costs nothing.
+
+https://github.com/ollama/ollama/blob/main/docs/api.md, https://lmstudio.ai/docs/app/api/endpoints/rest
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from threading import Thread
+from typing import Any
+
+USUAL_PORTS = {11434: "Ollama", 1234: "LM Studio", 8080: "llama.cpp"}
+"""Where a server is looked for, in this order."""
+
+_PATIENCE_SECONDS = 1.0
+"""How long all of it may take; a server on this machine that is slower than that is not found."""
+_MOST_BYTES = 4 << 20
+
+_SAYS_NOTHING = re.compile(
+    r"embed|rerank|bert|minilm|\b(bge|gte|e5)\b|whisper|\btts\b|diffusion|\bflux\b|guard", re.IGNORECASE
+)
+"""In the name of a model that holds no conversation."""
+_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x|e)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", re.IGNORECASE)
+"""The size in a model's name: 0.6b, 270M, 8x7b, e4b."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server, and the names of its chat models, the largest first."""
+
+    name: str
+    port: int
+    models: tuple[str, ...]
+
+    @property
+    def base_url(self) -> str:
+        """For an OpenAI-compatible client."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def model_named(self, name: str) -> str | None:
+        """The name by which it knows a model, None if it does not; Ollama adds ``:latest`` to a name without a tag."""
+        return next((model for model in self.models if model in (name, f"{name}:latest")), None)
+
+
+def find(ports: Iterable[int] = tuple(USUAL_PORTS)) -> list[Server]:
+    """The servers that answer at these ports and have a chat model, in the order of the ports."""
+    asked, found = list(ports), dict[int, Server]()
+    looks = [Thread(target=_look, args=(port, found), daemon=True) for port in asked]
+    until = time.monotonic() + _PATIENCE_SECONDS
+    for look in looks:
+        look.start()
+    for look in looks:
+        look.join(max(0.0, until - time.monotonic()))
+    return [found[port] for port in asked if port in found]
+
+
+def _look(port: int, found: dict[int, Server]) -> None:
+    listed = _listed(port, "/v1/models", "data")
+    names = [model["id"] for model in listed if isinstance(model.get("id"), str)]
+    if not names:
+        return
+    facts: dict[str, dict[str, Any]] = {}
+    for model in (*listed, *_listed(port, "/api/tags", "models"), *_listed(port, "/api/v0/models", "data")):
+        facts.setdefault(str(model.get("id") or model.get("name")), {}).update(model)
+    if models := _chat_models(names, facts):
+        found[port] = Server(USUAL_PORTS.get(port, "a server"), port, models)
+
+
+def _listed(port: int, path: str, member: str) -> list[dict[str, Any]]:
+    """The list of objects that a server gives at a path; empty if it gives none, or is no such server."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=_PATIENCE_SECONDS)
+    with suppress(OSError, HTTPException, ValueError, RecursionError):
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            given = json.loads(response.read(_MOST_BYTES)) if response.status == 200 else None
+        finally:
+            connection.close()
+        if isinstance(given, dict) and isinstance(given.get(member), list):
+            return [entry for entry in given[member] if isinstance(entry, dict)]
+    return []
+
+
+def _chat_models(names: Sequence[str], facts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+    chat = [name for name in names if _talks_here(name, facts.get(name, {}))]
+    return tuple(sorted(chat, key=lambda name: _how_large(name, facts.get(name, {})), reverse=True))
+
+
+def _talks_here(name: str, facts: dict[str, Any]) -> bool:
+    details = facts.get("details")
+    family = str(details.get("family")) if isinstance(details, dict) else ""
+    elsewhere = bool(facts.get("remote_host")) or name.endswith("cloud")  # Ollama lists what it only passes on, too
+    return not (elsewhere or facts.get("type") == "embeddings" or _SAYS_NOTHING.search(f"{name} {family}"))
+
+
+def _how_large(name: str, facts: dict[str, Any]) -> tuple[float, float]:
+    """The number of parameters, told or in the name, and the bytes; 0 for what is not known."""
+    details, meta = (given if isinstance(given := facts.get(member), dict) else {} for member in ("details", "meta"))
+    told = meta.get("n_params")
+    spelled = str(details.get("parameter_size") or "")
+    sizes = [
+        float(n) * int(times or 1) * {"b": 1e9, "m": 1e6}[unit.lower()]
+        for times, n, unit in _SIZE.findall(spelled or name)
+    ]
+    size = facts.get("size") or meta.get("size")
+    return (
+        float(told) if isinstance(told, int | float) else max(sizes, default=0.0),
+        float(size) if isinstance(size, int | float) else 0.0,
+    )

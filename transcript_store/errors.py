@@ -162,7 +162,7 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
         return f"{self.path}{where}: {self.reason} [{self.kind}]; nothing was touched"
 
     def _way_out(self) -> WayOut:
-        return self.way_out or way_out_of_damage(self.kind, self.path)
+        return self.way_out or way_out_of_damage(self.kind, self.path, self.line_number)
 
 
 class CorruptMetadataError(TranscriptStoreError, ValueError):

@@ -45,6 +45,7 @@ class WayOut(Enum):
     LOAD_CUTS_IT = (
         "the next load() that may write cuts it, and keeps its bytes in quarantine/ (or a writer is at work now)"
     )
+    TAKE_OR_TAKE_OUT = "repair(mode='accept-edits') takes in what has the form of a message; or take the lines out"
     MOVE_AWAY = "move it away, and put back what belongs there"
     MOVE_OTHERS_AWAY = "move that away first"
     PUT_BACK = "files of different conversations or moments were mixed: put back the one that belongs here"
@@ -90,11 +91,13 @@ _WAYS_OUT_OF_DAMAGE = {
 }
 
 
-def way_out_of_damage(kind: str, path: str) -> WayOut:
+def way_out_of_damage(kind: str, path: str, line_number: int | None = None) -> WayOut:
     """What to do about damage of a kind that docs/format.md lists, to this file of a conversation."""
     name = path.rpartition("/")[2]
     if kind == "torn-tail" and name == "transcript.jsonl":  # nobody appends to an archived generation: that is damage
         return WayOut.LOAD_CUTS_IT
+    if kind == "foreign" and line_number is not None and line_number > 1:  # lines of others in a file of ours
+        return WayOut.TAKE_OR_TAKE_OUT
     if kind in ("missing", "damaged") and name == "metadata.json":
         return WayOut.REBUILD
     return _WAYS_OUT_OF_DAMAGE.get(kind, WayOut.RESTORE_OR_REPAIR)

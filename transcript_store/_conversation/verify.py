@@ -49,7 +49,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.way_out is None:
-            object.__setattr__(self, "way_out", way_out_of_damage(self.kind, self.path))
+            object.__setattr__(self, "way_out", way_out_of_damage(self.kind, self.path, self.line_number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -470,9 +470,14 @@ def _torn_or_hole(read: Read, size: int, walk: Walk, reason: str, line_end: int 
                 offset_bytes=offset,
                 line_number=line_number,
             )
+    if kept is not None:
+        reason = "the last record is whole but for its line feed"
+    elif line_end is not None:
+        # Nothing tells a write that was cut off from a record that was damaged later: the mark is not so far yet.
+        reason = f"{reason}; the line has its end, so it may have been acknowledged"
     return Damage(
         kind="torn-tail",
-        reason=reason if kept is None else "the last record is whole but for its line feed",
+        reason=reason,
         offset_bytes=offset,
         line_number=line_number,
         cut_at_bytes=complete.offset_bytes if kept is None else kept.end,

@@ -37,6 +37,8 @@ _IN_THE_SHELL = {
     WayOut.WAIT: "try again when it is done",
     WayOut.WAIT_OR_READ: "try again when it is done",
     WayOut.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
+    WayOut.TAKE_OR_TAKE_OUT: "`transcript-store repair {directory} --mode accept-edits` takes in what has the form of a message; or "
+    "take the lines out",
     WayOut.REPAIR_AGAIN: "`transcript-store repair` again goes on from there",
     WayOut.REBUILD: "`transcript-store repair {directory}` rebuilds it from the first line of transcript.jsonl, or, with --mode "
     "accept-edits, takes it as it was edited",

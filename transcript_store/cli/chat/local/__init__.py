@@ -75,7 +75,7 @@ SMOLLM = Model(
     ),
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     prompt="You are a helpful assistant. Answer in one or two short sentences.",
-    sampling={"penalty_repeat": 1.1},
+    sampling={"penalty_freq": 0.4},
 )
 
 MODELS = {model.name: model for model in (QWEN, SMOLLM)}

@@ -502,9 +502,7 @@ class ConversationStore:
         """
         with self._exclusively():
             storage = self._readable()
-            if at_start:
-                return _metadata.public(storage.log.header.metadata, storage.log.header.at)
-            return _metadata.public(storage.members, storage.updated_at)
+            return _metadata_at_start(storage) if at_start else _metadata_now(storage)
 
     @property
     def id(self) -> str:
@@ -545,9 +543,9 @@ class ConversationStore:
         with self._exclusively():
             storage = self._readable()
             storage.settle_to_copy()
-            metadata = _metadata.public(storage.members, storage.updated_at)
-            at_start = _metadata.public(storage.log.header.metadata, storage.log.header.at)
-            return ConversationState(metadata, storage.log.records(), _position(storage), at_start)
+            return ConversationState(
+                _metadata_now(storage), storage.log.records(), _position(storage), _metadata_at_start(storage)
+            )
 
     @property
     def recovery(self) -> Recovery | None:
@@ -717,6 +715,14 @@ class ConversationStore:
 def _warn_of_what_differs(path: str, names: str) -> None:
     """Log, without values, that arguments do not count; once for a conversation and what differs."""
     logger.warning("%s: what was given as %s differs from what is on record, which stays", path, names)
+
+
+def _metadata_now(storage: Storage) -> ConversationMetadata:
+    return _metadata.public(storage.members, storage.updated_at)
+
+
+def _metadata_at_start(storage: Storage) -> ConversationMetadata:
+    return _metadata.public(storage.log.header.metadata, storage.log.header.at)
 
 
 def _position(storage: Storage) -> TranscriptPosition:

@@ -14,6 +14,7 @@ Nothing here does I/O.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -77,6 +78,16 @@ class ConversationMetadata:
         return datetime.fromisoformat(self.updated_at)
 
 
+_PUBLIC = [field.name for field in dataclasses.fields(ConversationMetadata)]
+_AT_FIRST: dict[str, Any] = {
+    **dict.fromkeys(("provider", "model", "system_prompt", "tools")),
+    "compaction_count": 0,
+    "labels": {},
+    "generation": 0,
+}
+"""What a conversation is that was told nothing, beside its id and its times; in the order in which it is written."""
+
+
 class MetadataDocument(NamedTuple):
     """metadata.json decoded: its members (the envelope left out, unknown members kept) and its mark."""
 
@@ -101,20 +112,7 @@ def checked_id(text: object) -> str:
 
 def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
     """The members of a conversation that begins now."""
-    members: dict[str, Any] = {
-        "id": id,
-        "created_at": at,
-        "updated_at": at,
-        "provider": None,
-        "model": None,
-        "system_prompt": None,
-        "tools": None,
-        "compaction_count": 0,
-        "labels": {},
-        "generation": 0,
-    }
-    members.update(fields)
-    return members
+    return {"id": id, "created_at": at, "updated_at": at, **_AT_FIRST, "labels": {}, **fields}
 
 
 def family(provider: str) -> str:
@@ -263,21 +261,9 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
 
 def public(members: dict[str, Any], updated_at: str) -> ConversationMetadata:
     """The frozen value users see; a fresh copy."""
-    copy = orjson.loads(orjson.dumps(members))
-    return ConversationMetadata(
-        id=copy["id"],
-        created_at=copy["created_at"],
-        updated_at=max(copy["updated_at"], updated_at),
-        provider=copy.get("provider"),
-        model=copy.get("model"),
-        system_prompt=copy.get("system_prompt"),
-        tools=copy.get("tools"),
-        compaction_count=copy.get("compaction_count", 0),
-        labels=copy.get("labels") or {},
-        generation=copy["generation"],
-        forked_from=copy.get("forked_from"),
-        restored_from=copy.get("restored_from"),
-    )
+    copy = {**_AT_FIRST, **orjson.loads(orjson.dumps(members))}
+    copy |= {"updated_at": max(copy["updated_at"], updated_at), "labels": copy["labels"] or {}}
+    return ConversationMetadata(**{name: copy[name] for name in _PUBLIC if name in copy})
 
 
 def _hash(body: bytes) -> bytes:

@@ -31,6 +31,7 @@ from transcript_store import (
     snapshot_of,
     verify,
 )
+from transcript_store._log.record import close_line
 from transcript_store._snapshots.gemini import as_the_api_writes
 from transcript_store.testing import SimulatedFileSystem
 
@@ -489,3 +490,25 @@ def test_arguments_in_the_wrong_order() -> None:
         restore_snapshot(store, snapshot_of(store))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a loaded ConversationStore, not str"):
         snapshot_of("agent/main")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("with_usage", [False, True])
+def test_what_nests_too_deeply_for_a_snapshot_is_an_error_of_ours(tmp_path: Path, with_usage: bool) -> None:
+    """A message that another program wrote, 900 levels deep, is read; of a snapshot it is refused, by its place.
+
+    The incident: an error that only this package knows came out.
+    """
+    path = tmp_path / "c"
+    with ConversationStore(path) as store:
+        store.initialize(messages=[{"n": 1}])
+    transcript = path / "transcript.jsonl"
+    content = transcript.read_bytes()
+    deep = b'{"a":' * 900 + b"1" + b"}" * 900
+    extra = b',"extra":{"usage":{"total_tokens":7}}' if with_usage else b""
+    body = b'{"seq":2,"at":"2099-01-01T00:00:00.000000Z","message":%b%b' % (deep, extra)
+    transcript.write_bytes(content + close_line(content[-35:-3], body)[0])
+    with ConversationStore(path) as store:
+        store.load()
+        assert len(store.get_messages()) == 2
+        with pytest.raises(InvalidMessageError, match=r"messages\[1\]: nests more than 500 levels deep"):
+            snapshot_of(store)

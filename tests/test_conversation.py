@@ -1265,6 +1265,22 @@ def test_every_error_class_is_in_the_list():
     assert {type(error) for error in ERRORS} == classes
 
 
+@pytest.mark.parametrize("copy_of", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_store_cannot_be_copied(tmp_path, copy_of):
+    """P11: a copy would own the lock too. The incident: collected, it closed the first one's files and freed its lock."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[{"n": 1}])
+        with pytest.raises(
+            TypeError, match=r"cannot be pickled or copied, as it holds a lock: open another one, or fork\(\)"
+        ):
+            copy_of(store)
+        gc.collect()
+        with pytest.raises(ConversationLockedError):
+            ConversationStore(tmp_path / "c").load()
+        store.append_message({"n": 2})
+        assert store.get_messages() == [{"n": 1}, {"n": 2}]
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_errors_survive_pickling_and_copying(error):
     """An error that crosses a process (multiprocessing, a job queue) keeps its class, text, facts and notes."""

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, NoReturn, Self, TypedDict, Unpack
 
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
@@ -299,6 +299,12 @@ class ConversationStore:
 
     def __repr__(self) -> str:
         return f"ConversationStore({self._path!r})"
+
+    def __reduce__(self) -> NoReturn:
+        # copy.copy() asks this too: a copy would own the lock as well, and free it when it is collected.
+        raise TypeError(
+            "a ConversationStore cannot be pickled or copied, as it holds a lock: open another one, or fork()"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ from transcript_store._conversation.metadata import ConversationMetadata, family
 from transcript_store._json import verbatim
 from transcript_store._json.strict import parse
 from transcript_store._json.usage import tokens_in
+from transcript_store._json.verbatim import NotJSONError
 from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
 from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot
@@ -45,7 +46,10 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     goes to the logger ``transcript_store.snapshots``.
 
     What it holds is on the medium: appends that were not synced are, and a reader (``read_only=True``) is refreshed, for it may
-    have been shown what its writer was told is not stored. Raises ``ConversationNotLoadedError`` and what reading raises.
+    have been shown what its writer was told is not stored.
+
+    Raises ``ConversationNotLoadedError``, ``InvalidMessageError`` for what a snapshot cannot hold (a message that another program
+    wrote, nested more than 500 deep), and what reading raises.
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
@@ -239,7 +243,10 @@ def _approximate_tokens(records: Sequence[Record], prompt: str) -> int:
             break
     else:
         tokens = len(prompt.encode()) // BYTES_PER_TOKEN
-    messages = verbatim.encode([record.message for record in rest if record.message is not None])
+    try:
+        messages = verbatim.encode([record.message for record in rest if record.message is not None])
+    except NotJSONError:
+        return tokens  # Snapshot.create() refuses it, and says which
     return tokens + len(media.move_out(messages, lambda *_: None)) // BYTES_PER_TOKEN
 
 

@@ -136,10 +136,11 @@ class Snapshot:
         if isinstance(messages, str | bytes | Mapping):
             reason = f"must be a list of JSON values, not {type(messages).__name__}"
             raise InvalidMessageError(member="messages", reason=reason)
+        values = None if messages is None else list(messages)
         try:
-            encoded = verbatim.encode(None if messages is None else list(messages))
+            encoded = verbatim.encode(values)
         except NotJSONError as error:
-            raise InvalidMessageError(member="messages", reason=str(error)) from None
+            raise _first_refused(values or (), error) from None
         if created_at is None:
             created_at = datetime.now(UTC)
         if isinstance(created_at, datetime):
@@ -246,6 +247,15 @@ def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snap
 def with_messages(snapshot: Snapshot, compact: bytes) -> Snapshot:
     """The same snapshot with other messages, which are in compact form."""
     return _put(dataclasses.replace(snapshot, messages_json=_NO_MESSAGES), compact)
+
+
+def _first_refused(values: Iterable[Any], error: NotJSONError) -> InvalidMessageError:
+    for number, value in enumerate(values):
+        try:
+            verbatim.encode(value)
+        except NotJSONError as its_own:
+            return InvalidMessageError(member=f"messages[{number}]", reason=str(its_own))
+    return InvalidMessageError(member="messages", reason=str(error))  # the list of them is one level more
 
 
 def _put(snapshot: Snapshot, compact: bytes) -> Snapshot:

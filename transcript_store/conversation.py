@@ -538,7 +538,8 @@ class ConversationStore:
 
         ``at_start`` is the metadata as it was when the live generation began.
 
-        Costs a decode of every record. Raises what :meth:`get_records` does.
+        It is all on the medium: appends that were not synced are, and a reader is refreshed, for it may have been shown what
+        its writer was told is not stored. Costs a decode of every record. Raises what :meth:`get_records` does.
         """
         with self._exclusively():
             storage = self._readable()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
-from transcript_store._log.record import FORMAT
+from transcript_store._log.record import FORMAT, LONGEST_METADATA_BYTES
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import (
@@ -34,6 +34,7 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 from transcript_store.ways_out import WayOut
+from transcript_store.words import many
 
 FILE_IN_PLACE = "a file stands where a conversation's folder should be"
 _HARMLESS = frozenset({LOCK, "lost+found"})
@@ -44,7 +45,7 @@ def read_metadata(folder: Folder) -> MetadataDocument:
     path = folder.path_of(METADATA)
     with refusals(path, "read the metadata"):
         try:
-            data = folder.read_file(METADATA)
+            data = metadata_bytes(folder)
         except NotOursError as error:
             raise CorruptMetadataError(path=path, kind="foreign", reason=error.reason) from None
     if data is None:
@@ -55,6 +56,22 @@ def read_metadata(folder: Folder) -> MetadataDocument:
             raise UnsupportedVersionError(path=path, reason=document.reason)
         raise CorruptMetadataError(path=path, kind="damaged", reason=document.reason)
     return document
+
+
+def metadata_bytes(folder: Folder) -> bytes | NotADocument | None:
+    """What stands in metadata.json, None if there is none; of a file that is too long to be one, that it is.
+
+    A sparse file takes no room on a disk, and all of it in memory. Raises ``NotOursError``.
+    """
+    try:
+        with folder.reading(METADATA) as source:
+            if source.size > LONGEST_METADATA_BYTES:
+                return NotADocument(
+                    f"it is {many(source.size, 'byte')} long, and metadata has {LONGEST_METADATA_BYTES:,} at most"
+                )
+            return bytes(source.read(0, source.size))
+    except FileNotFoundError:
+        return None
 
 
 def require_conversation(folder: Folder) -> None:
@@ -139,7 +156,7 @@ def occupant_of(folder: Folder) -> str | None:
         return "there is a conversation already"
     if METADATA in names:
         try:
-            document = decode_document(folder.read_file(METADATA) or b"")
+            document = decode_document(metadata_bytes(folder))
         except NotOursError as error:
             return f"{METADATA}: {error.reason}"
         if isinstance(document, NotADocument) or document.mark is not None:

@@ -24,9 +24,10 @@ import orjson
 
 from transcript_store._json.strict import encode
 from transcript_store._json.times import is_time
-from transcript_store._log.record import HASH_MEMBER, SUFFIX_BYTES, VERSION, Mark, Position
+from transcript_store._log.record import HASH_MEMBER, LONGEST_METADATA_BYTES, SUFFIX_BYTES, VERSION, Mark, Position
 from transcript_store._os.names import LAST_GENERATION, is_id
 from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
+from transcript_store.words import many
 
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "claude-local")
 """The providers whose names mean something here. Any other name is kept too, and stands for itself."""
@@ -41,6 +42,8 @@ _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 _CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
 REPLACED = "replaced"
 """Where earlier generations ended whose successor is gone: a list of ``conversation``, ``generation``, ``records``, ``head``."""
+_RESERVED_BYTES = 1 << 20
+"""Of what metadata.json may take, for what the store itself adds to it."""
 ENVELOPE = ("format", "version", "mark", "hash")
 
 
@@ -200,11 +203,17 @@ def encode_document(members: dict[str, Any], mark: Mark | None) -> bytes:
     return b'%b,"hash":"%b"}\n' % (body, _hash(body))
 
 
-def decode_document(data: bytes, *, check_members: bool = True) -> MetadataDocument | NotADocument:
-    """Decode metadata.json, or say why it is not one.
+def decode_document(
+    data: bytes | NotADocument | None, *, check_members: bool = True
+) -> MetadataDocument | NotADocument:
+    """Decode metadata.json (None if it is not there), or say why it is not one, if that is not known already.
 
     Without ``check_members`` its hash alone vouches for what the members are.
     """
+    if data is None:
+        return NotADocument("it is missing")
+    if isinstance(data, NotADocument):
+        return data
     if not data:
         return NotADocument("it is empty")
     body, suffix = data[: -SUFFIX_BYTES - 1], data[-SUFFIX_BYTES - 1 :]
@@ -233,6 +242,18 @@ def decode_document(data: bytes, *, check_members: bool = True) -> MetadataDocum
         return MetadataDocument(members, Mark(mark["generation"], position))
     except (KeyError, TypeError, AttributeError):
         return NotADocument("its mark is not one")
+
+
+def require_to_fit(members: dict[str, Any]) -> None:
+    """Raise ``InvalidMetadataError`` if metadata.json would be longer than what is read of it."""
+    length = len(encode_document(members, None)) + _RESERVED_BYTES
+    if length > LONGEST_METADATA_BYTES:
+        sizes = {
+            field: len(orjson.dumps(members[field])) for field in (*CHANGEABLE, "restored_from") if field in members
+        }
+        field = max(sizes, key=lambda field: sizes[field])
+        reason = f"has {many(sizes[field], 'byte')}: with it all metadata would have {length:,}, and may have {LONGEST_METADATA_BYTES:,}"
+        raise InvalidMetadataError(field=field, reason=reason)
 
 
 def problem_with_members(members: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import orjson
 
-from transcript_store._conversation.layout import FILE_IN_PLACE, require_conversation
+from transcript_store._conversation.layout import FILE_IN_PLACE, metadata_bytes, require_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
     MetadataDocument,
@@ -117,7 +117,7 @@ class Remains:
     def __init__(self, folder: Folder, *, accepts_edits: bool) -> None:
         self.folder = folder
         self.now = format_time(folder.files.now_us())
-        self.data = folder.read_file(METADATA)
+        self.data = metadata_bytes(folder)
         """metadata.json as it stands there; None if it does not."""
         self.has_transcript = folder.status(TRANSCRIPT) is not None
         self.header = self.header_of(TRANSCRIPT)
@@ -158,7 +158,7 @@ class Remains:
 
     def _choose_metadata(self, accepts_edits: bool) -> tuple[dict[str, Any], MetadataSource]:
         """The metadata of the repaired conversation, and where it is from: the most that is known for certain."""
-        document = decode_document(self.data or b"")
+        document = decode_document(self.data)
         header = self.header
         if isinstance(document, NotADocument) and document.version is not None:
             raise UnsupportedVersionError(path=self.folder.path_of(METADATA), reason=document.reason)
@@ -166,7 +166,7 @@ class Remains:
             members = document.members
             if header is None or (header.conversation == members["id"] and header.generation <= members["generation"]):
                 return members, "metadata.json"
-        elif accepts_edits and (edited := _edited_members(self.data or b"")):
+        elif accepts_edits and isinstance(self.data, bytes) and (edited := _edited_members(self.data)):
             identity = {"id": header.conversation, "generation": header.generation} if header else {}
             return {**edited, **identity}, "metadata.json"
         if header is not None:

@@ -197,7 +197,7 @@ class _Work(Remains):
 
     def _is_of_another_conversation(self) -> bool:
         """Whether a whole metadata.json is of another conversation than the transcript."""
-        document = decode_document(self.data or b"")
+        document = decode_document(self.data)
         return isinstance(document, MetadataDocument) and document.members["id"] != self.members["id"]
 
     def _choose_leftovers(self) -> Iterator[int]:

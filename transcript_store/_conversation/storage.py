@@ -43,7 +43,7 @@ from transcript_store._conversation.layout import (
     read_metadata,
     require_conversation,
 )
-from transcript_store._conversation.metadata import encode_document
+from transcript_store._conversation.metadata import encode_document, require_to_fit
 from transcript_store._conversation.twice import twice
 from transcript_store._log import quarantine
 from transcript_store._log.log import AppendResult, CannotCutBackError, Entry, Image, Log, Prepared
@@ -156,6 +156,7 @@ class Storage:
         """
         self._refuse_occupied(occupant(self._files, self.path))
         members = members_at(self._log.stamp()[1])
+        require_to_fit(members)
         image = self._log.image(members, entries)
         doing = "create the conversation"
         with refusals(self.path, doing, "There is none yet"):
@@ -324,6 +325,7 @@ class Storage:
         live = self._log.header.generation
         end = self._log.end
         members = {**members, "generation": live + 1, "updated_at": max(self.updated_at, self._log.stamp()[1])}
+        require_to_fit(members)
         replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
         image = self._log.image(members, entries, replaces=replaces)
         with self._changing("replace the transcript"):
@@ -337,9 +339,10 @@ class Storage:
     def write_metadata(self, members: dict[str, Any]) -> None:
         """Replace the metadata document, with a mark of everything that is stored."""
         self._make_sure()
-        at = self._log.stamp()[1]
+        members = {**members, "updated_at": max(self.updated_at, self._log.stamp()[1])}
+        require_to_fit(members)
         with self._changing("write the metadata"):
-            self._remember({**members, "updated_at": max(self.updated_at, at)})
+            self._remember(members)
 
     def _remember(self, members: dict[str, Any]) -> None:
         self._log.sync()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transcript_store._conversation import agreement
-from transcript_store._conversation.layout import read_metadata, require_conversation
+from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._conversation.twice import twice
 from transcript_store._log.damage import first_line
@@ -76,7 +76,7 @@ def summarize(parent: Folder, name: str) -> ConversationSummary | None:
 
 def _look(folder: Folder) -> ConversationSummary | None:
     try:
-        data = folder.read_file(METADATA)
+        data = metadata_bytes(folder)
         with folder.reading(TRANSCRIPT) as source:
             return _read(folder, data, source)
     except (FileNotFoundError, NotOursError):
@@ -104,11 +104,11 @@ def _explain(folder: Folder) -> ConversationSummary | None:
     return _summary(folder.path, damage=reason)
 
 
-def _read(folder: Folder, data: bytes | None, source: Source) -> ConversationSummary | None:
+def _read(folder: Folder, data: bytes | NotADocument | None, source: Source) -> ConversationSummary | None:
     problems: list[str] = []
     members: dict[str, Any] | None = None
     mark: Mark | None = None
-    document = NotADocument("it is missing") if data is None else decode_document(data, check_members=False)
+    document = decode_document(data, check_members=False)
     if not isinstance(document, NotADocument):
         members, mark = document
     read, size = source.read, source.size
@@ -118,7 +118,7 @@ def _read(folder: Folder, data: bytes | None, source: Source) -> ConversationSum
     if members is None or not is_header_of(start[:begin], members.get("id"), members.get("generation")):
         # Not the plain case, in which the two hashes vouch for all that a summary says.
         if not isinstance(document, NotADocument):
-            document = decode_document(data or b"")
+            document = decode_document(data)
         members, mark = (None, None) if isinstance(document, NotADocument) else document
         if isinstance(document, NotADocument):
             problems.append(f"{METADATA}: {document.reason}")

@@ -34,6 +34,7 @@ from transcript_store._log.record import (
     FORMAT,
     GENESIS,
     HASH_MEMBER,
+    LONGEST_METADATA_BYTES,
     SUFFIX_BYTES,
     Batch,
     Position,
@@ -70,9 +71,6 @@ _BEHIND = 64
 _BLANK = b" \t\r"
 _NOT_BLANK = re.compile(rb"[^ \t\r]")
 _HEADER = re.compile(rb'(?:\xef\xbb\xbf)?\{\s*"format"\s*:\s*"transcript-store"')
-_HEADER_BYTES = 64 * 2**20
-"""A first line that is longer is not looked for a header in."""
-
 _SAMPLE_BYTES = 1 << 20
 _LINES_BYTES = 16 * 2**20
 """More than that is nothing that a person appended by hand."""
@@ -179,7 +177,7 @@ def first_line(read: Read, size: int, length: int = 16 * 1024) -> bytearray:
     """The beginning of a file, up to its first line feed at least; of a line that no header can be, only a beginning."""
     while True:
         start = read(0, min(length, size))
-        if b"\n" in start or len(start) < length or length >= _HEADER_BYTES:
+        if b"\n" in start or len(start) < length or length >= LONGEST_METADATA_BYTES:
             return start
         length *= 4
 

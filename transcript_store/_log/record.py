@@ -36,6 +36,9 @@ HASH_MEMBER = b',"hash":"'
 SUFFIX_BYTES = 43
 """The length of ``,"hash":"<32 hex>"}``, the end of every line before its LF."""
 
+LONGEST_METADATA_BYTES = 64 * 2**20
+"""What metadata.json may take, and a first line, which holds the same: one that is longer is not read, whatever it holds."""
+
 RECORD_HEAD_BYTES = 128
 """More than the longest ``{"seq":…,"at":…,"clock":…``."""
 

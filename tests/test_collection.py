@@ -38,7 +38,7 @@ def test_without_libfuse(tmp_path: Path, fault: str) -> None:
             *FUSE_TESTS,
         ],
         cwd=TOP,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "TRANSCRIPT_STORE_REQUIRE_ALL": ""},
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "TRANSCRIPT_STORE_REQUIRE_ALL": "", "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -60,7 +60,7 @@ Kind = Literal[
 """What can be wrong with a transcript; docs/format.md describes each and the way out."""
 
 _TOKEN = re.compile(
-    rb'\n|\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"|,"hash":"([0-9a-f]{32})"\}'
+    rb'\n+|\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"|,"hash":"([0-9a-f]{32})"\}'
 )
 """Line feeds, the beginning of a record, the end of one: all that the reader looks for."""
 
@@ -470,7 +470,7 @@ def _torn_or_hole(read: Read, size: int, walk: Walk, reason: str, line_end: int 
             )
     if kept is not None:
         reason = "the last record is whole but for its line feed"
-    elif line_end is not None:
+    elif line_end is not None and read(offset, 7) == b'{"seq":':
         # Nothing tells a write that was cut off from a record that was damaged later: the mark is not so far yet.
         reason = f"{reason}; the line has its end, so it may have been acknowledged"
     return Damage(

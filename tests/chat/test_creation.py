@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -19,10 +19,12 @@ from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Call, Dialect
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore, FileStore, chat, errors
+from transcript_store._conversation import metadata
 from transcript_store.chat import (
     ChatClient,
     ChatConfig,
     PersistentChatClient,
+    Provider,
     StreamingChatClient,
     Tool,
     create_client,
@@ -367,3 +369,8 @@ def test_claude_local_takes_no_history(program: Path, tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingExtraError, match="program 'claude'"):
         create_client(ChatConfig(provider="claude-local"))
+
+
+def test_the_core_knows_the_names_of_all_providers() -> None:
+    """A conversation with a name that is none of them is warned of when it is created; the clients know no other."""
+    assert set(get_args(Provider)) == set(metadata.PROVIDERS)

@@ -7,6 +7,7 @@ so that nobody found the file. Three of three paths that were tried came out wro
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -55,7 +56,10 @@ def test_every_way_out_has_words_of_the_shell(way_out: WayOut) -> None:
         assert len(said) > 9
 
 
-@pytest.mark.parametrize("way_out", WayOut)
+OF_CHAT = {WayOut.ALLOW_INSECURE} if importlib.util.find_spec("transcript_store.chat") is None else set()
+
+
+@pytest.mark.parametrize("way_out", [way_out for way_out in WayOut if way_out not in OF_CHAT])
 def test_every_way_out_is_one_of_an_error(way_out: WayOut) -> None:
     """None is left over: each is named where an error is raised, or follows from what it is."""
     package = Path(transcript_store.__file__).parent

@@ -168,8 +168,11 @@ class Storage:
             self._refuse_occupied(occupant_of(self._folder))  # another process may have been faster
             self._folder.sweep()
             self._folder.replace_file(METADATA, [encode_document(members, None)])
-        with refusals(self.path, doing, "Whether there is one now is unknown", WayOut.EXISTS_TELLS):
-            self._put_in_place(image, members)
+            try:
+                self._put_in_place(image, members)
+            except SyncFailedError as error:
+                unknown = "Whether there is one now is unknown"
+                raise refused(error, self.path, doing, unknown, WayOut.EXISTS_TELLS) from error
         self._state = State.READY
         self._renew_mark()
 

@@ -121,12 +121,12 @@ def test_recovery_can_itself_be_cut_off_in_many_more_states(case: Case, record_p
     assert count >= 50
 
 
-@pytest.mark.parametrize("case", REPAIRS[:2], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", REPAIRS[:4], ids=lambda case: case.name)
 def test_a_power_cut_during_a_repair(case: Case, record_property: Note) -> None:
     """P4, P9, P13: it is as it was, or repaired; repaired again it is whole; the original is somewhere."""
     count = enumeration.power_cuts(case, limit=10)
     record_property("states after a power cut, simulated disk", count)
-    assert count >= 20
+    assert count >= 10
 
 
 @pytest.mark.long

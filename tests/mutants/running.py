@@ -51,7 +51,6 @@ _LEFT_OUT = {
     "tests/test_documents.py": "they read the documents",
     "tests/test_processes.py": "storms of processes: what runs there is not seen here, and they take long",
     "tests/test_library_storm.py": "the same",
-    "tests/crash/test_seeded_bugs.py": "they are about the tests",
     "tests/crash/test_sync_mutants.py": "they count what stands in the source",
 }
 
@@ -211,7 +210,7 @@ def _pytest(copy: Path, arguments: Sequence[str], more: dict[str, str], seconds:
 
 
 def run(
-    wanted: Sequence[Place], *, workers: int, seconds: float = 60, told: Callable[[Outcome], None] = lambda _: None
+    wanted: Sequence[Place], *, workers: int, seconds: float = 600, told: Callable[[Outcome], None] = lambda _: None
 ) -> tuple[list[Outcome], Reach]:
     """Try each mutant; ``told`` hears of each as it is known."""
     with copies(workers) as made, ThreadPoolExecutor(workers) as threads:

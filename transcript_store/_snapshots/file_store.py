@@ -279,7 +279,7 @@ class FileStore:
                     except FileNotFoundError:
                         continue
                     except (CorruptSnapshotError, DecryptionError, UnsupportedVersionError) as error:
-                        what = "cannot be opened, so its media is unknown and none was removed; verify() says more"
+                        what = "cannot be opened, so its media is unknown and none was removed"
                         self._logger.warning("%s: snapshot %s %s (%s)", self._path, found, what, type(error).__name__)
                         return []
                 files.sweep()

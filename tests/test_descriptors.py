@@ -208,6 +208,7 @@ def test_a_lock_ends_with_its_writer_though_a_child_has_the_descriptor(tmp_path:
     if child == 0:
         while True:
             libc.pause()
+    assert child > 0  # -1, which is "no process left", would mean all of them below
     try:
         with pytest.raises(ConversationLockedError):
             ConversationStore(tmp_path / "chat").load()

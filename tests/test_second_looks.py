@@ -266,6 +266,26 @@ def test_a_sweep_looks_again_when_it_has_the_lock():
     assert messages(disk.another_process()) == SAID
 
 
+@pytest.mark.parametrize(
+    ("moment", "path"), [("status", "/metadata.json"), ("list_directory", ID), ("try_lock", "/lock")]
+)
+def test_a_delete_looks_again_when_another_was_faster(moment: str, path: str):
+    """P11: another process deletes the conversation and makes it anew while this one looks at it, or takes its lock.
+
+    The mutant said that it was deleted, and the new one stood there.
+    """
+    disk = a_conversation()
+
+    def recreate(other: SimulatedFileSystem) -> None:
+        library_on(other).delete(ID)
+        library_on(other).create(id=ID, messages=SAID[:1]).close()
+
+    seen = meanwhile(disk, moment, path, recreate)
+    library_on(disk).delete(ID)
+    assert seen
+    assert disk.tree() == {"/chats": None}
+
+
 def test_a_tree_that_grows_while_it_is_removed_is_removed():
     """Whoever opened a folder before it was moved away may put a lock into it. The mutant left the folder as trash."""
     disk = a_conversation()

@@ -42,7 +42,11 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 _LEFT_OUT = {
     "tests/chat": "what they are about is above the store",
-    "tests/cli": "the same",
+    "tests/cli/chat": "the same",
+    "tests/cli/test_demo.py": "the same",
+    "tests/cli/test_terminal.py": "the same",
+    "tests/cli/test_corpora.py": "the same",
+    "tests/cli/test_follow.py": "they wait for another process",
     "tests/fuzz": "they find by luck what the others find by design",
     "tests/mutants": "they are this",
     "tests/test_benchmarks.py": "they measure",

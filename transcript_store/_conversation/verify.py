@@ -97,7 +97,16 @@ def verify(directory: filesystem.AnyPath, *, file_system: FileSystem | None = No
 
 def look(folder: Folder) -> Verification:
     """Check everything in a conversation's folder; damage counts when it is seen twice."""
-    return twice(folder.files, lambda: _look(folder), lambda found: found.is_whole)
+
+    def look_once() -> Verification:
+        try:
+            return _look(folder)
+        except FileNotFoundError:  # it was there a moment ago
+            if folder.is_at_its_path():
+                raise
+            raise ConversationNotFoundError(path=folder.path, reason="it was deleted just now") from None
+
+    return twice(folder.files, look_once, lambda found: found.is_whole)
 
 
 def _look(folder: Folder) -> Verification:

@@ -168,7 +168,7 @@ def _behind_header(read: Read, size: int) -> tuple[int, list[bytes]]:
     content = line.rstrip(b" \t\r")
     if record is not None and content[-34:-2] != chain_hash(GENESIS, content[:-SUFFIX_BYTES]):
         line = content = line[: record.start()]  # a record is glued to it
-    if content[-SUFFIX_BYTES:-34] != HASH_MEMBER:
+    if len(content) <= SUFFIX_BYTES:
         return len(line), [GENESIS]
     return len(line), [content[-34:-2], chain_hash(GENESIS, content[:-SUFFIX_BYTES])]
 
@@ -306,22 +306,21 @@ class _Reader:
         for candidate in (self._outer, self._inner):
             if candidate is None or (previous := candidate.chained_to(stated, start, window, base)) is None:
                 continue
-            if candidate is self._outer and self._is_there_already(stated, candidate.start, end):
-                self._before = [stated]
-                return []
             # body_batch() looks at the last bytes alone, and a window keeps more of them than that.
             batch = body_batch(window, max(0, token.start() - _BEHIND), token.start())
             found = Stretch(candidate.start, end, Whole(candidate.seq, batch, stated, previous))
-            self._last_whole = stated
             if candidate is self._inner:
+                self._last_whole = stated
                 self._found.append(found)
                 self._inner = None
                 self._cuts.append(end)
                 return None
-            self._seen[stated] = (found.start, found.end)
             self._before = [stated]
-            between = [Stretch(self._start, found.start, None)] if self._start not in (None, found.start) else []
-            return [Part(self._line_number, [*between, found])]
+            stretches = [] if self._start is None else self._once(Stretch(self._start, found.start, None))
+            if fresh := self._once(found):
+                self._last_whole = stated
+            stretches += fresh
+            return [Part(self._line_number, stretches)] if stretches else []
         return None
 
     def _end_part(self) -> Iterator[Part]:
@@ -329,13 +328,10 @@ class _Reader:
         if self._start is None:
             return
         start, end = self._start, self._end
-        stated = bytes(self._read(end - 34, 32)) if end - start > SUFFIX_BYTES else b""
+        stated = self._stated_at(start, end)
         if self._is_there_already(stated, start, end):
             self._before = [stated]
             return
-        for stretch in self._found:
-            assert stretch.whole is not None
-            self._seen[stretch.whole.head] = (stretch.start, stretch.end)
         if self._found and self._found[-1].end == end:
             self._before = [self._last_whole]
         elif stated:
@@ -343,7 +339,8 @@ class _Reader:
             for piece in pieces_of(self._read, start, end - SUFFIX_BYTES):
                 hasher.update(piece)
             self._before = [stated, hasher.hexdigest()[:32].encode()]
-        yield Part(self._line_number, self._stretches(start, end))
+        if stretches := self._stretches(start, end):
+            yield Part(self._line_number, stretches)
 
     def _stretches(self, start: int, end: int) -> list[Stretch]:
         found = {stretch.start: stretch for stretch in self._found}
@@ -351,12 +348,26 @@ class _Reader:
         stretches: list[Stretch] = []
         inside = start
         for a, b in pairwise(bounds):
-            if a in found:
-                stretches.append(found[a])
-                inside = found[a].end
-            elif a >= inside:
-                stretches.append(Stretch(a, b, None))
+            if a < inside:
+                continue
+            stretch = found.get(a) or Stretch(a, b, None)
+            inside = stretch.end
+            stretches += self._once(stretch)
         return stretches
+
+    def _once(self, stretch: Stretch) -> list[Stretch]:
+        """A stretch, if there is anything in it and it is not the copy of a whole record."""
+        start, end, whole = stretch
+        head = self._stated_at(start, end) if whole is None else whole.head
+        if start == end or self._is_there_already(head, start, end):
+            return []
+        if whole is not None:
+            self._seen[head] = (start, end)
+        return [stretch]
+
+    def _stated_at(self, start: int, end: int) -> bytes:
+        """What stands where a record has its hash."""
+        return bytes(self._read(end - 34, 32)) if end - start > SUFFIX_BYTES else b""
 
     def _is_there_already(self, head: bytes, start: int, end: int) -> bool:
         """Whether these bytes are those of the record that has this hash."""

@@ -405,7 +405,7 @@ def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
         if expected == ABSENT:
             continue
         for again in _cut_loads(case, image, limit):
-            judge(again, {expected, *(seen[-1:] if case.repairs else ())}, "a second crash during recovery")
+            judge(again, {expected, *(_repaired(case) if case.repairs else ())}, "a second crash during recovery")
             count += 1
     return count
 

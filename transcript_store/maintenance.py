@@ -1,9 +1,23 @@
-"""What is whole, what is not, and what can be kept: of one conversation, in a directory, without opening it."""
+"""What is whole, what is not, and what can be kept: of one conversation, without opening it; and what a place gives."""
 
 from transcript_store._conversation.repair import Repair, repair
 from transcript_store._conversation.salvage import Salvage, salvage
 from transcript_store._conversation.verify import Finding, Verification, verify
+from transcript_store._doctor.diagnosis import Diagnosis, doctor
+from transcript_store._doctor.probes import Check
 from transcript_store._log.salvage import Mode as Mode  # noqa: PLC0414 (a type, which the package does not list)
 from transcript_store._log.salvage import Salvaged
 
-__all__ = ["Finding", "Repair", "Salvage", "Salvaged", "Verification", "repair", "salvage", "verify"]
+__all__ = [
+    "Check",
+    "Diagnosis",
+    "Finding",
+    "Repair",
+    "Salvage",
+    "Salvaged",
+    "Verification",
+    "doctor",
+    "repair",
+    "salvage",
+    "verify",
+]

@@ -48,6 +48,7 @@ _COMMANDS = {
     "repair": ("repair", "say what of a damaged conversation can be kept; with --apply, make it whole"),
     "head": ("head", "print the head: a fingerprint of the whole transcript"),
     "snapshot": ("snapshot", "store conversations as snapshots, list, show and restore them; keys"),
+    "doctor": ("doctor", "try what conversations need of a directory, and say which promises hold there"),
     "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
 }
 """The commands: the module of each, which is imported when it is asked for, and what it is for."""

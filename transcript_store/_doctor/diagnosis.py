@@ -1,0 +1,99 @@
+"""``doctor``: which promises hold in a place, and why others do not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from transcript_store._doctor.mounts import mount_of
+from transcript_store._doctor.probes import PROBES, Check, file_system, sync_latency
+from transcript_store._os.filesystem import REAL, AnyPath, absolute_path
+from transcript_store._os.refusals import refused
+
+_PROMISES = tuple(f"P{number}" for number in range(1, 23))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What a place gives."""
+
+    directory: str
+    checks: tuple[Check, ...]
+    sync_microseconds: tuple[float, float] | None
+    """How long a sync of 1 KB takes: the median, and what 99 of 100 stay below. None if none could be tried."""
+
+    @property
+    def not_held(self) -> tuple[str, ...]:
+        """The promises of docs/durability.md that do not hold here, by number."""
+        ill = {promise for check in self.checks if check.result == "ill" for promise in check.promises}
+        return tuple(promise for promise in _PROMISES if promise in ill)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing that was found stands against a promise. A disk that lies about its syncs is not found so."""
+        return not any(check.result == "ill" for check in self.checks)
+
+
+def doctor(directory: AnyPath) -> Diagnosis:
+    """Try what conversations need of a directory: its file system, syncs, locks, renames, cache, space and clock.
+
+    Works in a new folder ``.doctor-<hex>`` inside, removes it, and touches nothing else. Takes a second or less, but on slow
+    disks as long as 200 syncs take. It cannot prove a disk honest: only a power cut shows whether a sync reached the medium.
+
+    Raises:
+        StorageError: there is no such directory, or it cannot be looked at. What is refused *inside* it is a check that is ill.
+    """
+    path = absolute_path(directory)
+    try:
+        os.listdir(path)
+    except OSError as error:
+        raise refused(error, path, "look at the directory") from error
+    checks = [file_system(mount_of(path))]
+    scratch = os.path.join(path, f".doctor-{REAL.random_bytes(8).hex()}")
+    try:
+        os.mkdir(scratch, 0o700)
+    except OSError as error:
+        reason = refused(error, path, "write here")
+        checks.append(
+            Check(name="writing", result="ill", found=f"refused: {reason.strerror}; what is here can be read")
+        )
+        return Diagnosis(directory=path, checks=tuple(checks), sync_microseconds=None)
+    times: list[float] = []
+    try:
+        try:
+            check, times = sync_latency(_folder(scratch, "sync"))
+        except OSError as error:
+            check = _refused("sync", error)
+        checks.append(check)
+        for name, probe in PROBES.items():
+            try:
+                checks.append(probe(_folder(scratch, name)))
+            except OSError as error:
+                checks.append(_refused(name, error))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    middle = (times[len(times) // 2], times[len(times) * 99 // 100]) if times else None
+    return Diagnosis(directory=path, checks=tuple(checks), sync_microseconds=middle)
+
+
+_NEEDED_BY = {
+    "sync": ("P1", "P2", "P4"),
+    "permissions": ("P16",),
+    "rename and link": ("P4", "P9"),
+    "directory sync": ("P1", "P4"),
+    "kernel lock": ("P11",),
+    "reads past the cache": ("P6",),
+}
+
+
+def _refused(name: str, error: OSError) -> Check:
+    """A call that conversations need was refused: what they promise by it does not hold."""
+    needed = _NEEDED_BY.get(name, ())
+    return Check(name=name, result="ill" if needed else "untried", found=f"refused: {error.strerror}", promises=needed)
+
+
+def _folder(scratch: str, name: str) -> str:
+    path = os.path.join(scratch, name.replace(" ", "-"))
+    os.mkdir(path, 0o700)
+    return path

@@ -1,0 +1,309 @@
+"""What is tried, each in a scratch directory of its own making. A probe says what it found; it never guesses."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from transcript_store._doctor.mounts import IN_MEMORY, OVER_A_NETWORK, TRIED, Mount
+from transcript_store._os.filesystem import REAL
+from transcript_store.conversation import ConversationStore
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.words import many
+
+Result = Literal["well", "note", "ill", "untried"]
+POWER = ("P1", "P2", "P4")
+"""The promises that speak of a power cut."""
+
+_SYNCS = 100
+_TOO_FAST_US = 5.0
+"""No medium that keeps data without power is known to answer a sync so soon, the system call included."""
+_CACHED_BYTES = 1 << 20
+_LITTLE_BYTES = 100 << 20
+_FEW_FILES = 1000
+_LOCKER = """
+import fcntl, os, sys
+handle = os.open(sys.argv[1], os.O_RDWR)
+try:
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("refused", flush=True)
+else:
+    print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was tried, and what was found."""
+
+    name: str
+    result: Result
+    """``note``: worth knowing. ``ill``: some promise does not hold here. ``untried``: it could not be tried."""
+    found: str
+    promises: tuple[str, ...] = ()
+    """If it is ill, the promises of docs/durability.md that do not hold here."""
+
+
+def file_system(mount: Mount | None) -> Check:
+    """What is known of this kind of file system, and of how it is mounted."""
+    name = "file system"
+    if mount is None:
+        return Check(name=name, result="untried", found="the system does not say what it is")
+    told = str(mount)
+    if mount.kind in IN_MEMORY:
+        return Check(name=name, result="ill", found=f"{told}: it is in memory, and gone with the power", promises=POWER)
+    if mount.kind in OVER_A_NETWORK:
+        why = "over a network neither locks nor syncs are promised"
+        return Check(name=name, result="ill", found=f"{told}: {why}", promises=("P6", "P11", *POWER))
+    for option in ("volatile", "nobarrier", "barrier=0", "nobarriers"):
+        if option in mount.options:
+            why = f"with {option} a sync does not reach the medium"
+            return Check(name=name, result="ill", found=f"{told}: {why}", promises=POWER)
+    if "errors=remount-ro" in mount.options:
+        why = "when it meets an error of its own it may acknowledge one last sync falsely (docs/durability.md)"
+        return Check(name=name, result="note", found=f"{told}: {why}; errors=panic does not")
+    if mount.kind not in TRIED:
+        return Check(name=name, result="note", found=f"{told}: nobody has tried this package on it")
+    return Check(name=name, result="well", found=told)
+
+
+def permissions(folder: str) -> Check:
+    """Whether files are private whatever the umask."""
+    name = "permissions"
+    with _directory(folder) as handle:
+        REAL.make_directory(handle, "d")
+        REAL.close(REAL.create(handle, "f"))
+        modes = [stat.S_IMODE(os.stat(entry, dir_fd=handle).st_mode) for entry in ("f", "d")]
+    if modes != [0o600, 0o700]:
+        found = f"a file has mode {modes[0]:04o} and a directory {modes[1]:04o}, whatever is asked for"
+        return Check(name=name, result="ill", found=found, promises=("P16",))
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return Check(name=name, result="well", found=f"files are 0600 and directories 0700; the umask is {umask:04o}")
+
+
+def names(folder: str) -> Check:
+    """Whether a rename replaces a file, and whether a file can have two names."""
+    name = "rename and link"
+    with _directory(folder) as handle:
+        for entry in ("old", "new"):
+            made = REAL.create(handle, entry)
+            REAL.write(made, entry.encode())
+            REAL.close(made)
+        REAL.rename(handle, "new", "old")
+        if sorted(REAL.list_directory(handle)) != ["old"]:
+            return Check(name=name, result="ill", found="a rename left both names there", promises=("P4", "P9"))
+        REAL.link(handle, "old", handle, "again")
+        REAL.unlink(handle, "again")
+    return Check(name=name, result="well", found="a rename replaces a file; a file can have two names")
+
+
+def directory_sync(folder: str) -> Check:
+    """Whether the names in a directory can be synced."""
+    with _directory(folder) as handle:
+        REAL.close(REAL.create(handle, "f"))
+        REAL.sync(handle)
+    return Check(
+        name="directory sync", result="well", found="taken; whether it reached the medium only a power cut shows"
+    )
+
+
+def lock(folder: str) -> Check:
+    """Whether the kernel's lock keeps another process out, and ends with its process."""
+    name = "kernel lock"
+    with _directory(folder) as handle:
+        file = REAL.create(handle, "lock")
+        try:
+            assert REAL.try_lock(file)
+            with _locker(f"{folder}/lock") as (said, _):
+                if said != "refused":
+                    found = "two processes had it at once: two writers would be let in"
+                    return Check(name=name, result="ill", found=found, promises=("P11",))
+            REAL.unlock(file)
+            with _locker(f"{folder}/lock") as (said, kill):
+                while_held = REAL.try_lock(file)
+                kill()
+                if said != "taken" or while_held or not REAL.try_lock(file):
+                    found = "it did not pass from one process to another as it should"
+                    return Check(name=name, result="ill", found=found, promises=("P11",))
+        finally:
+            REAL.close(file)
+    return Check(name=name, result="well", found="refused to a second process; free when its process is killed")
+
+
+def cache(folder: str) -> Check:
+    """Whether what the medium holds can be told from what the cache shows, after a sync that failed."""
+    name = "reads past the cache"
+    if sys.platform != "linux":
+        return Check(name=name, result="untried", found="this system has no call for it")
+    data = os.urandom(_CACHED_BYTES)
+    with _directory(folder) as handle:
+        file = REAL.create(handle, "f")
+        try:
+            while data[REAL.handle_status(file).st_size :]:
+                REAL.write(file, data[REAL.handle_status(file).st_size :])
+            REAL.sync_data(file)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            left = _pages_in_the_cache(file)
+            try:
+                direct = os.open("f", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC, dir_fd=handle)
+                try:
+                    with mmap.mmap(-1, _CACHED_BYTES) as aligned:
+                        aligned[:] = bytes(_CACHED_BYTES)
+                        is_same = os.preadv(direct, [aligned], 0) == _CACHED_BYTES and aligned[:] == data
+                finally:
+                    os.close(direct)
+            except OSError as error:
+                found = f"refused ({error.strerror}): after a failed sync, what another process has mapped would be believed"
+                return Check(name=name, result="ill", found=found, promises=("P6",))
+        finally:
+            REAL.close(file)
+    if not is_same:
+        return Check(name=name, result="ill", found="they show other bytes than were synced", promises=("P1", "P6"))
+    kept = "nothing" if not left else f"{many(left, 'page')} of {_CACHED_BYTES // mmap.PAGESIZE}"
+    return Check(name=name, result="well", found=f"taken; of a file that was dropped the cache kept {kept}")
+
+
+def sync_latency(folder: str) -> tuple[Check, list[float]]:
+    """How long 1 KB and its sync take; returns all times too, in microseconds, in order of size."""
+    name = "sync"
+    data = bytes(1024)
+    times: list[float] = []
+    with _directory(folder) as handle:
+        file = REAL.create(handle, "f")
+        try:
+            for _ in range(_SYNCS):
+                REAL.write(file, data)
+                begin = time.perf_counter()
+                REAL.sync_data(file)
+                times.append((time.perf_counter() - begin) * 1e6)
+        finally:
+            REAL.close(file)
+    times.sort()
+    half, most = times[len(times) // 2], times[len(times) * 99 // 100]
+    found = f"{half:,.0f} µs for 1 KB (median of {_SYNCS}; 99 of 100 within {most:,.0f} µs)"
+    if half < _TOO_FAST_US:
+        found = f"{found}: too fast to be true, so a power cut would take what was acknowledged"
+        return Check(name=name, result="ill", found=found, promises=POWER), times
+    return Check(name=name, result="well", found=found), times
+
+
+def write_that_syncs(folder: str) -> Check:
+    """``O_DSYNC``, which this package does not use: beside the line above it shows whether both mean the same."""
+    name = "O_DSYNC"
+    if not hasattr(os, "O_DSYNC"):
+        return Check(name=name, result="untried", found="this system has no such flag")
+    times = []
+    handle = os.open(f"{folder}/f", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DSYNC | os.O_CLOEXEC, 0o600)
+    try:
+        for _ in range(_SYNCS):
+            begin = time.perf_counter()
+            os.write(handle, bytes(1024))
+            times.append((time.perf_counter() - begin) * 1e6)
+    finally:
+        os.close(handle)
+    return Check(name=name, result="well", found=f"{sorted(times)[_SYNCS // 2]:,.0f} µs for 1 KB (median of {_SYNCS})")
+
+
+def space(folder: str) -> Check:
+    """How much is free for whoever asks."""
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    files = "" if not found.f_files else f", {many(found.f_favail, 'more file')}"
+    is_little = free < _LITTLE_BYTES or (found.f_files > 0 and found.f_favail < _FEW_FILES)
+    return Check(name="space", result="note" if is_little else "well", found=f"{free // 2**20:,} MB free{files}")
+
+
+def clock(folder: str) -> Check:
+    """Whether the clock is one: order and durability do not ask it, but people do."""
+    path = f"{folder}/f"
+    before = time.time()
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    apart = os.stat(path).st_mtime - before
+    told = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(before))
+    if abs(apart) > 2:
+        return Check(
+            name="clock", result="note", found=f"{told}; the file system's is {abs(apart):,.0f} s apart from it"
+        )
+    return Check(name="clock", result="well", found=f"{told}, and the file system's agrees")
+
+
+def conversation(folder: str) -> Check:
+    """A whole conversation: made, appended to, closed, loaded."""
+    name = "a conversation"
+    said = {"role": "user", "content": "Is anybody there?"}
+    try:
+        with ConversationStore(f"{folder}/c") as store:
+            store.initialize(provider="claude")
+            store.append_message(said)
+        with ConversationStore(f"{folder}/c") as store:
+            store.load()
+            is_there = store.get_messages() == [said]
+    except TranscriptStoreError as error:
+        return Check(name=name, result="ill", found=str(error), promises=("P1", "P2"))
+    if not is_there:
+        return Check(name=name, result="ill", found="what was stored did not come back", promises=("P1", "P2"))
+    return Check(name=name, result="well", found="made, appended to, closed and loaded")
+
+
+Probe = Callable[[str], Check]
+PROBES: dict[str, Probe] = {
+    "permissions": permissions,
+    "rename and link": names,
+    "directory sync": directory_sync,
+    "kernel lock": lock,
+    "reads past the cache": cache,
+    "O_DSYNC": write_that_syncs,
+    "space": space,
+    "clock": clock,
+    "a conversation": conversation,
+}
+"""What is tried besides the file system's kind and its syncs, by name and in order."""
+
+
+@contextmanager
+def _directory(path: str) -> Iterator[int]:
+    handle = REAL.open_directory(path)
+    try:
+        yield handle
+    finally:
+        REAL.close(handle)
+
+
+@contextmanager
+def _locker(path: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Another process that tries to take a lock: what it says, and how to kill it."""
+    command = [sys.executable, "-I", "-S", "-c", _LOCKER, path]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:  # noqa: S603 - a program of ours
+
+        def kill() -> None:
+            process.kill()
+            process.wait()
+
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), kill
+        finally:
+            kill()
+
+
+def _pages_in_the_cache(handle: int) -> int:
+    """How many pages of a file are in memory (mincore(2))."""
+    with mmap.mmap(handle, _CACHED_BYTES) as mapped:
+        answers = (ctypes.c_ubyte * (_CACHED_BYTES // mmap.PAGESIZE))()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        libc = ctypes.CDLL(None, use_errno=True)
+        failed = libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(_CACHED_BYTES), answers)
+    return 0 if failed else sum(answer & 1 for answer in answers)

@@ -1,0 +1,52 @@
+"""``transcript-store doctor``: what a place gives, and which promises hold there."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+
+from transcript_store import doctor
+from transcript_store.cli._shared.arguments import add_json
+from transcript_store.cli._shared.terminal import one_line, say, say_json
+
+DESCRIPTION = """\
+Try what conversations need of the directory DIR: file system, syncs, locks, renames, cache, space, clock; and say which of
+the promises of docs/durability.md hold there. It works in a folder of its own inside DIR and removes it.
+It cannot prove a disk honest: only a power cut shows whether a sync reached the medium.
+"""
+EPILOG = """\
+exit code: 0 if nothing stands against a promise, 1 if anything does
+
+examples:
+  transcript-store doctor chats
+  transcript-store doctor /mnt/shared --json | jq '.checks[] | select(.result == "ill")'
+"""
+_WORDS = {"well": "ok", "note": "note", "ill": "NO", "untried": "?"}
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "directory", metavar="DIR", nargs="?", default=".", help="where conversations are kept (default: here)"
+    )
+    add_json(parser, "one JSON object")
+
+
+def run(arguments: Namespace) -> int:
+    """Try everything, and print what was found; 1 if some promise does not hold."""
+    found = doctor(arguments.directory)
+    if arguments.json:
+        say_json({**asdict(found), "not_held": found.not_held, "is_well": found.is_well})
+        return 0 if found.is_well else 1
+    say(one_line(found.directory))
+    for check in found.checks:
+        say(f"  {_WORDS[check.result]:<5}{check.name:<22}{one_line(check.found)}")
+    say()
+    if found.not_held:
+        say(f"does not hold here: {', '.join(found.not_held)} (docs/durability.md)")
+    elif not found.is_well:
+        say("no conversation can be kept here")
+    else:
+        say("nothing found that stands against a promise")
+    say("not tried: whether the disk keeps what it says it keeps; only a power cut shows that")
+    return 0 if found.is_well else 1

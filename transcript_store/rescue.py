@@ -1,0 +1,99 @@
+"""Print the messages of a conversation, verified, with Python alone: ``python rescue.py FOLDER|FILE``.
+
+This file outlives the library: copy it beside an archive. It prints every message whose record verifies, one JSON object a
+line, exactly as it was stored. What is missing or damaged is said on standard error; then the exit status is 1. It reads a
+conversation's folder or one transcript (those in archive/ too), and changes nothing. The format is in docs/format.md.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+START = re.compile(rb'\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"')
+END = re.compile(rb',"hash":"[0-9a-f]{32}"\}')
+MESSAGE = re.compile(START.pattern + rb'(?:,"clock":"[^"]*")?,"message":')
+GENESIS = b"0" * 32
+
+
+def chained(previous: bytes, body: bytes) -> bytes:
+    """The hash of a line, without its last 43 bytes, behind a line that has this hash."""
+    return sha256(previous + body).hexdigest()[:32].encode()
+
+
+class Transcript:
+    """Finds the records that verify: in their place, glued to others, or behind damage."""
+
+    def __init__(self) -> None:
+        self.missing: list[str] = []
+        self.last, self.generation = 0, None  # the number of the last record that is whole; from the header
+        self.head = self.last_whole = GENESIS
+        self.before = [GENESIS]  # the hash at the end of the line before: as it stands there, and recomputed
+        self.seen: dict[bytes, bytes] = {}  # of each whole record, by its hash, the hash before it
+
+    def previous(self, text: bytes) -> bytes | None:
+        """The hash that a whole line is chained to; None if it is not whole."""
+        body, stated = (text[:-43], text[-34:-2]) if END.fullmatch(text[-43:]) else (text, b"")
+        heads = [*self.before, self.last_whole, self.seen.get(stated, GENESIS)]
+        return next((head for head in heads if chained(head, body) == stated), None)
+
+    def go_past(self, text: bytes) -> None:
+        if len(text) > 43:
+            self.before, self.head = [text[-34:-2], chained(self.head, text[:-43])], text[-34:-2]
+
+    def records(self, line: bytes, number: int) -> Iterator[bytes]:
+        """The whole records on a line; what else is on it is noted."""
+        line = line.strip(b" \t\r\n")
+        if number == 1 and line.startswith(b'{"format":"transcript-store"'):
+            glued = START.search(line)
+            header = line if glued is None or self.previous(line) else line[: glued.start()]
+            known = json.loads(header) if self.previous(header) else {}
+            self.missing += [] if known else ["line 1: the header is damaged"]
+            if known.get("version", 1) != 1 or known.get("requires"):
+                sys.exit("a later version of transcript-store wrote this; this program does not know its format")
+            self.generation = known.get("generation")
+            self.go_past(header)
+            self.last_whole, line = self.head, line[len(header) :]
+        at, starts = 0, [match.start() for match in START.finditer(line)]
+        while at < len(line):
+            ends = [match.end() for match in END.finditer(line, at)] if at in starts else []
+            end = next((end for end in ends if self.previous(line[at:end])), None)
+            text = line[at:end] if end else line[at : next((start for start in starts if start > at), None)]
+            at, previous = at + len(text), self.previous(text) if end else None
+            self.go_past(text)
+            if previous is None and text.strip():
+                self.missing.append(f"line {number}: {len(text)} bytes do not verify")
+            elif previous and self.head not in self.seen:
+                self.seen[self.head], self.before, self.last_whole = previous, [self.head], self.head
+                self.last = int(START.match(text)[1])  # type: ignore[index]
+                yield text
+
+
+def main(path: Path) -> int:
+    """Print what is there; returns 1 if something is missing."""
+    file = path / "transcript.jsonl" if path.is_dir() else path
+    transcript = Transcript()
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            for record in transcript.records(line, number):
+                if match := MESSAGE.match(record):
+                    value, end = json.JSONDecoder().raw_decode(text := record[match.end() :].decode())
+                    print(json.dumps(value) if sys.stdout.isatty() else text[:end])  # a terminal obeys what JSON allows
+    if path.is_dir():
+        try:
+            mark = json.loads((path / "metadata.json").read_bytes())["mark"]
+            if mark["generation"] == transcript.generation and mark["seq"] > transcript.last:
+                transcript.missing.append(f"the end: {mark['seq']} records were stored, {transcript.last} are there")
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            transcript.missing.append(f"metadata.json cannot be read: {error}")
+    sys.stderr.writelines(f"{what}\n" for what in transcript.missing)
+    return int(bool(transcript.missing))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(Path(sys.argv[1])) if len(sys.argv) == 2 else __doc__)
+    except OSError as error:
+        sys.exit(str(error))

@@ -123,8 +123,10 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc]  # it has no type
             "st_size": status.st_size,
         }
 
-    def readdir(self, path: str, fh: int) -> list[str]:
-        return [".", "..", *self._machine.list_directory(fh)]
+    def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, Any], int]]:
+        """With numbers of inodes: without one the C library takes an entry for a name that was removed."""
+        names = [".", "..", *self._machine.list_directory(fh)]
+        return [(name, self.getattr(path, fh) | {"st_ino": 1 + index}, 0) for index, name in enumerate(names)]
 
     def open(self, path: str, flags: int) -> int:
         with self._folder_of(path) as (folder, name):

@@ -74,7 +74,9 @@ class FileSystem(Protocol):
         """Create a directory that must not exist, mode 0700 whatever the umask."""
         ...
 
-    def list_directory(self, handle: int) -> list[str]: ...
+    def list_directory(self, handle: int) -> list[str]:
+        """The names in an open directory as they are now, not as they were when it was opened."""
+        ...
 
     def status(self, parent: int, name: str) -> Status:
         """What stands at a name; a link is not followed."""
@@ -220,7 +222,12 @@ class PosixFileSystem:
             os.close(handle)
 
     def list_directory(self, handle: int) -> list[str]:
-        return os.listdir(handle)
+        # btrfs and FUSE show through a handle what was there when it was opened. So it is opened anew.
+        now = self.open_directory(".", handle)
+        try:
+            return os.listdir(now)
+        finally:
+            self.close(now)
 
     def status(self, parent: int, name: str) -> os.stat_result:
         return os.stat(name, dir_fd=parent, follow_symlinks=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scratch import scratch_directory
+from tests.kit.scratch import scratch_directory
 
 
 @pytest.fixture

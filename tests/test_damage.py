@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.mutations import SEED, Mutations
-from tests.scratch import scratch_directory
+from tests.kit.mutations import SEED, Mutations
+from tests.kit.scratch import scratch_directory
 from transcript_store import ConversationStore, CorruptTranscriptError, verify
 from transcript_store._log import damage as _damage
 from transcript_store._log import scan as _scan

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.crash.kernel import Note
-from tests.mutations import SEED, Mutations, blocks
+from tests.kit.mutations import SEED, Mutations, blocks
 from tests.test_damage import HASTY
 from transcript_store import (
     ConversationLibrary,

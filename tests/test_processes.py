@@ -31,7 +31,7 @@ from typing import Any
 
 import pytest
 
-from tests.children import Child, Gate, wait_for_any
+from tests.kit.children import Child, Gate, wait_for_any
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,

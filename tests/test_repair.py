@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.scratch import scratch_directory
+from tests.kit.scratch import scratch_directory
 from tests.test_damage import HASTY, NEW, _digest, oracle, tree, write
 from transcript_store import (
     ConversationLockedError,

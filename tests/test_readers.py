@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.nobody import as_nobody
 from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,
@@ -36,8 +37,6 @@ from transcript_store import (
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._log.record import Mark, Position
 from transcript_store._os.filesystem import PosixFileSystem
-
-from .nobody import as_nobody
 
 OLD = [{"n": 1}, {"n": 2}, {"n": 3}]
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tests.conversation.helpers import ONE, THREE, TOOL, TWO
+from tests.kit.machines import Clock
 from tests.kit.trees import tree
 from transcript_store import (
     ConversationStore,
     InvalidMetadataError,
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
-from transcript_store._os.filesystem import PosixFileSystem
 
 
 def test_update_metadata_changes_what_it_names(store):
@@ -220,17 +220,6 @@ def test_unknown_members_of_the_metadata_survive(store):
     store.load()
     store.update_metadata(labels={"a": "b"})
     assert future.items() <= json.loads(path.read_bytes()).items()
-
-
-class Clock(PosixFileSystem):
-    """The real file system with a clock that the test sets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 1_800_000_000_000_000
-
-    def now_us(self) -> int:
-        return self.now
 
 
 def test_updated_at_never_goes_back(tmp_path):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.scratch import scratch_directory
+from tests.kit.scratch import scratch_directory
 
 
 @pytest.fixture
@@ -15,3 +16,12 @@ def scratch() -> Iterator[Path]:
     """A folder in memory."""
     with scratch_directory() as directory:
         yield Path(directory)
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Whoever provokes thousands of recoveries is not told of each."""
+    logger = logging.getLogger("transcript_store")
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(logging.NOTSET)

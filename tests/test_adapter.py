@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.vectors import VECTORS
 from transcript_store import (
     ConversationNotLoadedError,
     ConversationStore,
@@ -35,7 +36,7 @@ from transcript_store._log.record import close_line
 from transcript_store._snapshots.gemini import as_the_api_writes
 from transcript_store.testing import SimulatedFileSystem
 
-VECTORS = Path(__file__).parent / "vectors"
+
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
 USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
 TOOL = {"name": "search", "description": "finds", "parameters": {"type": "object"}}

@@ -18,22 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.machines import Clock
 from transcript_store import ConversationStore, verify
-from transcript_store._os.filesystem import PosixFileSystem
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
-NOON = 1_800_000_000_000_000
-
-
-class Clock(PosixFileSystem):
-    """The real file system with a clock that the test sets."""
-
-    def __init__(self, now: int = NOON) -> None:
-        super().__init__()
-        self.now = now
-
-    def now_us(self) -> int:
-        return self.now
+NOON = Clock.NOON
 
 
 def lines_of(directory: str) -> list[dict[str, Any]]:

@@ -13,11 +13,8 @@ damaged in every byte, and an oracle, written from docs/format.md and not from t
 from __future__ import annotations
 
 import json
-import logging
-import os
 import random
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -26,26 +23,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.mutations import SEED, Mutations
-from tests.scratch import scratch_directory
+from tests.kit.damage import NEW, flipped, write
+from tests.kit.machines import HASTY, Counting
+from tests.kit.mutations import SEED, Mutations
+from tests.kit.oracle import Verdict, digest, oracle
+from tests.kit.scratch import scratch_directory
+from tests.kit.trees import contents
 from transcript_store import ConversationStore, CorruptTranscriptError, verify
 from transcript_store._log import damage as _damage
 from transcript_store._log import scan as _scan
 from transcript_store._log.log import Log
-from transcript_store._os.filesystem import PosixFileSystem
 
-# ---- the conversation that is damaged ----------------------------------------------------------------------------------
+pytestmark = pytest.mark.usefixtures("quiet")
 
-
-class Hasty(PosixFileSystem):
-    """The real file system, but a reader that wants a second look at damage does not wait for it."""
-
-    def wait(self, seconds: float) -> None:  # type: ignore[override]
-        pass
-
-
-HASTY = Hasty()
-NEW = {"role": "user", "content": "after the damage"}
+# ---- the conversation that is damaged -------------------------------------------------------------------------------
 
 
 class Base(NamedTuple):
@@ -60,15 +51,6 @@ class Base(NamedTuple):
     lines: list[bytes]
     other: bytes
     """The transcript of another conversation."""
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Thousands of warnings of recovered torn tails say nothing new."""
-    logger = logging.getLogger("transcript_store")
-    logger.setLevel(logging.ERROR)
-    yield
-    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="module")
@@ -109,123 +91,7 @@ def second_half(conversation: ConversationStore) -> Iterator[object]:
     yield conversation.append_message({"role": "assistant", "content": 'x"}'}, extra={"usage": [1, 2]})
 
 
-# ---- the oracle: docs/format.md once more, slowly --------------------------------------------------------------------
-
-
-class Verdict(NamedTuple):
-    answer: str
-    """``whole``, ``torn`` (recovered) or ``refused``."""
-    at: int
-    """Where the first line begins that is not whole."""
-    keep: int = 0
-    """For ``torn``: how many bytes stay."""
-    complete: int = 0
-    """For ``torn``: where the last complete append ends, LF and all: what a reader sees."""
-    kinds: tuple[str, ...] = ()
-
-
-_END = re.compile(rb',"hash":"([0-9a-f]{32})"\}')
-
-
-def _digest(previous: bytes, body: bytes) -> bytes:
-    return sha256(previous + body).hexdigest()[:32].encode()
-
-
-def oracle(data: bytes, mark: int) -> Verdict:
-    """What ``load()`` must answer to these bytes, by docs/format.md."""
-    at, head, seq, inside = 0, b"0" * 32, -1, (0, 0)
-    complete, complete_seq = 0, -1
-    while (line_feed := data.find(b"\n", at)) >= 0:
-        line = data[at:line_feed]
-        if line[-43:] != b',"hash":"' + _digest(head, line[:-43]) + b'"}':
-            break
-        record = json.loads(line)
-        k, n = record.get("batch", (1, 1))
-        if record.get("seq", 0) != seq + 1 or k != inside[0] + 1 or n != (inside[1] or n):
-            break
-        at, head, seq, inside = line_feed + 1, line[-34:-2], seq + 1, ((0, 0) if k == n else (k, n))
-        if k == n:
-            complete, complete_seq = at, seq
-    if seq < 0:
-        return Verdict("refused", 0, kinds=("damaged-header", "foreign"))
-    if complete < mark:
-        return Verdict("refused", at, kinds=("damaged-line", "truncated"))
-    if complete == len(data):
-        return Verdict("whole", at)
-    kept, next_seq = 0, seq + 1
-    for start, end, record, previous, own in _records_behind(data, at, head):
-        k, n = record.get("batch", (1, 1))
-        if previous == head:  # the next record of this very transcript: never cut, wherever it stands
-            if (record["seq"], k) != (next_seq, inside[0] + 1):
-                return Verdict("refused", at, kinds=("hole",))
-            if k < n:
-                head, next_seq, inside = own, next_seq + 1, (k, n)
-                continue
-            line_feed = data.find(b"\n", end)
-            others = (len(data) if line_feed < 0 else line_feed) - end
-            if start != at or others > 1:
-                return Verdict("refused", at, kinds=("hole",))
-            kept = end
-        elif record["seq"] > seq and record["seq"] - k != complete_seq:
-            return Verdict("refused", at, kinds=("hole",))
-    *lines, rest = data[at:].split(b"\n")
-    if lines and not rest and all(map(_is_written_by_hand, lines)):
-        return Verdict("refused", at, kinds=("foreign",))
-    return Verdict("torn", at, kept or complete, complete)
-
-
-def _is_written_by_hand(line: bytes) -> bool:
-    """An object in JSON that does not begin as our lines do: no crash leaves that."""
-    try:
-        is_an_object = type(json.loads(line)) is dict
-    except ValueError:
-        return False
-    return is_an_object and not line.startswith((b'{"seq":', b'{"format":"transcript-store",'))
-
-
-def _records_behind(data: bytes, at: int, head: bytes) -> Iterator[tuple[int, int, dict[str, Any], bytes, bytes]]:
-    """Every record at or after ``at`` whose hash verifies against what the line before it says, or ought to say, or
-    against the last record before it that is whole; with that hash, and its own.
-    """
-    last = head
-    before = {head}
-    start = at
-    while start < len(data):
-        line_feed = data.find(b"\n", start)
-        end = len(data) if line_feed < 0 else line_feed
-        begins = [start, *(match.start() for match in re.compile(rb'\{"seq":[1-9]').finditer(data, start + 1, end))]
-        for match in _END.finditer(data, start, end):
-            for begin in begins:
-                body = data[begin : match.start()]
-                for previous in {*before, last}:
-                    if begin < match.start() and body.startswith(b'{"seq":') and _digest(previous, body) == match[1]:
-                        last = match[1]
-                        yield begin, match.end(), json.loads(body + b"}"), previous, last
-        line = data[start:end]
-        before = {line[-34:-2], last, *(_digest(previous, line[:-43]) for previous in before)}
-        start = end + 1
-
-
-# ---- one case --------------------------------------------------------------------------------------------------------
-
-
-def tree(directory: str) -> dict[str, bytes]:
-    """Every file below a directory, but for the lock."""
-    found = {}
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            if name != "lock":
-                path = os.path.join(folder, name)
-                found[os.path.relpath(path, directory)] = Path(path).read_bytes()
-    return found
-
-
-def write(directory: str, metadata: bytes, transcript: bytes) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    os.mkdir(directory, 0o700)
-    for name, data in (("metadata.json", metadata), ("transcript.jsonl", transcript)):
-        with open(f"{directory}/{name}", "wb") as file:
-            file.write(data)
+# ---- one case -------------------------------------------------------------------------------------------------------
 
 
 def as_records(data: bytes) -> list[tuple[int, Any, Any]]:
@@ -240,7 +106,7 @@ def records_of(conversation: ConversationStore) -> list[tuple[int, Any, Any]]:
 def check(base: Base, data: bytes, directory: str, name: str) -> str:
     """Damage the transcript to be ``data``, and hold everything that reads it against the oracle."""
     write(directory, base.metadata, data)
-    before = tree(directory)
+    before = contents(directory)
     expected = oracle(data, base.mark)
     _never_worse_than_its_bytes(base, data, expected)
 
@@ -259,14 +125,14 @@ def check(base: Base, data: bytes, directory: str, name: str) -> str:
             assert caught.value.kind in expected.kinds, f"{name}: {caught.value}"
             assert caught.value.offset_bytes == expected.at, f"{name}: {caught.value}"
             assert caught.value.line_number == data.count(b"\n", 0, expected.at) + 1, f"{name}: {caught.value}"
-        assert tree(directory) == before, f"{name}: refused, and touched"
+        assert contents(directory) == before, f"{name}: refused, and touched"
         return expected.answer
 
     reader.load()
     torn = expected.answer == "torn"
     assert records_of(reader) == as_records(data[: expected.complete] if torn else data), name
     reader.close()
-    assert tree(directory) == before, f"{name}: a reader or verify() changed something"
+    assert contents(directory) == before, f"{name}: a reader or verify() changed something"
 
     writer.load()
     keep = expected.keep if torn else len(data)
@@ -323,7 +189,7 @@ def check_all(base: Base, cases: Iterator[tuple[str, bytes]]) -> dict[str, int]:
     return answers
 
 
-# ---- the damage ------------------------------------------------------------------------------------------------------
+# ---- the damage -----------------------------------------------------------------------------------------------------
 
 
 def test_every_byte_prefix(base):
@@ -334,10 +200,6 @@ def test_every_byte_prefix(base):
     assert answers["refused"] == sum(n < base.mark for n in sizes)
     assert answers["whole"] == sum(end >= base.mark for end in base.ends)
     assert answers["torn"] == len(sizes) - answers["refused"] - answers["whole"]
-
-
-def flipped(data: bytes, at: int, bit: int) -> bytes:
-    return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
 
 
 def test_a_flipped_bit_in_every_byte(base):
@@ -529,7 +391,7 @@ def test_seeded_mutations_of_a_longer_transcript(count, record_property):
         record_property("mutations of a transcript, all detected", count * len(mutations.kinds))
 
 
-# ---- the metadata beside it ------------------------------------------------------------------------------------------
+# ---- the metadata beside it -----------------------------------------------------------------------------------------
 
 
 def test_verify_agrees_with_load_about_every_damaged_byte_of_the_metadata(base):
@@ -539,12 +401,12 @@ def test_verify_agrees_with_load_about_every_damaged_byte_of_the_metadata(base):
     with scratch_directory() as directory:
         for at in range(len(base.metadata)):
             write(f"{directory}/c", flipped(base.metadata, at, at % 8), base.transcript)
-            before = tree(f"{directory}/c")
+            before = contents(f"{directory}/c")
             assert [f.kind for f in verify(f"{directory}/c", file_system=HASTY).findings] == ["damaged"]
             with pytest.raises(CorruptMetadataError) as caught:
                 ConversationStore(f"{directory}/c", file_system=HASTY).load()
             assert caught.value.kind == "damaged"
-            assert tree(f"{directory}/c") == before
+            assert contents(f"{directory}/c") == before
 
 
 def test_a_mark_that_the_transcript_does_not_know(base):
@@ -554,15 +416,15 @@ def test_a_mark_that_the_transcript_does_not_know(base):
         head, rewritten = header[-35:-3], [header]
         for record in records:
             body = record[:-44].replace(b'"one"', b'"eno"')
-            head = _digest(head, body)
+            head = digest(head, body)
             rewritten.append(body + b',"hash":"' + head + b'"}\n')
         write(f"{directory}/c", base.metadata, b"".join(rewritten))
-        before = tree(f"{directory}/c")
+        before = contents(f"{directory}/c")
         assert [f.kind for f in verify(f"{directory}/c", file_system=HASTY).findings] == ["rewritten"]
         with pytest.raises(CorruptTranscriptError) as caught:
             ConversationStore(f"{directory}/c", file_system=HASTY).load()
         assert caught.value.kind == "rewritten"
-        assert tree(f"{directory}/c") == before
+        assert contents(f"{directory}/c") == before
 
 
 def test_verify_agrees_with_load_about_a_mark_of_another_generation(base):
@@ -589,7 +451,7 @@ def test_a_header_with_a_time_that_is_none(base, at):
     header["at"] = at
     del header["hash"]
     body = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()[:-1]
-    line = body + b',"hash":"' + _digest(b"0" * 32, body) + b'"}\n'
+    line = body + b',"hash":"' + digest(b"0" * 32, body) + b'"}\n'
     void = re.sub(rb'\n  "mark": \{[^}]*\}', b'\n  "mark": null', base.metadata)
     void = void[:-44] + b',"hash":"' + sha256(void[:-44]).hexdigest()[:32].encode() + b'"}\n'
     with scratch_directory() as directory:
@@ -620,7 +482,7 @@ def test_a_forged_record_that_cannot_be_read(body):
             conversation.initialize()
             head = conversation.head.encode()
         with open(f"{directory}/c/transcript.jsonl", "ab") as file:
-            file.write(body + b',"hash":"' + _digest(head, body) + b'"}\n')
+            file.write(body + b',"hash":"' + digest(head, body) + b'"}\n')
         reader = ConversationStore(f"{directory}/c", read_only=True, file_system=HASTY)
         with pytest.raises(CorruptTranscriptError):
             reader.load()
@@ -652,15 +514,14 @@ def test_forged_records_that_are_out_of_order(ends):
         with open(f"{directory}/c/transcript.jsonl", "ab") as file:
             for seq, batch in ends:
                 body = b'{"seq":%d,%b,"message":{"a":1}%b' % (seq, _AT, batch)
-                head = _digest(head, body)
+                head = digest(head, body)
                 file.write(body + b',"hash":"' + head + b'"}\n')
         assert verify(f"{directory}/c", file_system=HASTY).findings[0].kind == "hole"
         with pytest.raises(CorruptTranscriptError, match="hole"):
             ConversationStore(f"{directory}/c").load()
 
 
-# ---- hostile sizes ---------------------------------------------------------------------------------------------------
-
+# ---- hostile sizes --------------------------------------------------------------------------------------------------
 
 _HOSTILE: dict[str, Callable[[int], bytes]] = {
     "line feeds": lambda size: b"\n" * size,
@@ -761,14 +622,6 @@ def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
     """P15: the memory that verify() takes does not grow with a whole transcript; a batch that is long is read at most twice."""
     import tracemalloc
 
-    class Counting(Hasty):
-        read_bytes = 0
-
-        def read(self, handle: int, offset: int, length: int) -> bytearray:
-            data = super().read(handle, offset, length)
-            self.read_bytes += len(data)
-            return data
-
     with scratch_directory() as directory:
         given = [{"pad": "x" * 1000, "n": n} for n in range(4_000)]
         with ConversationStore(f"{directory}/c", durability="process-crash") as conversation:
@@ -783,13 +636,13 @@ def test_verify_holds_a_piece_of_the_file_and_reads_it_once():
         finally:
             tracemalloc.stop()
         assert peak < size / 2, f"{peak} bytes for a file of {size}"
-        assert counting.read_bytes < 1.1 * size
+        assert counting.bytes_read < 1.1 * size
 
         content = path.read_bytes()
         path.write_bytes(flipped(content, 1_000, 0))
-        counting.read_bytes = 0
+        counting.bytes_read = 0
         assert not verify(f"{directory}/c", file_system=counting).is_whole
-        assert counting.read_bytes < 2.4 * size, "one that is damaged early is read on for nothing"
+        assert counting.bytes_read < 2.4 * size, "one that is damaged early is read on for nothing"
         path.write_bytes(content)
 
         with ConversationStore(f"{directory}/c", durability="process-crash") as conversation:
@@ -826,7 +679,7 @@ def test_recovery_copies_a_tail_only_a_few_times(base):
         assert peak < 8 * len(data), f"{peak / len(data):.1f} times the file"
 
 
-# ---- does the oracle object? -----------------------------------------------------------------------------------------
+# ---- does the oracle object? ----------------------------------------------------------------------------------------
 
 
 def test_the_table_would_notice_a_store_that_believes_everything(base, monkeypatch):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import errno
 import gc
-import logging
 import os
 import random
 import signal
@@ -35,17 +34,10 @@ from transcript_store._conversation.storage import Storage
 from transcript_store._snapshots import file_store
 from transcript_store.testing import Call, SimulatedFileSystem
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 PACKAGE = os.path.dirname(transcript_store.__file__) + os.sep
 NEW = {"role": "user", "content": "after the interruption"}
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Recoveries are what is provoked here: their warnings say nothing new."""
-    logger = logging.getLogger("transcript_store")
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(logging.NOTSET)
 
 
 # ---- the interrupter -------------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.children import Child, wait_for_any
 from tests.crash.kernel import Note
-from tests.scratch import scratch_directory
+from tests.kit.children import Child, wait_for_any
+from tests.kit.scratch import scratch_directory
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,

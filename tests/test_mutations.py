@@ -12,9 +12,7 @@ What can be promised differs, and "undetected" is decided here by an oracle that
 from __future__ import annotations
 
 import json
-import logging
 import shutil
-from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -24,8 +22,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.crash.kernel import Note
-from tests.mutations import SEED, Mutations, blocks
-from tests.test_damage import HASTY
+from tests.kit.machines import HASTY
+from tests.kit.mutations import SEED, Mutations, blocks
 from transcript_store import (
     ConversationLibrary,
     ConversationStore,
@@ -47,20 +45,14 @@ from transcript_store._snapshots import snapshot as snapshots
 from transcript_store._snapshots.encryption import Key
 from transcript_store._snapshots.files import SnapshotFiles
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 REFERENCE = "chatmedia+sha256:"
 COUNTS = pytest.mark.parametrize(
     "count", [pytest.param(30, id="30"), pytest.param(1000, id="1000", marks=pytest.mark.long)]
 )
 WORDS = ["Grüße", "moving", "house,", "kettle;", "\\", '"quoted"', "\u2028", "<b>", "🤖", "1e400", "0.10", "null"]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("transcript_store")
-    logger.setLevel(logging.ERROR)
-    yield
-    logger.setLevel(logging.NOTSET)
 
 
 # ---- stores of snapshots ---------------------------------------------------------------------------------------------

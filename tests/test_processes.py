@@ -31,7 +31,8 @@ from typing import Any
 
 import pytest
 
-from tests.children import Child, Gate, wait_for_any
+from tests.kit.children import Child, Gate, wait_for_any
+from tests.kit.machines import Between
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
@@ -607,28 +608,6 @@ def test_load_or_initialize_in_two_processes_at_once(scratch, rounds):
         for answer in answers:
             outcomes[answer.split()[0]] = outcomes.get(answer.split()[0], 0) + 1
     print(outcomes)
-
-
-class Between:
-    """The real file system, with something that happens just before the nth call on it."""
-
-    def __init__(self, nth: int, happen: Callable[[], object]) -> None:
-        self._files = PosixFileSystem()
-        self._nth = nth
-        self._happen = happen
-        self.calls = 0
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._files, name)
-
-        def call(*arguments: Any) -> Any:
-            if name not in ("process_id", "host_name", "now_us", "random_bytes", "wait"):
-                self.calls += 1
-                if self.calls == self._nth:
-                    self._happen()
-            return None if name == "wait" else method(*arguments)
-
-        return call
 
 
 def _void_leftover(directory: Path) -> None:

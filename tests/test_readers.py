@@ -7,7 +7,6 @@ writer's way. Here a reader looks at every byte that arrives, and between any tw
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import shutil
@@ -17,13 +16,16 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kit.machines import Between
+from tests.kit.nobody import as_nobody
+from tests.kit.trees import times, tree
 from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,
@@ -35,27 +37,10 @@ from transcript_store import (
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._log.record import Mark, Position
-from transcript_store._os.filesystem import PosixFileSystem
 
-from .nobody import as_nobody
+pytestmark = pytest.mark.usefixtures("quiet")
 
 OLD = [{"n": 1}, {"n": 2}, {"n": 3}]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("transcript_store")
-    logger.setLevel(logging.ERROR)
-    yield
-    logger.setLevel(logging.NOTSET)
-
-
-def tree(directory: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Every file's mode, time of change and bytes."""
-    return {
-        str(path): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
-        for path in [directory, *directory.rglob("*")]
-    }
 
 
 def reader_of(directory: Path, **options: Any) -> ConversationStore:
@@ -107,14 +92,14 @@ def test_a_reader_takes_no_lock_and_changes_nothing(scratch):
             file.write(torn)
         (scratch / "c/lock").unlink(missing_ok=True)
         (scratch / "c" / (".tmp-" + "0" * 32)).write_bytes(b"left behind")
-        before = tree(scratch / "c")
+        before = tree(scratch / "c"), times(scratch / "c")
         reader = reader_of(scratch / "c")
         assert reader.get_messages() == OLD
         assert reader.recovery is None
         assert reader.refresh() == RefreshResult(0, False)
         assert reader.load_or_initialize() is False
         reader.close()
-        assert tree(scratch / "c") == before
+        assert (tree(scratch / "c"), times(scratch / "c")) == before
 
 
 def test_a_reader_does_not_keep_a_writer_out(scratch):
@@ -262,28 +247,6 @@ def test_a_refresh_that_is_refused_does_not_leave_the_reader_empty(scratch, dama
 
 
 # ---- between any two system calls ------------------------------------------------------------------------------------
-
-
-class Between:
-    """The real file system, with something that happens just before the nth call on it."""
-
-    def __init__(self) -> None:
-        self._files = PosixFileSystem()
-        self.calls = 0
-        self.nth = 0
-        self.happen: Callable[[], object] = lambda: None
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._files, name)
-
-        def call(*arguments: Any) -> Any:
-            if name not in ("process_id", "host_name", "now_us", "random_bytes", "wait"):
-                self.calls += 1
-                if self.calls == self.nth:
-                    self.happen()
-            return None if name == "wait" else method(*arguments)
-
-        return call
 
 
 WORK: dict[str, tuple[Callable[[ConversationStore], object], list[Any]]] = {

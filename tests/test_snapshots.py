@@ -25,6 +25,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.kit.values import json_values
+from tests.kit.vectors import VECTORS
 from transcript_store import (
     CorruptSnapshotError,
     FileStore,
@@ -42,16 +44,10 @@ from transcript_store._json.verbatim import NotJSONError
 from transcript_store._snapshots.summary import read_summary
 from transcript_store.testing import SimulatedFileSystem
 
-VECTORS = Path(__file__).parent / "vectors"
+
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
 PLAIN = ["01-plain-claude", "03-plain-openai-compatible", "05-unicode-html", "07-time-nanoseconds", "15-messages-null"]
 ALL = sorted(path.name for path in VECTORS.glob("[0-9]*"))
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
-    max_leaves=20,
-)
 
 
 def snapshot(**fields: Any) -> Snapshot:

@@ -14,25 +14,13 @@ from typing import Any
 
 import pytest
 
+from tests.kit.machines import Counting
 from transcript_store import ConversationStore, CorruptTranscriptError, verify
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._log import log
 from transcript_store._os.filesystem import PosixFileSystem
 
 TRANSCRIPT = "transcript.jsonl"
-
-
-class Counting(PosixFileSystem):
-    """Counts the bytes that are read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes_read = 0
-
-    def read(self, handle: int, offset: int, length: int) -> bytearray:
-        data = super().read(handle, offset, length)
-        self.bytes_read += len(data)
-        return data
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.vectors import VECTORS
 from transcript_store import (
     ConversationStore,
     CorruptSnapshotError,
@@ -32,7 +33,7 @@ from transcript_store import (
 from transcript_store._json import verbatim
 from transcript_store.testing import SimulatedFileSystem
 
-VECTORS = Path(__file__).parent / "vectors"
+
 GO: dict[str, Any] = json.loads((VECTORS / "schemas.json").read_text())
 EMPTY = VECTORS / "18-empty-schemas"
 NULLABLE = {"type": ["string", "null"]}

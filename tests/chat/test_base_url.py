@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Dialect
 from tests.chat.server import Server
+from tests.kit.vectors import VECTORS
 from transcript_store.chat import MAX_BASE_URL_LENGTH, ChatConfig, create_client, validate_base_url
 from transcript_store.errors import InvalidBaseUrlError
 
-VECTORS = Path(__file__).parent.parent / "vectors"
+
 
 STRICTER = {
     "https://example.com.": "a trailing dot does not make a placeholder real",

@@ -26,7 +26,7 @@ from tests.crash.real_disk import RealDisk
 from tests.crash.replay import SYNCS, Replay, disk_holding
 from tests.crash.strace import Injection, Say, SystemCall, Traced, injections, trace
 from tests.crash.sync_sites import Site, announced
-from tests.scratch import scratch_directory
+from tests.kit.scratch import scratch_directory
 from transcript_store import TranscriptStoreError
 from transcript_store.testing import SimulatedFileSystem
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.children import Child, Gate
+from tests.kit.children import Child, Gate
 
 CALLS = [
     "openat",

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import Child
 from tests.crash.kernel import Note, scratch
 from tests.crash.operations import TORN
 from tests.crash.strace import Injection, Say, trace
+from tests.kit.children import Child
 from transcript_store import ConversationStore, TranscriptStoreError, verify
 from transcript_store._os.lock import Lock
 

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import Child
 from tests.crash.failing_disk import Failing, failing_volume
 from tests.crash.model import DIRECTORY, ID, library_on, store_on
 from tests.crash.operations import TRANSCRIPT
 from tests.crash.real_disk import RealDisk
 from tests.crash.seeded_bugs import BUGS, Bug
 from tests.crash.volumes import Volume
+from tests.kit.children import Child
 from transcript_store import ConversationStore, PoisonedError, StorageError, TranscriptStoreError, snapshot_of, verify
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("/dev/fuse", "fusermount3", "losetup")]

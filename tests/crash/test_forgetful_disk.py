@@ -27,9 +27,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.children import Child
 from tests.crash.forgetful import Forgetful, mounted
 from tests.crash.kernel import Note
+from tests.kit.children import Child
 from transcript_store import (
     ConversationStore,
     CorruptTranscriptError,

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import Child
 from tests.crash.seeded_bugs import BUGS, Bug
 from tests.crash.strace import Say
+from tests.kit.children import Child
 from transcript_store import ConversationStore, StorageError, TranscriptStoreError, verify
 
 

@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.children import Child
 from tests.crash.kernel import Note
 from tests.crash.volumes import Volume, volume
+from tests.kit.children import Child
 from transcript_store import ConversationStore, CorruptTranscriptError, TranscriptStoreError, verify
 from transcript_store._os.filesystem import PosixFileSystem
 

@@ -1,0 +1,120 @@
+"""Every error survives a process boundary, and is the builtin that a caller would expect."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from transcript_store import (
+    ConversationExistsError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    ConversationNotLoadedError,
+    CorruptMetadataError,
+    CorruptSnapshotError,
+    CorruptTranscriptError,
+    DecryptionError,
+    GenerationNotFoundError,
+    IncompleteResponseError,
+    InvalidBaseUrlError,
+    InvalidIdError,
+    InvalidKeyError,
+    InvalidMessageError,
+    InvalidMetadataError,
+    InvalidSnapshotIdError,
+    MaxStepsError,
+    MissingExtraError,
+    MissingTokenError,
+    PoisonedError,
+    ProviderMismatchError,
+    ReadOnlyError,
+    SnapshotNotFoundError,
+    StorageError,
+    TranscriptStoreError,
+    UnsupportedVersionError,
+    WayOut,
+    errors,
+)
+
+ERRORS: list[TranscriptStoreError] = [
+    TranscriptStoreError(path="/p", reason="r"),
+    ConversationNotLoadedError(path="/p", reason="r", way_out=WayOut.LOAD_HERE),
+    ConversationNotFoundError(path="/p", reason="r"),
+    GenerationNotFoundError(path="/p", number=3, available=(0, 4)),
+    ConversationExistsError(path="/p", reason="r"),
+    ConversationLockedError(path="/p", reason="r", holder_pid=5, holder_host="h"),
+    ConversationLockedError(path="/p", reason="r"),
+    ReadOnlyError(path="/p"),
+    CorruptTranscriptError(path="/p", kind="hole", reason="r", line_number=3, offset_bytes=99),
+    CorruptTranscriptError(path="/p", kind="missing", reason="r"),
+    CorruptMetadataError(path="/p", kind="damaged", reason="r"),
+    UnsupportedVersionError(path="/p", reason="r"),
+    InvalidMessageError(member='message["a"]', reason="r"),
+    InvalidMetadataError(field="labels", reason="r"),
+    InvalidIdError(reason="r"),
+    StorageError(errno=28, strerror="No space left on device", path="/p", doing="append", consequence="So it is."),
+    PoisonedError(path="/p", reason="r"),
+    InvalidSnapshotIdError(reason="r", id="../etc"),
+    SnapshotNotFoundError(id="3b2f"),
+    CorruptSnapshotError(path="/p", kind="damaged", reason="r"),
+    CorruptSnapshotError(path=None, kind="damaged", reason="r"),
+    DecryptionError(path="/p", reason="r"),
+    InvalidKeyError(reason="r", length_bytes=33),
+    ProviderMismatchError(recorded_provider="claude", provider="openai"),
+    InvalidBaseUrlError(reason="r"),
+    MissingExtraError(provider="claude", extra="claude"),
+    MissingExtraError(provider="claude-local", extra=None, program="claude"),
+    MissingTokenError(provider="claude", variables=("ANTHROPIC_API_KEY",)),
+    MaxStepsError(steps=20),
+    IncompleteResponseError(reason="r", text="t"),
+]
+
+
+def test_every_error_class_is_in_the_list():
+    """A class that is added to errors.py must be pickled here."""
+    classes = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)}
+    assert {type(error) for error in ERRORS} == classes
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_errors_survive_pickling_and_copying(error):
+    """An error that crosses a process (multiprocessing, a job queue) keeps its class, text, facts and notes."""
+    error.add_note("seen in a worker")
+    copies = [copy.copy(error), copy.deepcopy(error)]
+    copies += [pickle.loads(pickle.dumps(error, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
+    for again in copies:
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert again.args == error.args
+        assert vars(again) == vars(error)
+        if isinstance(error, OSError):
+            assert (again.errno, again.strerror, again.filename) == (error.errno, error.strerror, error.filename)
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (ConversationNotLoadedError, RuntimeError),
+        (ConversationNotFoundError, LookupError),
+        (GenerationNotFoundError, LookupError),
+        (CorruptTranscriptError, ValueError),
+        (CorruptMetadataError, ValueError),
+        (UnsupportedVersionError, ValueError),
+        (InvalidMessageError, ValueError),
+        (InvalidMetadataError, ValueError),
+        (InvalidIdError, ValueError),
+        (InvalidSnapshotIdError, ValueError),
+        (SnapshotNotFoundError, LookupError),
+        (CorruptSnapshotError, ValueError),
+        (DecryptionError, ValueError),
+        (InvalidKeyError, ValueError),
+        (ProviderMismatchError, ValueError),
+        (StorageError, OSError),
+    ],
+)
+def test_errors_are_the_builtins_that_a_caller_expects(error, builtin):
+    """Each error is also the builtin error that its cause would be."""
+    assert issubclass(error, builtin)
+    assert issubclass(error, TranscriptStoreError)

@@ -1,0 +1,66 @@
+"""The file system of the real machine, except for one thing: nobody waits, reads are counted, the clock is set, or something happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from transcript_store._os.filesystem import PosixFileSystem
+
+
+class Hasty(PosixFileSystem):
+    """A reader that wants a second look at damage does not wait for it."""
+
+    def wait(self, seconds: float) -> None:  # type: ignore[override]
+        pass
+
+
+HASTY = Hasty()
+
+
+class Counting(Hasty):
+    """Counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_read = 0
+
+    def read(self, handle: int, offset: int, length: int) -> bytearray:
+        data = super().read(handle, offset, length)
+        self.bytes_read += len(data)
+        return data
+
+
+class Clock(PosixFileSystem):
+    """A clock that the test sets, in microseconds since 1970."""
+
+    NOON = 1_800_000_000_000_000
+
+    def __init__(self, now: int = NOON) -> None:
+        super().__init__()
+        self.now = now
+
+    def now_us(self) -> int:
+        return self.now
+
+
+class Between:
+    """Something happens just before the nth call. Nobody waits. ``calls`` and ``nth`` can be set anew."""
+
+    def __init__(self, nth: int = 0, happen: Callable[[], object] = lambda: None) -> None:
+        self._files = PosixFileSystem()
+        self.nth = nth
+        self.happen = happen
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._files, name)
+
+        def call(*arguments: Any) -> Any:
+            if name not in ("process_id", "host_name", "now_us", "random_bytes", "wait"):
+                self.calls += 1
+                if self.calls == self.nth:
+                    self.happen()
+            return None if name == "wait" else method(*arguments)
+
+        return call

@@ -1,0 +1,30 @@
+"""What stands below a folder, to be held against what stood there before."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def tree(directory: Path | str, *, but: tuple[str, ...] = ()) -> dict[str, tuple[int, bytes]]:
+    """Everything below a path (itself too): its mode, and its bytes or its target."""
+    top = Path(directory)
+    found: dict[str, tuple[int, bytes]] = {}
+    for path in [top, *sorted(top.rglob("*"))] if top.is_dir() else [top]:
+        if path.name not in but and os.path.lexists(path):
+            mode = path.lstat().st_mode
+            content = path.read_bytes() if stat.S_ISREG(mode) else b""
+            found[str(path)] = mode, os.readlink(os.fsencode(path)) if stat.S_ISLNK(mode) else content
+    return found
+
+
+def contents(directory: Path | str) -> dict[str, bytes]:
+    """The bytes of every file below a directory except the lock, by its path from there."""
+    files = (path for path in sorted(Path(directory).rglob("*")) if path.is_file() and path.name != "lock")
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def times(directory: Path) -> dict[str, int]:
+    """When everything below a directory (itself too) was changed, in nanoseconds."""
+    return {str(path): path.stat().st_mtime_ns for path in [directory, *directory.rglob("*")]}

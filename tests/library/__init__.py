@@ -1,0 +1,1 @@
+"""ConversationLibrary as it is documented, and what many conversations in one folder need: names, lists, forks, deletes."""

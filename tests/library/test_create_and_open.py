@@ -1,0 +1,186 @@
+"""A conversation is created whole or not at all, and opened as the store opens it."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tests.kit.trees import tree
+from tests.library.helpers import ID, OTHER_ID, UUID, make, says, texts
+from transcript_store import (
+    ConversationExistsError,
+    ConversationLibrary,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    InvalidMessageError,
+    InvalidMetadataError,
+    ReadOnlyError,
+    StorageError,
+)
+from transcript_store._log import log
+from transcript_store._os.filesystem import PosixFileSystem
+from transcript_store.testing import Call, SimulatedFileSystem
+
+
+def test_a_conversation_is_created_with_everything_it_begins_with(library, root):
+    """create() gives a loaded store on a folder of the new id, with its metadata and first messages."""
+    tools = [{"name": "look", "description": "looks", "parameters": {"type": "object"}}]
+    with library.create(
+        provider="claude",
+        model="m",
+        system_prompt="be brief",
+        tools=tools,
+        labels={"title": "t"},
+        messages=[says("a"), says("b")],
+        extras=[None, {"tokens": 3}],
+    ) as store:
+        store.append_message(says("c"))
+        metadata = store.get_metadata()
+        assert [record.extra for record in store.get_records()] == [None, {"tokens": 3}, None]
+    assert UUID.fullmatch(metadata.id)
+    assert (metadata.provider, metadata.model, metadata.system_prompt, metadata.tools, metadata.labels) == (
+        "claude",
+        "m",
+        "be brief",
+        tools,
+        {"title": "t"},
+    )
+    assert metadata.forked_from is None
+    assert [path.name for path in root.iterdir()] == [metadata.id]
+    assert root.stat().st_mode & 0o777 == (root / metadata.id).stat().st_mode & 0o777 == 0o700
+    with library.open(metadata.id) as again:
+        assert texts(again) == ["a", "b", "c"]
+
+
+def test_an_id_can_be_chosen_once(library, root):
+    """create(id=...) uses it; a second create with it refuses and touches nothing."""
+    assert make(library, "a", id=ID) == ID
+    before = tree(root)
+    with pytest.raises(ConversationExistsError):
+        library.create(id=ID, messages=[says("b")])
+    assert tree(root) == before
+
+
+def test_options_go_to_the_store(library):
+    """create() and open() take what a ConversationStore takes; a library option is not one of them."""
+    chat = make(library, "a")
+    with library.open(chat, read_only=True) as reader, library.open(chat, durability="process-crash") as writer:
+        writer.append_message(says("b"))
+        assert reader.refresh().records_added == 1
+        with pytest.raises(ReadOnlyError):
+            reader.append_message(says("c"))
+        with pytest.raises(ConversationLockedError):
+            library.open(chat)
+    with library.create(max_line_bytes=1024) as store, pytest.raises(InvalidMessageError):
+        store.append_message(says("x" * 2000))
+    with pytest.raises(ReadOnlyError):
+        library.create(read_only=True)
+    with pytest.raises(ValueError, match="durability"):
+        library.open(chat, durability="none")
+    with pytest.raises(TypeError):
+        library.open(chat, file_system=PosixFileSystem())
+
+
+def test_a_long_conversation_can_be_opened_by_its_tail(library, monkeypatch):
+    """``verify`` goes to the load."""
+    monkeypatch.setattr(log, "_TAIL_BYTES", 300)
+    messages = [{"n": n, "text": "x" * 100} for n in range(30)]
+    with library.create(messages=messages) as store:
+        chat = str(store.get_metadata().id)
+    with library.open(chat, verify="tail") as store:
+        assert not store.is_fully_verified
+        assert store.get_messages(last=3) == messages[-3:]
+        assert store.get_messages() == messages
+    with library.open(chat) as store:
+        assert store.is_fully_verified
+
+
+def test_making_a_library_touches_nothing(tmp_path):
+    """A library may be named before its directory is there: it is empty, and only a create makes the directory."""
+    library = ConversationLibrary(tmp_path / "a" / "b")
+    assert library.list() == []
+    for act in (library.open, library.fork, library.delete):
+        with pytest.raises(ConversationNotFoundError, match=ID):
+            act(ID)
+    assert list(tmp_path.iterdir()) == []
+    chat = make(library, "x")
+    assert (tmp_path / "a" / "b" / chat / "transcript.jsonl").is_file()
+    assert repr(library) == f"ConversationLibrary('{tmp_path}/a/b')"
+
+
+def test_a_library_may_be_the_root_directory():
+    """The path of a conversation in ``/`` has one slash."""
+    library = ConversationLibrary("/", file_system=SimulatedFileSystem())
+    with library.create(id=ID) as store:
+        assert store.directory == f"/{ID}"
+    assert [summary.directory for summary in library.list()] == [f"/{ID}"]
+
+
+def test_the_users_path_may_go_through_a_link(tmp_path, library, root):
+    """P16: only the user's own path may; the conversations in it may not be links."""
+    chat = make(library, "a")
+    (tmp_path / "link").symlink_to(root)
+    through = ConversationLibrary(tmp_path / "link")
+    assert [summary.id for summary in through.list()] == [chat]
+    fork = through.fork(chat)
+    through.delete(chat)
+    assert [summary.id for summary in library.list()] == [fork]
+
+
+def test_what_is_not_there_is_not_found(library, root):
+    """An unknown id, an empty folder and the beginning of a create hold no conversation, for any call."""
+    make(library, "a")
+    (root / OTHER_ID).mkdir()
+    for chat in (ID, OTHER_ID):
+        for act in (library.open, library.fork, library.delete):
+            with pytest.raises(ConversationNotFoundError):
+                act(chat)
+    assert make(library, "b", id=OTHER_ID) == OTHER_ID  # an empty folder may be used
+
+
+@pytest.mark.parametrize("error", [InvalidMessageError, InvalidMetadataError])
+def test_a_create_that_is_refused_leaves_nothing(library, root, error):
+    """Bad arguments are found before anything is made."""
+    make(library)
+    before = tree(root)
+    with pytest.raises(error):
+        library.create(messages=[{"n": float("nan")}]) if error is InvalidMessageError else library.create(model=3)
+    assert tree(root) == before
+
+
+@pytest.mark.parametrize("do", ["create", "fork"])
+def test_a_full_disk_leaves_nothing_under_an_id_that_nobody_knows(do):
+    """A create or fork that the disk refuses takes away what it made: nobody was told its id, so nobody could."""
+    disk = SimulatedFileSystem()
+    library = ConversationLibrary("/chats", file_system=disk)
+    make(library, "a", id=ID)
+    before = disk.tree()
+
+    def full(call: Call) -> None:
+        if call.name == "write" and "/.tmp-" in call.path:
+            raise OSError(errno.ENOSPC, "injected")
+
+    disk.on_call = full
+    with pytest.raises(StorageError, match="There is none yet"):
+        library.create() if do == "create" else library.fork(ID)
+    assert disk.tree() == before
+    assert disk.open_handles == []
+
+
+def test_a_create_that_fails_under_a_known_id_can_be_tried_again():
+    """The caller chose the id, so the folder is the caller's: the next create with it goes on there."""
+    disk = SimulatedFileSystem()
+    library = ConversationLibrary("/chats", file_system=disk)
+
+    def full(call: Call) -> None:
+        if call.name == "write" and "/.tmp-" in call.path:
+            raise OSError(errno.ENOSPC, "injected")
+
+    disk.on_call = full
+    with pytest.raises(StorageError):
+        library.create(id=ID)
+    disk.on_call = None
+    assert f"/chats/{ID}" in disk.tree()
+    assert library.list() == []
+    assert make(library, "a", id=ID) == ID

@@ -1,0 +1,86 @@
+"""Who writes waits for the lock, who reads does not, and nothing is held between calls."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.snapshots.helpers import IMAGE, KEY, error_of, snapshot, store_at
+from transcript_store import (
+    ConversationLockedError,
+    FileStore,
+    SnapshotNotFoundError,
+    StorageError,
+)
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import REAL
+from transcript_store._os.lock import Lock
+from transcript_store._snapshots import file_store
+from transcript_store.testing import SimulatedFileSystem
+
+
+def test_who_writes_waits_for_the_lock_and_who_reads_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save, delete, rotate and collect meet another process's lock; the error names it; load, list and verify go on."""
+    store = store_at(tmp_path)
+    one = snapshot("one")
+    store.save(one)
+    monkeypatch.setattr(file_store, "_LOCK_TIMEOUT_SECONDS", 0.0)
+    with Folder.open(REAL, store.directory) as folder:
+        lock = Lock(folder)
+        lock.take(0)
+        for call in (
+            lambda: store.save(one),
+            lambda: store.delete(one.id),
+            lambda: store.rotate_key(KEY),
+            store.collect_media,
+        ):
+            error = error_of(call)
+            assert isinstance(error, ConversationLockedError)
+            assert error.holder_pid == os.getpid()
+            assert "read_only" not in str(error)
+        assert store.load(one.id) == one
+        assert len(store.list()) == 1
+        assert store.verify() == []
+        lock.release()
+    store.delete(one.id)
+
+
+def test_a_directory_that_goes_while_its_lock_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P11: nothing is done without the lock; a save says that the directory is not there, a delete that the snapshot is not."""
+    store = store_at(tmp_path)
+    one = snapshot("one")
+    store.save(one)
+    monkeypatch.setattr(Lock, "take", lambda self, timeout_seconds: False)
+    assert isinstance(error_of(lambda: store.save(one)), StorageError)
+    assert isinstance(error_of(lambda: store.delete(one.id)), SnapshotNotFoundError)
+    assert store.load(one.id) == one
+
+
+def test_nothing_is_left_open(tmp_path: Path) -> None:
+    """Between calls a store holds no descriptor and no lock, whatever the call came to."""
+    disk = SimulatedFileSystem()
+    store = FileStore("/store", file_system=disk)
+    one = snapshot(IMAGE)
+    store.save(one)
+    for call in (
+        lambda: store.load(one.id),
+        store.list,
+        store.verify,
+        store.collect_media,
+        lambda: store.rotate_key(KEY),
+        lambda: store.load(snapshot().id),
+        lambda: store.delete(one.id),
+    ):
+        error_of(call)
+        assert disk.open_handles == []
+
+
+def test_only_snapshots_are_saved(tmp_path: Path) -> None:
+    """A dict, or a snapshot's JSON, is a mistake of the caller's."""
+    bad: Any
+    for bad in ({}, b"{}", None):
+        with pytest.raises(TypeError):
+            store_at(tmp_path).save(bad)

@@ -1,8 +1,8 @@
 """Print the messages of a conversation, verified, with Python alone: ``python rescue.py FOLDER|FILE``.
 
-This file outlives the library: copy it beside an archive. It prints every message whose record verifies, one JSON object a
-line, exactly as it was stored. What is missing or damaged is said on standard error; then the exit status is 1. It reads a
-conversation's folder or one transcript (those in archive/ too), and changes nothing. The format is in docs/format.md.
+Copy this file beside an archive: it outlives the library. It prints every message whose record verifies, one JSON object a
+line, exactly as it was stored; on standard error what is missing, and then the exit status is 1. It takes a conversation's
+folder or one transcript (those in archive/ too), and changes nothing. The format is described in docs/format.md.
 """
 
 import json
@@ -28,15 +28,15 @@ class Transcript:
 
     def __init__(self) -> None:
         self.missing: list[str] = []
-        self.last, self.generation = 0, None  # the number of the last record that is whole; from the header
-        self.head = self.last_whole = GENESIS
+        self.head, self.generation = GENESIS, None  # of the line before; of the header
+        self.last, self.seq = GENESIS + b'"}', 0  # the last line that is whole, and its number
         self.before = [GENESIS]  # the hash at the end of the line before: as it stands there, and recomputed
         self.seen: dict[bytes, bytes] = {}  # of each whole record, by its hash, the hash before it
 
     def previous(self, text: bytes) -> bytes | None:
         """The hash that a whole line is chained to; None if it is not whole."""
         body, stated = (text[:-43], text[-34:-2]) if END.fullmatch(text[-43:]) else (text, b"")
-        heads = [*self.before, self.last_whole, self.seen.get(stated, GENESIS)]
+        heads = [*self.before, self.last[-34:-2], self.seen.get(stated, GENESIS)]
         return next((head for head in heads if chained(head, body) == stated), None)
 
     def go_past(self, text: bytes) -> None:
@@ -55,7 +55,7 @@ class Transcript:
                 sys.exit("a later version of transcript-store wrote this; this program does not know its format")
             self.generation = known.get("generation")
             self.go_past(header)
-            self.last_whole, line = self.head, line[len(header) :]
+            self.last, line = header, line[len(header) :]
         at, starts = 0, [match.start() for match in START.finditer(line)]
         while at < len(line):
             ends = [match.end() for match in END.finditer(line, at)] if at in starts else []
@@ -65,9 +65,8 @@ class Transcript:
             self.go_past(text)
             if previous is None and text.strip():
                 self.missing.append(f"line {number}: {len(text)} bytes do not verify")
-            elif previous and self.head not in self.seen:
-                self.seen[self.head], self.before, self.last_whole = previous, [self.head], self.head
-                self.last = int(START.match(text)[1])  # type: ignore[index]
+            elif previous and self.head not in self.seen and (begin := START.match(text)):
+                self.seen[self.head], self.before, self.last, self.seq = previous, [self.head], text, int(begin[1])
                 yield text
 
 
@@ -81,11 +80,13 @@ def main(path: Path) -> int:
                 if match := MESSAGE.match(record):
                     value, end = json.JSONDecoder().raw_decode(text := record[match.end() :].decode())
                     print(json.dumps(value) if sys.stdout.isatty() else text[:end])  # a terminal obeys what JSON allows
+    if re.search(rb',"batch":\[(\d+),(?!\1\])\d+\]' + END.pattern + b"$", transcript.last):
+        transcript.missing.append("the end: what was appended last was cut off, and never acknowledged")
     if path.is_dir():
         try:
-            mark = json.loads((path / "metadata.json").read_bytes())["mark"]
-            if mark["generation"] == transcript.generation and mark["seq"] > transcript.last:
-                transcript.missing.append(f"the end: {mark['seq']} records were stored, {transcript.last} are there")
+            mark = json.loads((path / "metadata.json").read_bytes())["mark"] or {"generation": -1}
+            if mark["generation"] == transcript.generation and mark["seq"] > transcript.seq:
+                transcript.missing.append(f"the end: there were {mark['seq']} records at least, and some are gone")
         except (OSError, ValueError, LookupError, TypeError) as error:
             transcript.missing.append(f"metadata.json cannot be read: {error}")
     sys.stderr.writelines(f"{what}\n" for what in transcript.missing)

@@ -10,7 +10,21 @@ _MOUNTINFO = "/proc/self/mountinfo"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 IN_MEMORY = {"tmpfs", "ramfs", "rootfs"}
-OVER_A_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "afs", "lustre", "gfs2", "ocfs2", "glusterfs"}
+OVER_A_NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "ceph",
+    "afs",
+    "lustre",
+    "gfs2",
+    "ocfs2",
+    "glusterfs",
+    "sshfs",
+}
 TRIED = {"ext4", "xfs", "btrfs", "overlay", "tmpfs"}
 """Those under which the proof of this package ran."""
 

@@ -63,10 +63,10 @@ def file_system(mount: Mount | None) -> Check:
     told = str(mount)
     if mount.kind in IN_MEMORY:
         return Check(name=name, result="ill", found=f"{told}: it is in memory, and gone with the power", promises=POWER)
-    if mount.kind in OVER_A_NETWORK:
+    if mount.kind.removeprefix("fuse.") in OVER_A_NETWORK:
         why = "over a network neither locks nor syncs are promised"
         return Check(name=name, result="ill", found=f"{told}: {why}", promises=("P6", "P11", *POWER))
-    for option in ("volatile", "nobarrier", "barrier=0", "nobarriers"):
+    for option in ("volatile", "fsync=volatile", "nobarrier", "barrier=0"):
         if option in mount.options:
             why = f"with {option} a sync does not reach the medium"
             return Check(name=name, result="ill", found=f"{told}: {why}", promises=POWER)

@@ -42,10 +42,10 @@ def run(arguments: Namespace) -> int:
     for check in found.checks:
         say(f"  {_WORDS[check.result]:<5}{check.name:<22}{one_line(check.found)}")
     say()
-    if found.not_held:
-        say(f"does not hold here: {', '.join(found.not_held)} (docs/durability.md)")
-    elif not found.is_well:
+    if found.checks[-1].name == "writing":
         say("no conversation can be kept here")
+    elif found.not_held:
+        say(f"does not hold here: {', '.join(found.not_held)} (docs/durability.md)")
     else:
         say("nothing found that stands against a promise")
     say("not tried: whether the disk keeps what it says it keeps; only a power cut shows that")

@@ -1,0 +1,1 @@
+../transcript_store/rescue.py

@@ -1,0 +1,132 @@
+"""The examples are agents that are killed: each is run, stopped with SIGKILL wherever it may be, and run again to its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.strace import CALLS
+from transcript_store import ConversationLibrary, ConversationStore, verify
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def start(name: str, *arguments: Path | str, kill_at: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one; with ``kill_at`` the kernel kills it at so many system calls that change or sync a file."""
+    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    if kill_at is not None:
+        traced = "write,fdatasync,fsync,renameat,renameat2,rename,unlinkat,mkdirat"
+        inject = f"{traced}:signal=KILL:when={kill_at}"
+        command = [
+            "strace",
+            "-f",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            f"trace={traced}",
+            "-e",
+            f"inject={inject}",
+            *command,
+        ]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_they_are_short() -> None:
+    for example in EXAMPLES.glob("*.py"):
+        assert example.read_text().count("\n") <= 60
+
+
+def test_an_agent_with_tools(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time there is nothing left to do
+        assert start("tools.py", tmp_path).returncode == 0
+    assert (tmp_path / "receipts").read_text().splitlines() == ["bread", "milk", "tea"]
+
+
+@pytest.mark.long
+@pytest.mark.needs("strace")
+def test_an_agent_with_tools_is_killed_at_every_call(tmp_path: Path) -> None:
+    """No tool runs twice, each call has one result, and what was bought is on record or in doubt."""
+    assert {"write", "fdatasync"} <= set(CALLS)
+    kills = 0
+    for kill_at in range(1, 200):
+        folder = tmp_path / str(kill_at)
+        folder.mkdir()
+        stopped = start("tools.py", folder, kill_at=kill_at)
+        if stopped.returncode == 0:
+            break
+        kills += 1
+        ended = start("tools.py", folder)
+        assert ended.returncode == 0, ended.stderr
+        bought = (folder / "receipts").read_text().splitlines() if (folder / "receipts").exists() else []
+        assert len(set(bought)) == len(bought)
+        with ConversationStore(folder / "chat", read_only=True) as conversation:
+            conversation.load()
+            messages = conversation.get_messages()
+        results = [message for message in messages if message["role"] == "tool"]
+        assert [message["tool_call_id"] for message in results] == ["call_0", "call_1", "call_2"]
+        in_doubt = sum("interrupted" in message["content"] for message in results)
+        assert len(bought) + in_doubt >= 3 >= len(bought)
+        assert verify(folder / "chat").is_whole
+    assert kills >= 20
+    assert stopped.returncode == 0
+
+
+def test_an_agent_that_compacts(tmp_path: Path) -> None:
+    """Two runs: what was compacted is still there, and each run leaves a fork."""
+    for _ in range(2):
+        done = start("compact.py", tmp_path)
+        assert done.returncode == 0, done.stderr
+    library = ConversationLibrary(tmp_path)
+    assert len(library.list()) == 3
+    main = next(found.directory for found in library.list() if (Path(found.directory) / "archive").exists())
+    with ConversationStore(main, read_only=True) as conversation:
+        conversation.load()
+        lines = [
+            record.message["content"]
+            for generation in conversation.generations()
+            for record in conversation.get_records(generation=generation.number)
+            if record.message is not None
+        ]
+    assert set(lines) >= {f"line {number}" for number in range(20)}
+
+
+@pytest.mark.long
+@pytest.mark.needs("strace")
+def test_an_agent_that_compacts_is_killed_at_every_call(tmp_path: Path) -> None:
+    """Whatever it had stored is in some generation; the next run goes on."""
+    kills = 0
+    for kill_at in range(1, 400, 3):
+        folder = tmp_path / str(kill_at)
+        stopped = start("compact.py", folder, kill_at=kill_at)
+        if stopped.returncode == 0:
+            break
+        kills += 1
+        assert stopped.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        assert start("compact.py", folder).returncode == 0
+        for found in ConversationLibrary(folder).list():
+            assert found.damage is None
+            assert verify(found.directory).is_whole
+    assert kills >= 10
+    assert stopped.returncode == 0
+
+
+def test_a_chat_without_a_key_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/chat and its kills are about the client; this is about the example's own lines."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    done = start("claude.py", tmp_path / "chat", "Hello?")
+    assert done.returncode == 1
+    assert "ANTHROPIC_API_KEY" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_they_leave_is_ordinary(tmp_path: Path) -> None:
+    """P14: a line is JSON, whoever reads it."""
+    start("tools.py", tmp_path)
+    lines = (tmp_path / "chat/transcript.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("seq") for line in lines] == [None, *range(1, len(lines))]

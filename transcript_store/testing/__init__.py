@@ -33,7 +33,8 @@ from transcript_store._doors import opened as _opened
 
 if _typing.TYPE_CHECKING:
     from transcript_store.testing._chat_contract import *
+    from transcript_store.testing._crash_test import *
     from transcript_store.testing._simulated import *
     from transcript_store.testing._snapshot_contract import *
 else:  # a test of a disk needs no chat clients
-    __getattr__, __dir__ = _opened(__name__, "_simulated", "_snapshot_contract", "_chat_contract")
+    __getattr__, __dir__ = _opened(__name__, "_simulated", "_snapshot_contract", "_chat_contract", "_crash_test")

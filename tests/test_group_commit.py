@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_interrupts import Interruption
+from tests.kit.interruption import Interruption
 from transcript_store import (
     ConversationNotLoadedError,
     ConversationStore,

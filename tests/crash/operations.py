@@ -621,3 +621,8 @@ REPAIRS = [
     Case(damaged_second_generation, (repair_prefix,)),
 ]
 """Repairs: what is damaged, and each mode."""
+
+
+def stale(case: Case) -> bytes:
+    """What a block may have held before: lines of this very transcript, which verify among themselves."""
+    return case.disk().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'

@@ -13,9 +13,9 @@ from tests.crash.kernel import Note
 from tests.crash.operations import (
     CASES,
     REPAIRS,
-    TRANSCRIPT,
     Case,
     half_a_batch,
+    stale,
     torn,
     unmarked,
     unsynced_parents,
@@ -39,11 +39,6 @@ RECOVERIES = pytest.mark.parametrize(
     [case for case in CASES if case.base in (unmarked, torn, without_line_feed, half_a_batch)],
     ids=lambda case: case.name,
 )
-
-
-def stale(case: Case) -> bytes:
-    """What a block may have held before: lines of this very transcript, which verify among themselves."""
-    return case.disk().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'
 
 
 @ALL

@@ -141,10 +141,6 @@ def messages_of(directory: str, generation: int | None = None) -> list[Any]:
         return [record.message for record in conversation.get_records(generation=generation)]
 
 
-def nuls(data: bytes, start: int, end: int) -> bytes:
-    return data[:start] + bytes(end - start) + data[end:]
-
-
 def with_json(lines: list[bytes]) -> bytes:
     return b"".join(json.dumps(json.loads(line)).encode() + b"\n" for line in lines)
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests.chat.conftest import VARIABLES
+from tests.chat.model_servers import FAULTS, aimock
 from tests.chat.server import Answer, Server
-from tests.chat.test_end_to_end import FAULTS, aimock
 from tests.cli.chat.conftest import BUSY, MODEL, OPENAI, Chat, said, trouble
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of

@@ -14,6 +14,7 @@ statement that is being *left*: between the body's last call (an exception there
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import random
 import signal
@@ -26,7 +27,8 @@ import pytest
 
 import transcript_store
 from tests.kit.interruption import Interruption, every_line
-from transcript_store import ConversationNotFoundError, ConversationStore, FileStore, Snapshot, repair, verify
+from tests.kit.machines import HASTY
+from transcript_store import ConversationNotFoundError, ConversationStore, FileStore, Repair, Snapshot, repair, verify
 from transcript_store._conversation import storage
 from transcript_store._conversation.storage import Storage
 from transcript_store._snapshots import file_store
@@ -385,7 +387,8 @@ def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monk
         assert {summary.id for summary in after.list()} <= {snapshot(1).id, snapshot(2).id}, where
 
 
-def test_a_repair_interrupted_at_every_line(scratch):
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 11])
+def test_a_repair_interrupted_at_every_line(scratch, step):
     """The lock is free when the interruption is through, and a second repair finishes."""
 
     def damaged(directory: Path) -> Path:
@@ -395,10 +398,11 @@ def test_a_repair_interrupted_at_every_line(scratch):
         path.write_bytes(path.read_bytes().replace(b'"n":2', b'"n":5'))
         return directory
 
-    for directory, _, where, _ in every_line(
-        scratch, damaged, lambda directory: repair(directory, mode="salvage", dry_run=False), step=3
-    ):
-        repair(directory, mode="salvage", dry_run=False)
+    def act(directory: Path) -> Repair:
+        return repair(directory, mode="salvage", dry_run=False, file_system=HASTY)
+
+    for directory, _, where, _ in every_line(scratch, damaged, act, step):
+        act(directory)
         with ConversationStore(directory) as store:
             store.load()
             assert [message["n"] for message in store.get_messages()] == [1, 3], where
@@ -420,6 +424,7 @@ def test_real_signals_at_random_moments(scratch):
     before = signal.signal(signal.SIGALRM, interrupt)
     measuring = sys.gettrace()
     sys.settrace(None)  # a coverage measurement has a lock of its own, which an interruption would leave locked
+    gc.disable()  # what is raised within a collection is raised to nobody: hypothesis has a callback there
     usual_seconds = 50e-6
     try:
         for n in range(2000):
@@ -438,6 +443,7 @@ def test_real_signals_at_random_moments(scratch):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         sys.settrace(measuring)
+        gc.enable()
     store.close()
     assert interrupted > 5, "the timer did not strike"
     assert len(acknowledged) > 5, "the timer always struck"

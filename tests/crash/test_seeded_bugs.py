@@ -13,10 +13,10 @@ from tests.crash.seeded_bugs import BUGS, Bug
 from transcript_store import TranscriptStoreError
 
 TECHNIQUES: dict[str, Callable[[Case], int]] = {
-    "power_cuts": lambda case: enumeration.power_cuts(case, limit=200),
-    "power_cuts_without_syncs": lambda case: enumeration.power_cuts(case, limit=200, durability="process-crash"),
+    "power_cuts": lambda case: enumeration.power_cuts(case, limit=60),
+    "power_cuts_without_syncs": lambda case: enumeration.power_cuts(case, limit=60, durability="process-crash"),
     "kills": enumeration.kills,
-    "kills_then_power_cuts": lambda case: enumeration.kills_then_power_cuts(case, limit=20),
+    "kills_then_power_cuts": lambda case: enumeration.kills_then_power_cuts(case, limit=10),
     "errors": enumeration.errors,
     "damage": enumeration.damage,
 }

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.machines import machine_of
 from tests.kit.vectors import VECTORS
 from transcript_store import (
     ConversationNotLoadedError,
@@ -61,8 +62,7 @@ def begun(*messages: dict[str, Any], **fields: Any) -> ConversationStore:
 
 
 def header(store: ConversationStore) -> dict[str, Any]:
-    disk = store._files
-    assert isinstance(disk, SimulatedFileSystem)
+    disk = machine_of(store)
     decoded: dict[str, Any] = json.loads((disk.tree()["/conversation/transcript.jsonl"] or b"").splitlines()[0])
     return decoded
 

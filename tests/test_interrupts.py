@@ -100,7 +100,7 @@ def test_append_interrupted_at_every_line(scratch, operation, durability):
 
 def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch):
     """P21: so is one that renews the mark as well."""
-    monkeypatch.setattr(storage, "_MARK_EVERY", 2)
+    monkeypatch.setattr(storage, "MARK_EVERY", 2)
     operate, allowed = APPENDS["append_messages"]
     runs, marked = 0, 0
     for store, directory, where, returned in every_line(scratch, loaded, operate):
@@ -379,7 +379,7 @@ def stored(directory: Path) -> FileStore:
 )
 def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monkeypatch):
     """P15: its lock is free when the interruption is through, and what is there is what was there, or what was to be."""
-    monkeypatch.setattr(file_store, "_LOCK_TIMEOUT_SECONDS", 0)
+    monkeypatch.setattr(file_store, "LOCK_TIMEOUT_SECONDS", 0)
     for _, directory, where, _ in every_line(scratch, stored, operation, step=2):
         after = FileStore(directory, encryption_key=NEW_KEY, retired_keys=[KEY])
         after.rotate_key(NEW_KEY)  # takes the lock, and opens everything
@@ -387,7 +387,7 @@ def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monk
         assert {summary.id for summary in after.list()} <= {snapshot(1).id, snapshot(2).id}, where
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 11])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 23])
 def test_a_repair_interrupted_at_every_line(scratch, step):
     """The lock is free when the interruption is through, and a second repair finishes."""
 

@@ -89,7 +89,7 @@ def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_p
     """P6, P7: one errno after the other at every call, once or for ever. (The next test has every errno at every call, both.)"""
     count = enumeration.errors(case, every=3)
     record_property("errors, simulated disk", count)
-    assert count >= 10
+    assert count >= 5
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ TECHNIQUES: dict[str, Callable[[Case], int]] = {
     "power_cuts": lambda case: enumeration.power_cuts(case, limit=60),
     "power_cuts_without_syncs": lambda case: enumeration.power_cuts(case, limit=60, durability="process-crash"),
     "kills": enumeration.kills,
-    "kills_then_power_cuts": lambda case: enumeration.kills_then_power_cuts(case, limit=10),
+    "kills_then_power_cuts": lambda case: enumeration.kills_then_power_cuts(case, limit=20),
     "errors": enumeration.errors,
     "damage": enumeration.damage,
 }

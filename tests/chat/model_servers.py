@@ -20,9 +20,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.chat.lives import (
-    CALLS,
-)
+from tests.chat.lives import CALLS
 
 STORY = "Once upon a time there was a transcript that survived everything that was done to it, and it was read."
 FAULTS: list[dict[str, Any]] = [

@@ -12,15 +12,7 @@ import pytest
 
 from tests.chat.conftest import connect
 from tests.chat.dialects import Dialect
-from tests.chat.lives import (
-    POINTS,
-    MortalStore,
-    die,
-    first_life,
-    in_another_process,
-    on_record,
-    second_life,
-)
+from tests.chat.lives import POINTS, MortalStore, die, first_life, in_another_process, on_record, second_life
 from tests.chat.model_servers import STORY, aimock, llmock
 from tests.chat.server import Server
 from transcript_store import ConversationStore

@@ -8,9 +8,7 @@ import shutil
 from pathlib import Path
 
 from tests.kit.machines import HASTY
-from transcript_store import (
-    ConversationStore,
-)
+from transcript_store import ConversationStore
 
 NEW = {"role": "user", "content": "after the damage"}
 

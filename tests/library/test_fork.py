@@ -18,10 +18,7 @@ from tests.library.helpers import (
     texts,
     without_number_and_hash,
 )
-from transcript_store import (
-    CorruptTranscriptError,
-    verify,
-)
+from transcript_store import CorruptTranscriptError, verify
 
 
 def test_a_fork_has_every_record_byte_for_byte(library, root):

@@ -15,12 +15,7 @@ from tests.kit.machines import HASTY
 from tests.kit.oracle import digest
 from tests.kit.oracle_of_repair import Carried, of_line
 from tests.kit.trees import contents
-from transcript_store import (
-    ConversationStore,
-    Repair,
-    repair,
-    verify,
-)
+from transcript_store import ConversationStore, Repair, repair, verify
 from transcript_store._log.salvage import GAP, Mode
 
 

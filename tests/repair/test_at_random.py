@@ -11,9 +11,7 @@ from tests.kit.damage import KINDS, Randomly, write
 from tests.kit.oracle_of_repair import Items, kept_by_the_oracle
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import carried, repaired
-from transcript_store import (
-    Repair,
-)
+from transcript_store import Repair
 from transcript_store._log.salvage import GAP, MODES, Mode
 
 

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from tests.snapshots.helpers import IMAGE, KEY, error_of, snapshot, store_at
-from transcript_store import (
-    ConversationLockedError,
-    FileStore,
-    SnapshotNotFoundError,
-    StorageError,
-)
+from transcript_store import ConversationLockedError, FileStore, SnapshotNotFoundError, StorageError
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import REAL
 from transcript_store._os.lock import Lock

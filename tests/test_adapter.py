@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.machines import machine_of
 from tests.kit.vectors import VECTORS
 from transcript_store import (
     ConversationNotLoadedError,
@@ -35,7 +36,6 @@ from transcript_store import (
 from transcript_store._log.record import close_line
 from transcript_store._snapshots.gemini import as_the_api_writes
 from transcript_store.testing import SimulatedFileSystem
-
 
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
 USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
@@ -62,8 +62,7 @@ def begun(*messages: dict[str, Any], **fields: Any) -> ConversationStore:
 
 
 def header(store: ConversationStore) -> dict[str, Any]:
-    disk = store._files
-    assert isinstance(disk, SimulatedFileSystem)
+    disk = machine_of(store)
     decoded: dict[str, Any] = json.loads((disk.tree()["/conversation/transcript.jsonl"] or b"").splitlines()[0])
     return decoded
 

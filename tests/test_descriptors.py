@@ -55,7 +55,7 @@ class Daemon(PosixFileSystem):
             return handle
         os.dup2(handle, 0, inheritable=False)
         self.close(handle)
-        return self._keep(0)
+        return self._keep(0)  # as it keeps what it opened itself
 
     def open_directory(self, path: str, parent: int | None = None) -> int:
         return self._numbered(path, super().open_directory(path, parent))

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_interrupts import Interruption
+from tests.kit.interruption import Interruption
 from transcript_store import (
     ConversationNotLoadedError,
     ConversationStore,
@@ -79,7 +79,7 @@ class Calls:
         self.files.armed = True
         self.start("first", lambda: self.store.append_message(FIRST))
         assert self.files.arrived.wait(30)
-        self.group = self.store._group_commit._open
+        self.group = self.store._group_commit._open  # who waits in it is nowhere else to be seen
 
     def start(self, name: object, call: Callable[[], object]) -> None:
         def run() -> None:

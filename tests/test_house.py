@@ -15,6 +15,7 @@ import pytest
 import transcript_store
 
 PACKAGE = Path(transcript_store.__file__).parent
+TESTS = Path(__file__).parent
 SOURCES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
@@ -83,6 +84,17 @@ def test_the_core_does_not_import_the_package_that_opens_it(module):
         node.lineno
         for node in ast.walk(SOURCES[module])
         if isinstance(node, ast.ImportFrom) and node.module == "transcript_store"
+    ]
+    assert imports == []
+
+
+def test_no_test_imports_from_a_test():
+    """What two tests need stands in tests/kit, or in the helpers beside them."""
+    imports = [
+        f"{path.relative_to(TESTS)}, line {node.lineno}: {node.module}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and f".{node.module}".rpartition(".")[2].startswith("test_")
     ]
     assert imports == []
 

@@ -13,115 +13,29 @@ statement that is being *left*: between the body's last call (an exception there
 
 from __future__ import annotations
 
-import ast
 import errno
 import gc
 import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import transcript_store
-from transcript_store import ConversationNotFoundError, ConversationStore, FileStore, Snapshot, repair, verify
+from tests.kit.interruption import Interruption, every_line
+from tests.kit.machines import HASTY
+from transcript_store import ConversationNotFoundError, ConversationStore, FileStore, Repair, Snapshot, repair, verify
 from transcript_store._conversation import storage
 from transcript_store._conversation.storage import Storage
 from transcript_store._snapshots import file_store
 from transcript_store.testing import Call, SimulatedFileSystem
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-PACKAGE = os.path.dirname(transcript_store.__file__) + os.sep
 NEW = {"role": "user", "content": "after the interruption"}
-
-
-# ---- the interrupter -------------------------------------------------------------------------------------------------
-
-
-@cache
-def with_statements(filename: str) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """For each line of a module: the ``with`` statements (by their line) in whose head it is, and in whose body."""
-    heads: dict[int, list[int]] = {}
-    bodies: dict[int, list[int]] = {}
-    for node in ast.walk(ast.parse(Path(filename).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.With) and node.end_lineno is not None:
-            first = node.body[0].lineno
-            for line in range(node.lineno, first):
-                heads.setdefault(line, []).append(node.lineno)
-            for line in range(first, node.end_lineno + 1):
-                bodies.setdefault(line, []).append(node.lineno)
-    return heads, bodies
-
-
-class Interruption:
-    """Counts the lines that the package executes in a ``with`` block and raises KeyboardInterrupt at the nth."""
-
-    def __init__(self, nth: int) -> None:
-        self.nth = nth
-        self.lines = 0
-        self.where: str | None = None
-        self._inside: set[tuple[int, int]] = set()  # frames, and the `with` statements whose body they are in
-        self._tracing_before: Any = None  # a coverage measurement
-
-    def __enter__(self) -> Interruption:
-        gc.disable()  # a store of another test that is collected now would be interrupted instead
-        self._tracing_before = sys.gettrace()
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._tracing_before)
-        gc.enable()
-
-    def _call(self, frame: Any, event: str, arg: object) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-    def _line(self, frame: Any, event: str, arg: object) -> Any:
-        if event == "line" and not self._leaves_with(frame):
-            self.lines += 1
-            if self.lines == self.nth:
-                self.where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-                sys.settrace(None)
-                raise KeyboardInterrupt(self.where)
-        return self._line
-
-    def _leaves_with(self, frame: Any) -> bool:
-        heads, bodies = with_statements(frame.f_code.co_filename)
-        left = [(id(frame), with_line) for with_line in heads.get(frame.f_lineno, ())]
-        leaves = not self._inside.isdisjoint(left)
-        self._inside.difference_update(left)
-        self._inside.update((id(frame), with_line) for with_line in bodies.get(frame.f_lineno, ()))
-        return leaves
-
-
-def every_line(
-    scratch: Path, prepare: Callable[[Path], Any], operate: Callable[[Any], object], step: int = 1
-) -> Iterator[tuple[Any, Path, str, bool]]:
-    """Run ``operate`` again and again, interrupted at every ``step``-th line it executes.
-
-    Yields what ``prepare`` made, its directory, where the interruption struck and whether the call returned all the
-    same (an interruption in a place that swallows it would be a bug of its own). Ends after a run without interruption.
-    """
-    for nth in range(1, 1_000_000, step):
-        directory = scratch / str(nth)
-        subject = prepare(directory)
-        interruption = Interruption(nth)
-        returned = False
-        try:
-            with interruption:
-                operate(subject)
-                returned = True
-        except KeyboardInterrupt:
-            assert interruption.where, "somebody else pressed Ctrl-C"
-        yield subject, directory, interruption.where or "not interrupted", returned
-        if interruption.where is None:
-            assert returned
-            return
 
 
 # ---- what must hold afterwards ---------------------------------------------------------------------------------------
@@ -186,7 +100,7 @@ def test_append_interrupted_at_every_line(scratch, operation, durability):
 
 def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch):
     """P21: so is one that renews the mark as well."""
-    monkeypatch.setattr(storage, "_MARK_EVERY", 2)
+    monkeypatch.setattr(storage, "MARK_EVERY", 2)
     operate, allowed = APPENDS["append_messages"]
     runs, marked = 0, 0
     for store, directory, where, returned in every_line(scratch, loaded, operate):
@@ -465,7 +379,7 @@ def stored(directory: Path) -> FileStore:
 )
 def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monkeypatch):
     """P15: its lock is free when the interruption is through, and what is there is what was there, or what was to be."""
-    monkeypatch.setattr(file_store, "_LOCK_TIMEOUT_SECONDS", 0)
+    monkeypatch.setattr(file_store, "LOCK_TIMEOUT_SECONDS", 0)
     for _, directory, where, _ in every_line(scratch, stored, operation, step=2):
         after = FileStore(directory, encryption_key=NEW_KEY, retired_keys=[KEY])
         after.rotate_key(NEW_KEY)  # takes the lock, and opens everything
@@ -473,7 +387,8 @@ def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monk
         assert {summary.id for summary in after.list()} <= {snapshot(1).id, snapshot(2).id}, where
 
 
-def test_a_repair_interrupted_at_every_line(scratch):
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 23])
+def test_a_repair_interrupted_at_every_line(scratch, step):
     """The lock is free when the interruption is through, and a second repair finishes."""
 
     def damaged(directory: Path) -> Path:
@@ -483,10 +398,11 @@ def test_a_repair_interrupted_at_every_line(scratch):
         path.write_bytes(path.read_bytes().replace(b'"n":2', b'"n":5'))
         return directory
 
-    for directory, _, where, _ in every_line(
-        scratch, damaged, lambda directory: repair(directory, mode="salvage", dry_run=False), step=3
-    ):
-        repair(directory, mode="salvage", dry_run=False)
+    def act(directory: Path) -> Repair:
+        return repair(directory, mode="salvage", dry_run=False, file_system=HASTY)
+
+    for directory, _, where, _ in every_line(scratch, damaged, act, step):
+        act(directory)
         with ConversationStore(directory) as store:
             store.load()
             assert [message["n"] for message in store.get_messages()] == [1, 3], where
@@ -508,6 +424,7 @@ def test_real_signals_at_random_moments(scratch):
     before = signal.signal(signal.SIGALRM, interrupt)
     measuring = sys.gettrace()
     sys.settrace(None)  # a coverage measurement has a lock of its own, which an interruption would leave locked
+    gc.disable()  # what is raised within a collection is raised to nobody: hypothesis has a callback there
     usual_seconds = 50e-6
     try:
         for n in range(2000):
@@ -526,6 +443,7 @@ def test_real_signals_at_random_moments(scratch):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         sys.settrace(measuring)
+        gc.enable()
     store.close()
     assert interrupted > 5, "the timer did not strike"
     assert len(acknowledged) > 5, "the timer always struck"

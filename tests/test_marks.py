@@ -23,7 +23,7 @@ TRANSCRIPT, METADATA = f"{PATH}/transcript.jsonl", f"{PATH}/metadata.json"
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark every four records."""
-    monkeypatch.setattr(storage, "_MARK_EVERY", 4)
+    monkeypatch.setattr(storage, "MARK_EVERY", 4)
 
 
 def message(number: int) -> dict[str, Any]:

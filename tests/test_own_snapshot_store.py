@@ -19,13 +19,7 @@ import pytest
 
 import transcript_store
 import transcript_store.testing
-from transcript_store import (
-    Snapshot,
-    SnapshotNotFoundError,
-    SnapshotStore,
-    SnapshotSummary,
-    validate_snapshot_id,
-)
+from transcript_store import Snapshot, SnapshotNotFoundError, SnapshotStore, SnapshotSummary, validate_snapshot_id
 from transcript_store.testing import check_snapshot_store
 
 PUBLIC = {

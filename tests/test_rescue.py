@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.damage import KINDS, Randomly
 from tests.kit.oracle_of_repair import Salvage, of_line
 from tests.kit.scratch import scratch_directory
-from tests.repair.test_at_random import KINDS, Randomly
 from transcript_store import ConversationStore, rescue, salvage
 
 PROGRAM = Path(rescue.__file__)

@@ -19,6 +19,7 @@ def some_work() -> int:
     return sum(n * n for n in range(20_000))
 
 
+@pytest.mark.long
 def test_a_loss_is_told_from_noise() -> None:
     """Two ways that do the same cost the same; made slower by thirty per cent, one costs more than a bound allows."""
     pair = Pair(some_work, some_work)

@@ -26,7 +26,7 @@ TRANSCRIPT = "transcript.jsonl"
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tail is a few records; otherwise these small files would be nothing but tail."""
-    monkeypatch.setattr(log, "_TAIL_BYTES", 400)
+    monkeypatch.setattr(log, "TAIL_BYTES", 400)
 
 
 def make(directory: Path, records: int, *, after_mark: int = 0, seed: int = 0) -> list[Any]:

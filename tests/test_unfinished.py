@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_interrupts import every_line
+from tests.kit.interruption import every_line
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,

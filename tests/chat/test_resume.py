@@ -465,7 +465,8 @@ def test_a_tool_that_records_something_itself(dialect: Dialect, server: Server, 
     server.answers += [dialect.reply("", calls), dialect.reply("Yes.")]
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation)
-        remark = client._wire.user_message("said by the tool")
+        client.add("said by the tool")
+        remark = conversation.get_messages()[0]
 
         def note() -> str:
             conversation.append_event({"tool_result": "mine", "at": 1})
@@ -476,7 +477,7 @@ def test_a_tool_that_records_something_itself(dialect: Dialect, server: Server, 
         client.set_tools([Tool("note", "", {"type": "object"}, handler=note)])
         assert client.chat("Go") == "Yes."
         sent = dialect.messages(server.bodies[1])
-        assert sent.count(remark) == 2
+        assert sent.count(remark) == 1 + 2
         assert json.dumps(sent).count("noted") == 2
         assert client.export_history() == conversation.get_messages()
 

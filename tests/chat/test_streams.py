@@ -221,7 +221,7 @@ def test_an_unfinished_stream_ends_with_its_client(dialect: Dialect, server: Ser
             stream = begun(client)
         assert next(stream, None) is None
         assert "A long" in json.dumps(kept(conversation))
-        assert not client._let_go.alive
+        assert not client._let_go.alive  # what a connection left open is seen as a warning, and only later
 
 
 def test_one_turn_at_a_time(dialect: Dialect, server: Server) -> None:

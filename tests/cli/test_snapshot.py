@@ -12,6 +12,7 @@ import pytest
 from tests.cli.helpers import Cli, conversation, obeyed
 from transcript_store import ConversationStore, FileStore, Snapshot, generate_encryption_key
 from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import REAL
 from transcript_store._os.lock import Lock
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
@@ -222,8 +223,8 @@ def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
         assert said in err
         assert err.count("\n") == 1
         assert obeyed(err) == set()
-    monkeypatch.setattr("transcript_store._snapshots.file_store._LOCK_TIMEOUT_SECONDS", 0.0)
-    with Folder.open(FileStore(tmp_path)._files, str(tmp_path / "s")) as folder:
+    monkeypatch.setattr("transcript_store._snapshots.file_store.LOCK_TIMEOUT_SECONDS", 0.0)
+    with Folder.open(REAL, str(tmp_path / "s")) as folder:
         lock = Lock(folder)
         lock.take(0)
         code, _, err = cli("snapshot", "delete", id, *store)

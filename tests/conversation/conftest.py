@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conversation.helpers import ONE, TWO
-from transcript_store import (
-    ConversationStore,
-)
+from transcript_store import ConversationStore
 
 
 @pytest.fixture

@@ -12,12 +12,7 @@ import pytest
 
 from tests.conversation.helpers import ONE, THREE, TOOL, TWO
 from tests.kit.trees import tree
-from transcript_store import (
-    AppendResult,
-    ConversationStore,
-    CorruptTranscriptError,
-    verify,
-)
+from transcript_store import AppendResult, ConversationStore, CorruptTranscriptError, verify
 from transcript_store._log.record import close_line
 
 # ---- append ---------------------------------------------------------------------------------------------------------

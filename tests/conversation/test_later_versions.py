@@ -12,12 +12,7 @@ import pytest
 
 from tests.conversation.helpers import ONE, TWO, both
 from tests.kit.trees import tree
-from transcript_store import (
-    ConversationExistsError,
-    ConversationStore,
-    UnsupportedVersionError,
-    verify,
-)
+from transcript_store import ConversationExistsError, ConversationStore, UnsupportedVersionError, verify
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._log.record import GENESIS, close_line
 

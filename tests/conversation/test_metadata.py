@@ -14,10 +14,7 @@ import pytest
 from tests.conversation.helpers import ONE, THREE, TOOL, TWO
 from tests.kit.machines import Clock
 from tests.kit.trees import tree
-from transcript_store import (
-    ConversationStore,
-    InvalidMetadataError,
-)
+from transcript_store import ConversationStore, InvalidMetadataError
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 
 

@@ -11,11 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conversation.helpers import ONE, THREE, TWO
-from transcript_store import (
-    ConversationLockedError,
-    ConversationStore,
-    verify,
-)
+from transcript_store import ConversationLockedError, ConversationStore, verify
 
 
 def test_a_tilde_is_expanded(tmp_path, monkeypatch):

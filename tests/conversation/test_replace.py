@@ -10,13 +10,7 @@ import pytest
 
 from tests.conversation.helpers import ONE, THREE, TOOL, TWO
 from tests.kit.trees import tree
-from transcript_store import (
-    ConversationStore,
-    InvalidMessageError,
-    InvalidMetadataError,
-    StorageError,
-    verify,
-)
+from transcript_store import ConversationStore, InvalidMessageError, InvalidMetadataError, StorageError, verify
 from transcript_store.testing import Call, SimulatedFileSystem
 
 # ---- replace --------------------------------------------------------------------------------------------------------

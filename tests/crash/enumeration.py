@@ -309,36 +309,33 @@ def _stops(case: Case) -> Iterator[_Stop]:
                 yield _Stop(call.number, call.name, written)
 
 
-def errors(case: Case, *, cut_limit: int = 0) -> int:
-    """Refuse every call with every error it may meet, once and for ever.
+def errors(case: Case, *, cut_limit: int = 0, every: int = 1) -> int:
+    """Refuse every call with every error it may meet, once and for ever; or take every ``every``-th of these refusals.
 
     Whatever happens, the caller gets an error of ours or none; what is stored then is what the matrix allows; and once the
     cause is gone the store goes on (after a failed sync: by loading anew).
     """
     seen = states(case)
     judge = Judge(case)
-    count = 0
-    for call in calls_of(case):
-        for number in FAULTS[call.name]:
-            for refuse in _refusals(call, number):
-                disk = case.disk()
-                run = Run(case, disk)
-                disk.on_call = refuse
-                where = f"{errno.errorcode[number]} {refuse} at call {call.number} ({call.name} {call.path})"
-                failed = False
-                try:
-                    run.go()
-                except TranscriptStoreError:
-                    failed = True
-                except OSError as error:
-                    raise ViolationError(f"{case.name}, {where}: a raw {error!r}") from error
-                disk.on_call = None
-                may_be = allowed(seen, run.returned) if failed else {seen[-1]}
-                for image in disk.power_failures(limit=cut_limit) if cut_limit else ():
-                    judge(image, may_be, f"{where}, then a power cut")
-                goes_on(case, run, may_be, where, judge)
-                count += 1
-    return count
+    refusals = [refuse for call in calls_of(case) for number in FAULTS[call.name] for refuse in _refusals(call, number)]
+    for refuse in refusals[::every]:
+        disk = case.disk()
+        run = Run(case, disk)
+        disk.on_call = refuse
+        where = str(refuse)
+        failed = False
+        try:
+            run.go()
+        except TranscriptStoreError:
+            failed = True
+        except OSError as error:
+            raise ViolationError(f"{case.name}, {where}: a raw {error!r}") from error
+        disk.on_call = None
+        may_be = allowed(seen, run.returned) if failed else {seen[-1]}
+        for image in disk.power_failures(limit=cut_limit) if cut_limit else ():
+            judge(image, may_be, f"{where}, then a power cut")
+        goes_on(case, run, may_be, where, judge)
+    return len(refusals[::every])
 
 
 @dataclass(frozen=True)
@@ -359,7 +356,8 @@ class _Refuse:
         return None
 
     def __str__(self) -> str:
-        return ("for ever" if self.for_ever else "once") + (f", after {self.written} bytes," if self.written else "")
+        often = ("for ever" if self.for_ever else "once") + (f", after {self.written} bytes," if self.written else "")
+        return f"{errno.errorcode[self.code]} {often} at call {self.call.number} ({self.call.name} {self.call.path})"
 
 
 def _refusals(call: Call, code: int) -> Iterator[_Refuse]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from tests.crash.real_disk import RealDisk
+from tests.kit.machines import machine_of
 from transcript_store import (
     ConversationLibrary,
     ConversationNotFoundError,
@@ -87,7 +88,7 @@ def library_on(disk: Machine) -> ConversationLibrary:
 
 def state_of(store: ConversationStore) -> State:
     """What a user sees through a loaded store, and beside it in the library."""
-    return _with_all_else(store._files, _state_of(store))
+    return _with_all_else(machine_of(store), _state_of(store))
 
 
 def _state_of(store: ConversationStore) -> State:
@@ -221,8 +222,7 @@ def shown(disk: Machine) -> State:
 
 def go_on(store: ConversationStore) -> tuple[State, State]:
     """One message more, after loading anew if that is what the error asks for."""
-    assert isinstance(store._files, Machine)
-    sweep(store._files)
+    sweep(machine_of(store))
     created = False
     try:
         store.append_message(PROBE)

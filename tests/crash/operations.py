@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.crash.model import CONVERSATION, DIRECTORY, ID, LIBRARY, SECRET, World, library_on, store_on
+from tests.kit.machines import machine_of
 from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,
@@ -321,20 +322,20 @@ def replace_without_mark(store: ConversationStore) -> None:
         raise OSError(errno.ENOSPC, "injected")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Storage, "_write_document", refuse)
+        patch.setattr(Storage, "_write_document", refuse)  # no call on a disk is only of this write
         store.replace_transcript([message(32)], compaction_count=3)
 
 
 def append_with_mark(store: ConversationStore) -> None:
     """The append after which a mark is due."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._storage, "_mark_due", 0)
+        patch.setattr(store._storage, "_mark_due", 0)  # or a thousand appends come first
         store.append_message(message(26))
 
 
 def append_with_failed_sync(store: ConversationStore) -> None:
     """The disk refuses a sync, and loses what was written; the store is loaded anew and goes on without it."""
-    disk = _disk_of(store)
+    disk = machine_of(store)
     on_call = disk.on_call
 
     def refuse(call: Call) -> None:
@@ -352,7 +353,7 @@ def append_with_failed_sync(store: ConversationStore) -> None:
 
 def append_with_failed_sync_while_mapped(store: ConversationStore) -> None:
     """The same while a search tool has the transcript mapped: the cache goes on showing what the disk refused."""
-    _disk_of(store).map_file(TRANSCRIPT)
+    machine_of(store).map_file(TRANSCRIPT)
     append_with_failed_sync(store)
 
 
@@ -375,12 +376,12 @@ def purge_quarantine(store: ConversationStore) -> None:
 
 def fork(store: ConversationStore) -> None:
     """While the original is being written."""
-    library_on(_disk_of(store)).fork(ID, through_seq=2)
+    library_on(machine_of(store)).fork(ID, through_seq=2)
 
 
 def fork_all(store: ConversationStore) -> None:
     """With what was written last, synced or not."""
-    library_on(_disk_of(store)).fork(ID)
+    library_on(machine_of(store)).fork(ID)
 
 
 def fork_within_a_replace(store: ConversationStore) -> None:
@@ -397,7 +398,7 @@ def fork_within_an_update(store: ConversationStore) -> None:
 
 @contextmanager
 def _forked_after_a_rename_to(path: str, store: ConversationStore) -> Iterator[None]:
-    disk = _disk_of(store)
+    disk = machine_of(store)
     on_call = disk.on_call
     made: list[tuple[str, str]] = []
 
@@ -419,7 +420,7 @@ def _forked_after_a_rename_to(path: str, store: ConversationStore) -> Iterator[N
 
 def fork_after_a_failed_sync(store: ConversationStore) -> None:
     """The disk refuses a message; before its writer is loaded anew another process sees it in the cache, and forks."""
-    disk = _disk_of(store)
+    disk = machine_of(store)
     on_call = disk.on_call
     disk.on_call = _refuse_the_sync
     try:
@@ -438,23 +439,23 @@ def _refuse_the_sync(call: Call) -> None:
 
 def copy_by_a_reader(store: ConversationStore) -> None:
     """A reader beside the writer makes a snapshot, and another conversation of that."""
-    with ConversationStore(DIRECTORY, read_only=True, file_system=_disk_of(store)) as reader:
+    with ConversationStore(DIRECTORY, read_only=True, file_system=machine_of(store)) as reader:
         reader.load()
         copy_by_the_writer(reader)
 
 
 def copy_by_the_writer(store: ConversationStore) -> None:
     """The same by the writer."""
-    library_on(_disk_of(store)).create(messages=json.loads(snapshot_of(store).messages_json)).close()
+    library_on(machine_of(store)).create(messages=json.loads(snapshot_of(store).messages_json)).close()
 
 
 def delete(store: ConversationStore) -> None:
-    library_on(_disk_of(store)).delete(ID)
+    library_on(machine_of(store)).delete(ID)
 
 
 def delete_again(store: ConversationStore) -> None:
     """The disk refuses the sync of a delete; the caller tries again, and is told that it is gone."""
-    disk = _disk_of(store)
+    disk = machine_of(store)
     on_call = disk.on_call
 
     def refuse(call: Call) -> None:
@@ -471,21 +472,16 @@ def delete_again(store: ConversationStore) -> None:
         delete(store)
 
 
-def _disk_of(store: ConversationStore) -> Any:
-    """The machine that the store works on."""
-    return store._files
-
-
 def repair_prefix(store: ConversationStore) -> None:
-    repair(DIRECTORY, mode="prefix", dry_run=False, file_system=store._files)
+    repair(DIRECTORY, mode="prefix", dry_run=False, file_system=machine_of(store))
 
 
 def repair_salvage(store: ConversationStore) -> None:
-    repair(DIRECTORY, mode="salvage", dry_run=False, file_system=store._files)
+    repair(DIRECTORY, mode="salvage", dry_run=False, file_system=machine_of(store))
 
 
 def repair_accept_edits(store: ConversationStore) -> None:
-    repair(DIRECTORY, mode="accept-edits", dry_run=False, file_system=store._files)
+    repair(DIRECTORY, mode="accept-edits", dry_run=False, file_system=machine_of(store))
 
 
 REPAIRING = (repair_prefix, repair_salvage, repair_accept_edits)
@@ -498,7 +494,7 @@ def load(store: ConversationStore) -> None:
 def load_tail(store: ConversationStore) -> None:
     """Only the tail, and little of it: memory begins behind the first record."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "_TAIL_BYTES", 100)
+        patch.setattr(log, "TAIL_BYTES", 100)
         store.load(verify="tail")
 
 
@@ -621,3 +617,8 @@ REPAIRS = [
     Case(damaged_second_generation, (repair_prefix,)),
 ]
 """Repairs: what is damaged, and each mode."""
+
+
+def stale(case: Case) -> bytes:
+    """What a block may have held before: lines of this very transcript, which verify among themselves."""
+    return case.disk().tree().get(TRANSCRIPT) or b'{"seq":1,"at":"stale"}\n'

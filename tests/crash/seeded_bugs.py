@@ -2,7 +2,7 @@
 
 Most are bugs that real stores had. Each is applied through pytest's ``monkeypatch`` to the classes of the store or of the
 machines below it, and names the case on which it shows, the technique on the simulated disk that must catch it, and those on
-the real kernel that catch it too.
+the real kernel that catch it too. A bug is put inside, so private members are named here.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.crash.model import Machine, State, World, insist
 from tests.crash.operations import Case, nothing
+from tests.kit.machines import machine_of
 from transcript_store import FileStore, Snapshot, TranscriptStoreError
 from transcript_store.testing import SimulatedFileSystem
 
@@ -44,8 +45,7 @@ def state_of(store: FileStore) -> State:
 
 
 def _names(store: FileStore) -> list[str]:
-    disk = store._files
-    assert isinstance(disk, Machine)
+    disk = machine_of(store)
     return [path.removeprefix(f"{STORE}/") for path in disk.tree() if path.startswith(f"{STORE}/")]
 
 
@@ -116,17 +116,15 @@ def being_sealed(disk: Machine) -> State:
                     continue
             insist(wanted in either, f"neither form opens {name}")
     state = State(tuple(one.id.encode() + one.messages_json for _, one in sorted(either.items(), reverse=True)))
-    for finisher in (store_on(disk.copy()), store_on(disk.copy(), NEW_KEY)):
-        if finisher._keys.can_seal and "sealing" not in _names(finisher) and not sealed.list():
+    for key in (None, NEW_KEY):
+        finisher = store_on(disk.copy(), key)
+        if key is not None and "sealing" not in _names(finisher) and not sealed.list():
             continue  # it had not begun
         finisher.rotate_key(NEW_KEY)
-        insist(state_of(store_on(_disk(finisher).another_process(), NEW_KEY)) == state, "a second call did not finish")
+        insist(
+            state_of(store_on(machine_of(finisher).another_process(), NEW_KEY)) == state, "a second call did not finish"
+        )
     return state
-
-
-def _disk(store: FileStore) -> Machine:
-    assert isinstance(store._files, Machine)
-    return store._files
 
 
 def _mixed(disk: Machine) -> FileStore:

@@ -73,8 +73,8 @@ _NOT_OF_A_STORE = ("_os.filesystem", "_snapshots.key_file")
 
 
 def _is_of_the_store(module: str) -> bool:
-    """Whether a module asks for syncs, and is not one of the machines that make them or of the programs around the store."""
-    return module.partition(".")[0] not in ("testing", "chat", "cli") and module not in _NOT_OF_A_STORE
+    """Not those of the machines that make syncs, of the programs around a store, or of ``doctor``, which throws its files away."""
+    return module.partition(".")[0] not in ("testing", "chat", "cli", "_doctor") and module not in _NOT_OF_A_STORE
 
 
 def _is_sync(call: ast.Call) -> bool:

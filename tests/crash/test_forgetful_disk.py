@@ -30,12 +30,7 @@ from hypothesis.stateful import (
 from tests.crash.forgetful import Forgetful, mounted
 from tests.crash.kernel import Note
 from tests.kit.children import Child
-from transcript_store import (
-    ConversationStore,
-    CorruptTranscriptError,
-    TranscriptStoreError,
-    verify,
-)
+from transcript_store import ConversationStore, CorruptTranscriptError, TranscriptStoreError, verify
 from transcript_store._os.filesystem import PosixFileSystem
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("/dev/fuse", "fusermount3")]

@@ -1,7 +1,7 @@
 """Limits that no injection can stand for: a file system without inodes, a write that the kernel cuts off, a clock set back.
 
 Full disks in bytes, RLIMIT_FSIZE at every byte, RLIMIT_NOFILE, immutable files and read-only mounts are in
-tests/test_bad_input.py.
+tests/hostile/test_as_root.py.
 """
 
 from __future__ import annotations

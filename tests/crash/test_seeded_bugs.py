@@ -13,8 +13,8 @@ from tests.crash.seeded_bugs import BUGS, Bug
 from transcript_store import TranscriptStoreError
 
 TECHNIQUES: dict[str, Callable[[Case], int]] = {
-    "power_cuts": lambda case: enumeration.power_cuts(case, limit=200),
-    "power_cuts_without_syncs": lambda case: enumeration.power_cuts(case, limit=200, durability="process-crash"),
+    "power_cuts": lambda case: enumeration.power_cuts(case, limit=60),
+    "power_cuts_without_syncs": lambda case: enumeration.power_cuts(case, limit=60, durability="process-crash"),
     "kills": enumeration.kills,
     "kills_then_power_cuts": lambda case: enumeration.kills_then_power_cuts(case, limit=20),
     "errors": enumeration.errors,

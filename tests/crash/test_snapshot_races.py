@@ -27,7 +27,7 @@ OTHER_ID = ID.replace("0", "1")
 @pytest.fixture(autouse=True)
 def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is stopped with the lock in its hand does not let go of it."""
-    monkeypatch.setattr(file_store, "_LOCK_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(file_store, "LOCK_TIMEOUT_SECONDS", 0.0)
 
 
 def by(who: str, id: str = ID) -> Snapshot:

@@ -265,7 +265,7 @@ def test_a_long_life_loses_nothing(machine: type[LongLife], lives: int) -> None:
 @pytest.fixture(autouse=True)
 def _tails_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other load verifies only the tail; without this the whole of these small files would be the tail."""
-    monkeypatch.setattr(log, "_TAIL_BYTES", 300)
+    monkeypatch.setattr(log, "TAIL_BYTES", 300)
 
 
 def live(machine: type[LongLife], lives: int, phases: tuple[Phase, ...]) -> None:

@@ -13,11 +13,10 @@ from tests.crash import kernel, snapshot_stores
 from tests.crash.enumeration import Judge, states
 from tests.crash.kernel import Note
 from tests.crash.model import ViolationError
-from tests.crash.operations import CASES, ON_A_DISK_IN_MEMORY, Case, unsynced_parents
+from tests.crash.operations import CASES, ON_A_DISK_IN_MEMORY, Case, stale, unsynced_parents
 from tests.crash.seeded_bugs import BUGS, Bug
 from tests.crash.strace import CALLS, ERRORS, Injection
 from tests.crash.sync_sites import Site, in_the_source
-from tests.crash.test_matrix import stale
 from transcript_store import TranscriptStoreError
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]

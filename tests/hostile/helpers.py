@@ -7,9 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from transcript_store import (
-    ConversationStore,
-)
+from transcript_store import ConversationStore
 
 MESSAGES = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
 

@@ -14,12 +14,7 @@ import pytest
 from tests.hostile.helpers import MESSAGES, TRANSCRIPT, child, conversation_at, load, load_or_initialize
 from tests.kit.nobody import as_nobody
 from tests.kit.trees import tree
-from transcript_store import (
-    ConversationExistsError,
-    ConversationStore,
-    StorageError,
-    verify,
-)
+from transcript_store import ConversationExistsError, ConversationStore, StorageError, verify
 
 ALL_REFUSED = """
     import errno, sys

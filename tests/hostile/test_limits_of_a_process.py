@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.hostile.helpers import child
-from transcript_store import (
-    verify,
-)
+from transcript_store import verify
 
 
 def test_a_file_size_limit_at_every_byte_of_a_record(conversation):

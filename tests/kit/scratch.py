@@ -1,4 +1,7 @@
-"""Folders in memory, where syncs cost nothing, for tests that write and kill a lot."""
+"""Folders in memory, where syncs cost nothing, for tests that write and kill a lot.
+
+What was left open there has no public list, so private attributes are read: an interruption strikes between any two lines.
+"""
 
 from __future__ import annotations
 

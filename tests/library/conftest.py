@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transcript_store import (
-    ConversationLibrary,
-)
+from transcript_store import ConversationLibrary
 
 
 @pytest.fixture

@@ -6,10 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from transcript_store import (
-    ConversationLibrary,
-    ConversationStore,
-)
+from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store._log.record import close_line
 
 ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"

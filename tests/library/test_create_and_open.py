@@ -84,7 +84,7 @@ def test_options_go_to_the_store(library):
 
 def test_a_long_conversation_can_be_opened_by_its_tail(library, monkeypatch):
     """``verify`` goes to the load."""
-    monkeypatch.setattr(log, "_TAIL_BYTES", 300)
+    monkeypatch.setattr(log, "TAIL_BYTES", 300)
     messages = [{"n": n, "text": "x" * 100} for n in range(30)]
     with library.create(messages=messages) as store:
         chat = str(store.get_metadata().id)

@@ -9,12 +9,7 @@ import pytest
 
 from tests.kit.trees import tree
 from tests.library.helpers import flip_a_byte, is_found, lines_of, make, says, texts
-from transcript_store import (
-    CorruptTranscriptError,
-    GenerationNotFoundError,
-    ReadOnlyError,
-    verify,
-)
+from transcript_store import CorruptTranscriptError, GenerationNotFoundError, ReadOnlyError, verify
 from transcript_store._log.record import GENESIS, close_line
 
 

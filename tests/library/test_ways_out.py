@@ -8,14 +8,7 @@ import os
 import pytest
 
 from tests.library.helpers import ID, OTHER_ID, make
-from transcript_store import (
-    ConversationLibrary,
-    ConversationLockedError,
-    FileStore,
-    Snapshot,
-    StorageError,
-    repair,
-)
+from transcript_store import ConversationLibrary, ConversationLockedError, FileStore, Snapshot, StorageError, repair
 from transcript_store.testing import Call, SimulatedFileSystem
 
 WRITING = {"create", "write", "open_append", "make_directory", "rename", "unlink", "truncate"}

@@ -9,9 +9,7 @@ import pytest
 from tests.kit.machines import HASTY
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import Base
-from transcript_store import (
-    ConversationStore,
-)
+from transcript_store import ConversationStore
 
 
 @pytest.fixture(scope="module")

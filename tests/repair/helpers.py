@@ -15,12 +15,7 @@ from tests.kit.machines import HASTY
 from tests.kit.oracle import digest
 from tests.kit.oracle_of_repair import Carried, of_line
 from tests.kit.trees import contents
-from transcript_store import (
-    ConversationStore,
-    Repair,
-    repair,
-    verify,
-)
+from transcript_store import ConversationStore, Repair, repair, verify
 from transcript_store._log.salvage import GAP, Mode
 
 
@@ -139,10 +134,6 @@ def messages_of(directory: str, generation: int | None = None) -> list[Any]:
     with ConversationStore(directory, read_only=True, file_system=HASTY) as conversation:
         conversation.load()
         return [record.message for record in conversation.get_records(generation=generation)]
-
-
-def nuls(data: bytes, start: int, end: int) -> bytes:
-    return data[:start] + bytes(end - start) + data[end:]
 
 
 def with_json(lines: list[bytes]) -> bytes:

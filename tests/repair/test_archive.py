@@ -14,12 +14,7 @@ from tests.kit.machines import HASTY
 from tests.kit.scratch import scratch_directory
 from tests.kit.trees import contents
 from tests.repair.helpers import FIRST, SECOND, Base, messages_of, metadata_of, repaired, with_archive
-from transcript_store import (
-    ConversationNotFoundError,
-    ConversationStore,
-    repair,
-    verify,
-)
+from transcript_store import ConversationNotFoundError, ConversationStore, repair, verify
 from transcript_store._log.salvage import MODES, Mode
 
 

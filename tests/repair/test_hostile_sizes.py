@@ -16,10 +16,7 @@ from tests.kit.machines import HASTY
 from tests.kit.oracle_of_repair import of_line
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import Base, carried, messages_of, notation, repaired
-from transcript_store import (
-    ConversationStore,
-    repair,
-)
+from transcript_store import ConversationStore, repair
 from transcript_store._json.strict import MAX_DEPTH
 from transcript_store._log.salvage import MODES, Mode
 

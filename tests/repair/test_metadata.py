@@ -12,9 +12,7 @@ from tests.kit.damage import write
 from tests.kit.machines import HASTY
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
-from transcript_store import (
-    ConversationStore,
-)
+from transcript_store import ConversationStore
 from transcript_store._log.salvage import MODES, Mode
 
 

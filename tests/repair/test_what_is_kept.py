@@ -12,14 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.kit.damage import write
+from tests.kit.damage import nuls, write
 from tests.kit.machines import HASTY
 from tests.kit.oracle_of_repair import of_line
 from tests.kit.scratch import scratch_directory
-from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, nuls, repaired, resealed, with_json
-from transcript_store import (
-    repair,
-)
+from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, resealed, with_json
+from transcript_store import repair
 from transcript_store._log.salvage import GAP, MODES, Mode
 
 

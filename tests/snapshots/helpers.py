@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from transcript_store import (
-    FileStore,
-    Snapshot,
-    TranscriptStoreError,
-)
+from transcript_store import FileStore, Snapshot, TranscriptStoreError
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 IMAGE = base64.b64encode(bytes(range(256)) * 8).decode()

@@ -115,12 +115,13 @@ def test_a_key_is_in_no_repr_log_or_pickle(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.DEBUG):
         store.save(snapshot("one"))
         store_at(tmp_path, OTHER_KEY).list()
-    shown = "".join(map(repr, [store, vars(store), store._keys, vars(store._keys), *store._keys._keys])) + caplog.text
+    keys = store._keys  # what a debugger shows too
+    shown = "".join(map(repr, [store, vars(store), keys, vars(keys), *keys._keys])) + caplog.text
     for secret in (key, OTHER_KEY):
         assert repr(secret)[2:-1] not in shown
         assert secret.hex() not in shown
     for refused in (pickle.dumps, copy.copy, copy.deepcopy):
-        for thing in (store, store._keys._keys[0]):
+        for thing in (store, keys._keys[0]):
             with pytest.raises(TypeError):
                 refused(thing)
 

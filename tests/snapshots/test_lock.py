@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from tests.snapshots.helpers import IMAGE, KEY, error_of, snapshot, store_at
-from transcript_store import (
-    ConversationLockedError,
-    FileStore,
-    SnapshotNotFoundError,
-    StorageError,
-)
+from transcript_store import ConversationLockedError, FileStore, SnapshotNotFoundError, StorageError
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import REAL
 from transcript_store._os.lock import Lock
@@ -27,7 +22,7 @@ def test_who_writes_waits_for_the_lock_and_who_reads_does_not(tmp_path: Path, mo
     store = store_at(tmp_path)
     one = snapshot("one")
     store.save(one)
-    monkeypatch.setattr(file_store, "_LOCK_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(file_store, "LOCK_TIMEOUT_SECONDS", 0.0)
     with Folder.open(REAL, store.directory) as folder:
         lock = Lock(folder)
         lock.take(0)

@@ -22,10 +22,7 @@ from tests.snapshots.helpers import (
     snapshot,
     store_at,
 )
-from transcript_store import (
-    FileStore,
-    StorageError,
-)
+from transcript_store import FileStore, StorageError
 from transcript_store._snapshots import files as _snapshot_files
 from transcript_store.testing import Call, SimulatedFileSystem
 

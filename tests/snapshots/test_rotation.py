@@ -23,12 +23,7 @@ from tests.snapshots.helpers import (
     snapshot,
     store_at,
 )
-from transcript_store import (
-    CorruptSnapshotError,
-    DecryptionError,
-    FileStore,
-    WayOut,
-)
+from transcript_store import CorruptSnapshotError, DecryptionError, FileStore, WayOut
 from transcript_store.testing import Call, SimulatedFileSystem
 
 # ---- rotation --------------------------------------------------------------------------------------------------------

@@ -15,10 +15,7 @@ from hypothesis import strategies as st
 
 from tests.kit.values import json_values
 from tests.snapshots.helpers import IMAGE, IMAGE_NAME, KEY, snapshot, store_at
-from transcript_store import (
-    FileStore,
-    Snapshot,
-)
+from transcript_store import FileStore, Snapshot
 from transcript_store._snapshots import media as _media
 from transcript_store.testing import SimulatedFileSystem
 

@@ -12,13 +12,7 @@ import pytest
 
 from tests.kit.vectors import VECTORS
 from tests.snapshots.helpers import KEY, error_of, kinds, store_at
-from transcript_store import (
-    CorruptSnapshotError,
-    DecryptionError,
-    FileStore,
-    InvalidSnapshotIdError,
-    Snapshot,
-)
+from transcript_store import CorruptSnapshotError, DecryptionError, FileStore, InvalidSnapshotIdError, Snapshot
 
 INDEX = json.loads((VECTORS / "index.json").read_text())
 

@@ -66,7 +66,7 @@ from transcript_store.ways_out import WayOut
 
 logger = logging.getLogger("transcript_store.storage")
 
-_MARK_EVERY = 1000
+MARK_EVERY = 1000
 """Records between two marks of a writer that syncs each append: two syncs more among a thousand."""
 
 _UNKNOWN = "Whether it is on the disk is unknown, and this store writes nothing more"
@@ -120,7 +120,7 @@ class Storage:
         self._lock = Lock(self._folder, WayOut.WAIT_OR_READ)
         self._log = self._new_log()
         self._mark: Mark | None = None
-        self._mark_due = _MARK_EVERY
+        self._mark_due = MARK_EVERY
         """With the record of this number the mark is renewed, if appends are synced."""
         self._state = State.NEW
         self._failure = ""
@@ -396,7 +396,7 @@ class Storage:
 
     def _renew_mark(self) -> None:
         """Remember in metadata.json what is synced, if that is news. Best effort: what matters is stored already."""
-        self._mark_due = self._log.end.seq + _MARK_EVERY
+        self._mark_due = self._log.end.seq + MARK_EVERY
         if self._mark == Mark(self._log.header.generation, self._log.synced):
             return
         try:

@@ -110,7 +110,7 @@ class Prepared(NamedTuple):
     at_us: int
 
 
-_TAIL_BYTES = 64 * 1024
+TAIL_BYTES = 64 * 1024
 """How much is read at first of what stands before a place, to verify what leads to it."""
 
 _new = tuple.__new__
@@ -261,7 +261,7 @@ class Log:
         else:
             place = mark.position
             if self._tail_only and place.offset_bytes <= self.size_bytes():
-                begin = append_before(self._read, begin, place.offset_bytes, _TAIL_BYTES)
+                begin = append_before(self._read, begin, place.offset_bytes, TAIL_BYTES)
                 cache = Cache(self._cache_bytes, begin)
             if self._take_in(begin, place.offset_bytes, cache).end != place:
                 raise self._why_not(place)
@@ -477,7 +477,7 @@ class Log:
                 f"the transcript has {many(size, 'byte')}, and {acknowledged.offset_bytes:,} were stored",
                 way_out=WayOut.LOAD_ANEW,
             )
-        before = append_before(self._read, self._begin, begin.offset_bytes, _TAIL_BYTES)
+        before = append_before(self._read, self._begin, begin.offset_bytes, TAIL_BYTES)
         if Walk(self._read, before, begin.offset_bytes).to_the_end() != begin:
             raise self._why_not(begin)  # what the next record would be chained to is not whole any more
         self._accept(begin, acknowledged, self._cache.until(begin))

@@ -46,7 +46,7 @@ from transcript_store.ways_out import WayOut
 
 Findings = list[Finding]
 Names = list[str]
-_LOCK_TIMEOUT_SECONDS = 10.0
+LOCK_TIMEOUT_SECONDS = 10.0
 _SAMPLE = 8
 _EITHER_KEY = "Every file is as it was or sealed with the new key"
 _NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -318,7 +318,7 @@ class FileStore:
         """Hold the lock of the store."""
         lock = Lock(files.folder)
         with lock.released_at_the_end():
-            if not lock.take(_LOCK_TIMEOUT_SECONDS):
+            if not lock.take(LOCK_TIMEOUT_SECONDS):
                 raise FileNotFoundError(errno.ENOENT, "the directory was removed")
             yield
 

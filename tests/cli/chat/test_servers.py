@@ -126,7 +126,7 @@ def test_what_else_may_listen_there(server: Server, page: Any) -> None:
 
 def test_nobody_listens_and_somebody_never_answers(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
     """Neither holds up the one that does answer."""
-    monkeypatch.setattr(servers, "_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(servers, "PATIENCE_SECONDS", 2.0)
     server.pages = {"/v1/models": listed("a-7b")}
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = closed.getsockname()[1]

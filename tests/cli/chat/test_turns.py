@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests.chat.conftest import VARIABLES
+from tests.chat.model_servers import FAULTS, aimock
 from tests.chat.server import Answer, Server
-from tests.chat.test_end_to_end import FAULTS, aimock
 from tests.cli.chat.conftest import BUSY, MODEL, OPENAI, Chat, said, trouble
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
@@ -286,7 +286,7 @@ def test_no_network(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_server_that_stalls(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--timeout says how long; what is waited for is said after a second, and then what happened."""
     monkeypatch.setattr("openai._base_client.BaseClient._calculate_retry_timeout", lambda *_, **__: 0)
-    monkeypatch.setattr(_working, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(_working, "PATIENCE_SECONDS", 0.2)
     gone = threading.Event()
 
     def never() -> Answer:
@@ -331,7 +331,7 @@ class Screen(io.StringIO):
 def test_what_takes_long_is_shown_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal: a line that counts, changes with what is done, and is gone at the end; and a bar for a download."""
     monkeypatch.setattr("sys.stderr", screen := Screen())
-    monkeypatch.setattr(_working, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(_working, "PATIENCE_SECONDS", 0.05)
     with _working.Working("reading\x1b[2J") as working:
         wait_until(lambda: "… 1 s" in screen.getvalue())
         working.what = "writing"

@@ -12,7 +12,7 @@ from typing import Self
 
 from transcript_store.cli._shared.terminal import complain, has_status, status
 
-_PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 1.0
 _BAR_CHARACTERS = 30
 
 
@@ -48,7 +48,7 @@ class Working:
 
     def _run(self) -> None:
         seconds = 0
-        while not self._done.wait(_PATIENCE_SECONDS):
+        while not self._done.wait(PATIENCE_SECONDS):
             seconds += 1
             with self._says:
                 if has_status():

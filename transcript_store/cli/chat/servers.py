@@ -22,7 +22,7 @@ from typing import Any
 USUAL_PORTS = {11434: "Ollama", 1234: "LM Studio", 8080: "llama.cpp"}
 """Where a server is looked for, in this order."""
 
-_PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 1.0
 """How long all of it may take; a server on this machine that is slower than that is not found."""
 _MOST_BYTES = 4 << 20
 
@@ -56,7 +56,7 @@ def find(ports: Iterable[int] = tuple(USUAL_PORTS)) -> list[Server]:
     """The servers that answer at these ports and have a chat model, in the order of the ports."""
     asked, found = list(ports), dict[int, Server]()
     looks = [Thread(target=_look, args=(port, found), daemon=True) for port in asked]
-    until = time.monotonic() + _PATIENCE_SECONDS
+    until = time.monotonic() + PATIENCE_SECONDS
     for look in looks:
         look.start()
     for look in looks:
@@ -78,7 +78,7 @@ def _look(port: int, found: dict[int, Server]) -> None:
 
 def _listed(port: int, path: str, member: str) -> list[dict[str, Any]]:
     """The list of objects that a server gives at a path; empty if it gives none, or is no such server."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=_PATIENCE_SECONDS)
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     with suppress(OSError, HTTPException, ValueError, RecursionError):
         try:
             connection.request("GET", path)

@@ -32,6 +32,7 @@ from transcript_store import (
 )
 from transcript_store._snapshots import file_store
 from transcript_store._snapshots import files as _snapshot_files
+from transcript_store._snapshots.encryption import Key
 from transcript_store.testing import SimulatedFileSystem
 
 
@@ -171,8 +172,8 @@ def test_media_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     name = sha256(b"\xff").hexdigest()
     text = one.to_json().replace(b"PLACE", b"chatmedia+sha256:" + name.encode())
     (tmp_path / "store/media").mkdir()
-    (tmp_path / "store/media" / name).write_bytes(store._keys.seal(bytes(12), b"\xff"))
-    (tmp_path / "store" / f"{one.id}.json").write_bytes(store._keys.seal(bytes(12), text))
+    (tmp_path / "store/media" / name).write_bytes(Key(KEY).seal(bytes(12), b"\xff"))
+    (tmp_path / "store" / f"{one.id}.json").write_bytes(Key(KEY).seal(bytes(12), text))
     error = error_of(lambda: store.load(one.id))
     assert isinstance(error, CorruptSnapshotError)
     assert error.kind == "damaged"

@@ -6,12 +6,14 @@ For whoever writes a client, a viewer or an import. ``encode_message`` refuses w
 
 from transcript_store._conversation.metadata import family as provider_family
 from transcript_store._json.parts import Part, as_text, parts_of, role_of
+from transcript_store._json.strict import EncodedMessage
 from transcript_store._json.strict import decode as decode_message
 from transcript_store._json.strict import encode as encode_message
 from transcript_store._json.strict import parse as parse_message
 from transcript_store._json.usage import Tokens, tokens_in
 
 __all__ = [
+    "EncodedMessage",
     "Part",
     "Tokens",
     "as_text",

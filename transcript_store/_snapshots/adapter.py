@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from transcript_store._conversation.metadata import ConversationMetadata, family
 from transcript_store._json import verbatim
-from transcript_store._json.strict import parse
+from transcript_store._json.strict import EncodedMessage, decode, encode, fitted
 from transcript_store._json.usage import tokens_in
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
-from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot
+from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot, with_messages
 from transcript_store._snapshots.tool import ToolSnapshot, warn_of_tools
 from transcript_store.conversation import ConversationStore
-from transcript_store.errors import CorruptSnapshotError
+from transcript_store.errors import CorruptSnapshotError, InvalidMessageError
 
 _log = logging.getLogger("transcript_store.snapshots")
 
 PROMPT_ROLES = ("system", "developer")
+_PIECE_BYTES = 1 << 18
+"""How much text is looked through for media at once."""
 
 
 def snapshot_of(conversation: ConversationStore) -> Snapshot:
@@ -53,17 +57,29 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
-    metadata, records, (seq, head), at_start = conversation.state()
-    origin = metadata.restored_from or {}
-    provider, prompt = metadata.provider or "", metadata.system_prompt or ""
-    said = [record.message for record in records if record.message is not None]
-    logged = said[:1] if prompt and family(provider) == "openai" and begins_with_prompt(said, prompt, at_start) else []
-    messages = native_history(provider, prompt, said[len(logged) :], carriers=(*logged, origin.get("system_message")))
+    with conversation.held() as (metadata, records, (seq, head), at_start):
+        origin = metadata.restored_from or {}
+        provider, prompt = metadata.provider or "", metadata.system_prompt or ""
+        opening = _up_to_a_message(records)
+        first = opening[-1].message if opening else None
+        logged = (
+            first if prompt and family(provider) == "openai" and begins_with_prompt([first], prompt, at_start) else None
+        )
+        history = _History(provider)
+        if (carrier := _prompt_message(provider, prompt, (logged, origin.get("system_message")))) is not None:
+            history.put(carrier)
+        history.counted(len(prompt.encode()) // BYTES_PER_TOKEN)
+        for record in chain(opening, records):
+            if record.message is not None and record.message is not logged:
+                history.put(record.message)
+            if record.extra and (used := _used_tokens(record.extra)) is not None:
+                history.counted(used)
+    messages, tokens = history.finish()
     kept = origin.get("metadata")
-    return Snapshot.create(
+    snapshot = Snapshot.create(
         provider=provider,
         model=metadata.model or "",
-        messages=messages,
+        messages=None,
         system_prompt=prompt,
         tools=tool_snapshots(metadata.tools or ()),
         metadata={
@@ -74,9 +90,10 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
             OURS + "head": head,
             OURS + "labels": json.dumps(metadata.labels, ensure_ascii=False, sort_keys=True),
             OURS + "compaction_count": str(metadata.compaction_count),
-            APPROXIMATE_TOKENS: str(_approximate_tokens(records, prompt)),
+            APPROXIMATE_TOKENS: str(tokens),
         },
     )
+    return with_messages(snapshot, messages)
 
 
 def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> None:
@@ -94,7 +111,7 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
     if not isinstance(snapshot, Snapshot) or not isinstance(conversation, ConversationStore):
         given = f"{type(snapshot).__name__} and {type(conversation).__name__}"
         raise TypeError(f"restore_snapshot() takes a Snapshot and then a ConversationStore, not {given}")
-    messages, prompt, taken_off = said_in(snapshot)
+    messages, prompt, taken_off = _said_in(snapshot)
     metadata = snapshot.metadata
     fields: dict[str, Any] = {
         "model": snapshot.model or None,
@@ -126,22 +143,83 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
 # ---- messages ----------------------------------------------------------------------------------------------------------
 
 
-def native_history(
-    provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, carriers: Sequence[Any] = ()
-) -> list[dict[str, Any]]:
-    """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once.
+class _History:
+    """A snapshot's messages, written one after the other: their text in compact form, and how many tokens they are."""
 
-    ``carriers`` are messages that carried a prompt before; the first that says the same as ``prompt`` comes back as it was.
-    """
+    def __init__(self, provider: str) -> None:
+        self._is_gemini = provider == "gemini"
+        self._count = 0
+        self._pieces: list[bytes] = []
+        """The text, but for its last bracket."""
+        self._waiting: list[bytes] = []
+        """What the next piece is made of: one message is too little to look through for what has to be escaped."""
+        self._waiting_bytes = 0
+        self._tokens = 0
+        self._counted_pieces = 0
+        """How many of the pieces ``_tokens`` counts."""
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Write a message that was decoded from JSON; raises ``InvalidMessageError`` if it nests too deeply."""
+        if self._is_gemini:
+            message = gemini.as_the_api_writes(message)
+        try:
+            encoded = verbatim.encode_decoded(message)
+        except NotJSONError as error:
+            raise InvalidMessageError(member=f"messages[{self._count}]", reason=str(error)) from None
+        self._count += 1
+        self._waiting.append(encoded)
+        self._waiting_bytes += len(encoded)
+        if self._waiting_bytes > _PIECE_BYTES:
+            self._end_piece()
+
+    def counted(self, tokens: int) -> None:
+        """So many tokens are all that was put until now."""
+        self._end_piece()
+        self._tokens, self._counted_pieces = tokens, len(self._pieces)
+
+    def finish(self) -> tuple[bytes, int]:
+        """The array, and its tokens: those that are counted, and a quarter of the bytes of the rest, without media."""
+        self._end_piece()
+        uncounted = self._pieces[self._counted_pieces :]
+        length = sum(len(media.move_out(piece, lambda *_: None)) for piece in uncounted)
+        return b"".join((*self._pieces, b"]" if self._pieces else b"[]")), self._tokens + length // BYTES_PER_TOKEN
+
+    def _end_piece(self) -> None:
+        if self._waiting:
+            opening = b"," if self._pieces else b"["
+            self._pieces.append(opening + verbatim.escape(b",".join(self._waiting)))
+            self._waiting, self._waiting_bytes = [], 0
+
+
+def _up_to_a_message(records: Iterator[Record]) -> list[Record]:
+    """The records up to the first that has a message."""
+    found: list[Record] = []
+    while (not found or found[-1].message is None) and (record := next(records, None)) is not None:
+        found.append(record)
+    return found
+
+
+def native_history(provider: str, prompt: str, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once."""
     if provider == "gemini":
         return [gemini.as_the_api_writes(message) for message in messages]
+    carrier = _prompt_message(provider, prompt)
+    return list(messages) if carrier is None else [carrier, *messages]
+
+
+def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any] = ()) -> dict[str, Any] | None:
+    """The message that carries the prompt in front of the provider's own history; None if none does.
+
+    ``carriers`` are messages that carried a prompt before: the first that says the same as ``prompt`` is it.
+    """
     if not prompt or family(provider) != "openai":
-        return list(messages)
-    plain = {"role": "system", "content": prompt}
-    return [next((one for one in carriers if _prompt_in(one) == prompt), plain), *messages]
+        return None
+    return next((one for one in carriers if _prompt_in(one) == prompt), {"role": "system", "content": prompt})
 
 
-def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, at_start: ConversationMetadata) -> bool:
+def begins_with_prompt(
+    messages: Sequence[dict[str, Any] | None], prompt: str | None, at_start: ConversationMetadata
+) -> bool:
     """Whether a transcript's first message is the system prompt, as a program that logs all it sends writes it.
 
     It is if it says the prompt of today, or that of ``at_start``, or if there was none at the start. Other system messages
@@ -156,21 +234,35 @@ def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, a
 def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:
     """What was said in a snapshot: the messages without the system prompt, the prompt, and the message that carried it.
 
-    Raises ``InvalidMessageError`` for what a transcript cannot hold.
+    Raises:
+        InvalidMessageError: a transcript cannot hold one of them, which the error names by its place.
     """
-    messages = _messages(snapshot)
+    messages, prompt, carrier = _said_in(snapshot)
+    return [decode(message.text) for message in messages], prompt, carrier
+
+
+def _said_in(snapshot: Snapshot) -> tuple[Iterator[EncodedMessage], str, dict[str, Any] | None]:
+    """As :func:`said_in`, but each message is looked at when it is asked for, and no list of them is held."""
+    messages = _transcribed(snapshot)
     prompt = snapshot.system_prompt
-    first = _prompt_in(messages[0]) if messages and family(snapshot.provider) == "openai" else None
-    if first and prompt in ("", first):
-        return messages[1:], first, messages[0]
-    return messages, prompt, None
+    if family(snapshot.provider) != "openai" or (first := next(messages, None)) is None:
+        return messages, prompt, None
+    carrier = decode(first.text)
+    said = _prompt_in(carrier)
+    if said and prompt in ("", said):
+        return messages, said, carrier
+    return chain([first], messages), prompt, None
 
 
-def _messages(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The messages as a transcript can hold them; raises ``InvalidMessageError``."""
-    elements = verbatim.elements(snapshot.messages_json) if snapshot.message_count else []
-    messages = [parse(element, f"messages[{number}]") for number, element in enumerate(elements)]
-    return [gemini.as_the_api_writes(message) for message in messages] if snapshot.provider == "gemini" else messages
+def _transcribed(snapshot: Snapshot) -> Iterator[EncodedMessage]:
+    """The messages as a transcript has them; raises ``InvalidMessageError`` for one that it cannot hold."""
+    for number, element in enumerate(verbatim.elements(snapshot.messages_json)):
+        message = verbatim.as_message(element, name := f"messages[{number}]")
+        if snapshot.provider == "gemini":
+            as_it_is = decode(message.text)
+            if (renamed := gemini.as_the_api_writes(as_it_is)) is not as_it_is:
+                message = EncodedMessage(fitted(encode(renamed, name, sys.maxsize)))
+        yield message
 
 
 def _prompt_in(message: Any) -> str | None:
@@ -232,22 +324,6 @@ def _number(metadata: dict[str, str], name: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise CorruptSnapshotError(path=None, kind="damaged", reason=f"its {name} is not a number from 0")
     return int(text)
-
-
-def _approximate_tokens(records: Sequence[Record], prompt: str) -> int:
-    """See :func:`snapshot_of`."""
-    tokens, rest = 0, list(records)
-    for index in range(len(records) - 1, -1, -1):
-        if (used := _used_tokens(records[index].extra)) is not None:
-            tokens, rest = used, rest[index + 1 :]
-            break
-    else:
-        tokens = len(prompt.encode()) // BYTES_PER_TOKEN
-    try:
-        messages = verbatim.encode([record.message for record in rest if record.message is not None])
-    except NotJSONError:
-        return tokens  # Snapshot.create() refuses it, and says which
-    return tokens + len(media.move_out(messages, lambda *_: None)) // BYTES_PER_TOKEN
 
 
 def _used_tokens(extra: dict[str, Any] | None) -> int | None:

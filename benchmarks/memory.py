@@ -1,19 +1,22 @@
-"""What a long conversation takes of memory, and of time: ``python -m benchmarks.memory [--megabytes 99] [--directory DIR]``.
+"""What a long conversation takes of memory, and of time: ``python -m benchmarks.memory [--megabytes 99] [--within 128]``.
 
 Each act runs in a process of its own. Its memory is the peak of that process (VmHWM) above one that imports the same and opens
-nothing; ``getrusage`` would begin with the peak of whoever started it. On Linux only.
+nothing; ``getrusage`` would begin with the peak of whoever started it. ``--within`` instead lets one process do everything that
+a conversation of any length is for, in a control group with so many megabytes: interpreter, modules and the system's cache of its
+files are in that. On Linux only, and for a control group only as root.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
@@ -97,6 +100,36 @@ def _restore_snapshot(directory: Path) -> float:
         return time.perf_counter() - begin
 
 
+def _work(directory: Path) -> float:
+    """What works with a conversation of any length, one after the other; prints how long each took."""
+    from transcript_store import ConversationLibrary, ConversationStore, verify
+
+    begin = last = time.perf_counter()
+
+    def done(what: str) -> None:
+        nonlocal last
+        print(f"{what:<24}{duration(time.perf_counter() - last):>10}", file=sys.stderr, flush=True)
+        last = time.perf_counter()
+
+    with ConversationStore(directory / "c") as store:
+        store.load()
+        done("opens")
+        store.append_message({"role": "user", "content": "one more"})
+        done("appends")
+        assert len(store.get_messages(last=50)) == 50
+        done("shows its last 50")
+        assert verify(directory / "c").is_whole
+        done("is verified")
+        library = ConversationLibrary(directory / "forks")
+        library.fork_from(directory / "c")
+        done("is forked")
+        store.replace_transcript(store.get_messages(last=5))
+        done("is archived")
+        assert [len(store.get_records(generation=1)), store.generations()[0].damage] == [5, None]
+        done("shows its generations")
+    return time.perf_counter() - begin
+
+
 def _save(directory: Path) -> float:
     from transcript_store import FileStore, Snapshot
 
@@ -134,6 +167,7 @@ def _forget_the_peak() -> None:
 
 ACTS: dict[str, Callable[[Path], float]] = {
     "import": _import,
+    "work": _work,
     "load()": _open,
     "snapshot_of()": _snapshot_of,
     "Snapshot.from_json()": _hold_snapshot,
@@ -151,9 +185,43 @@ def measure(act: str, directory: Path) -> tuple[float, int]:
     return seconds, peak
 
 
+@contextmanager
+def control_group(megabytes: int) -> Iterator[Path]:
+    """A control group whose processes have so much memory together, of version 2 or 1, whichever this machine has."""
+    for top, limit, peak in (
+        (Path("/sys/fs/cgroup"), "memory.max", "memory.peak"),
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
+    ):
+        group = top / f"benchmark-{os.getpid()}"
+        group.mkdir()
+        try:
+            if (group / limit).exists():
+                (group / limit).write_text(str(megabytes * 1_000_000))
+                yield group
+                print(
+                    f"of {megabytes} MB it took {size(int((group / peak).read_text()))} at most, its files' cache among it"
+                )
+                return
+        finally:
+            group.rmdir()
+    sys.exit("this machine has no control groups for memory")
+
+
+def work_within(megabytes: int, directory: Path) -> None:
+    """Do everything in a control group of so many megabytes; raises if the system ends the process."""
+    command = [sys.executable, "-m", "benchmarks.memory", "--act", "work", "--directory", str(directory)]
+    with control_group(megabytes) as group:
+        joined = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command]
+        seconds, peak = json.loads(subprocess.run(joined, cwd=TOP, check=True, stdout=subprocess.PIPE).stdout)
+        print(f"{duration(seconds)} in all; the process took {size(peak)} at most")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--megabytes", type=int, default=99)
+    parser.add_argument(
+        "--within", type=int, metavar="MEGABYTES", help="do everything in a control group with so much memory"
+    )
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--act", choices=ACTS, help="do only this, in this process, with what is there")
     options = parser.parse_args()
@@ -165,11 +233,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix=".memory-", dir=parent) as folder:
         directory = Path(folder)
         make(directory / "c", options.megabytes)
-        prepare_snapshot(directory)
         file_bytes = (directory / "c" / "transcript.jsonl").stat().st_size
+        if options.within:
+            print(f"a conversation of {size(file_bytes)}")
+            work_within(options.within, directory)
+            return
+        prepare_snapshot(directory)
         _, baseline = measure("import", directory)
         print(f"a conversation of {size(file_bytes)}; a process that only imports takes {size(baseline)}")
-        for act in ACTS:
+        for act in list(ACTS)[2:]:
             found = [measure(act, directory) for _ in range(3)]
             seconds, above = min(seconds for seconds, _ in found), max(peak for _, peak in found) - baseline
             print(f"{act:<24}{duration(seconds):>10}{size(above):>10}{above / file_bytes:>6.2f} × the file", flush=True)

@@ -63,7 +63,9 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
         opening = _up_to_a_message(records)
         first = opening[-1].message if opening else None
         logged = (
-            first if prompt and family(provider) == "openai" and begins_with_prompt([first], prompt, at_start) else None
+            first
+            if first and prompt and family(provider) == "openai" and begins_with_prompt([first], prompt, at_start)
+            else None
         )
         history = _History(provider)
         if (carrier := _prompt_message(provider, prompt, (logged, origin.get("system_message")))) is not None:
@@ -199,19 +201,21 @@ def _up_to_a_message(records: Iterator[Record]) -> list[Record]:
     return found
 
 
-def native_history(provider: str, prompt: str, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once."""
+def native_history(
+    provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, carriers: Sequence[Any] = ()
+) -> list[dict[str, Any]]:
+    """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once.
+
+    ``carriers`` are messages that carried a prompt before; the first that says the same as ``prompt`` comes back as it was.
+    """
     if provider == "gemini":
         return [gemini.as_the_api_writes(message) for message in messages]
-    carrier = _prompt_message(provider, prompt)
+    carrier = _prompt_message(provider, prompt, carriers)
     return list(messages) if carrier is None else [carrier, *messages]
 
 
-def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any] = ()) -> dict[str, Any] | None:
-    """The message that carries the prompt in front of the provider's own history; None if none does.
-
-    ``carriers`` are messages that carried a prompt before: the first that says the same as ``prompt`` is it.
-    """
+def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any]) -> dict[str, Any] | None:
+    """The message that carries the prompt in front of the provider's own history; None if none does."""
     if not prompt or family(provider) != "openai":
         return None
     return next((one for one in carriers if _prompt_in(one) == prompt), {"role": "system", "content": prompt})

@@ -1,8 +1,10 @@
 """From conversations to snapshots and back.
 
-A snapshot carries the provider's native history; a transcript holds what was said, and no system prompt, unless another
-program logged it there. So where the native history begins with the prompt (OpenAI's does), it is added on the way out and
-taken off on the way in: the prompt itself, and no other system message.
+A snapshot carries the provider's native history. A transcript holds what was said, and no system prompt, unless another program
+logged one there. OpenAI's history begins with the prompt: it is added on the way out and taken off on the way in. No other
+system message is touched.
+
+Both ways go message by message, so that a long conversation takes little more memory than its snapshot.
 """
 
 from __future__ import annotations
@@ -34,32 +36,34 @@ _PIECE_BYTES = 1 << 18
 
 
 def snapshot_of(conversation: ConversationStore) -> Snapshot:
-    """A loaded conversation as a snapshot, with a fresh id: its messages, all of them of one moment, as they are.
+    """A loaded conversation as a snapshot with a fresh id: all its messages, of one moment, as they are.
 
-    With an OpenAI provider the system prompt is put before the messages, as it stands in that history, and in the place of
-    one that another program logged there; no other system message is left out. Gemini's messages get the names and the
-    base64 of the API.
+    With an OpenAI provider the system prompt stands before the messages, in the form that it had there, and in the place of
+    one that another program logged. Gemini's messages get the names and the base64 of the API.
 
-    What the format has no member for travels in ``metadata`` under ``transcript_store.``: the conversation's id, generation,
-    seq (records), head, labels, compaction count, and the approximate tokens: what the last reply's recorded usage says (an
-    ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``) and a quarter of the bytes of the messages after it, or
-    of all messages, without media.
+    ``metadata`` carries what the format has no member for, under names that begin with ``transcript_store.``: the
+    conversation's id, generation, seq (records), head, labels, compaction count and approximate tokens. These are what the last
+    recorded usage says (an ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``), and a quarter of the bytes of
+    the messages after it, or of all, without media.
 
-    What is lost: the time and the ``extra`` of each record, records without a message, and members of a tool other than
-    name, description and parameters. A tool whose parameters the Go library cannot read is kept, and a warning that names it
-    goes to the logger ``transcript_store.snapshots``.
+    Not in a snapshot are the time and the ``extra`` of each record, records without a message, and members of a tool other
+    than name, description and parameters. A tool whose parameters the Go library cannot read is kept; a warning with its
+    name goes to the logger ``transcript_store.snapshots``.
 
-    What it holds is on the medium: appends that were not synced are, and a reader (``read_only=True``) is refreshed, for it may
-    have been shown what its writer was told is not stored.
+    What a snapshot holds is on stable storage. Appends that were not synced are synced first. A reader (``read_only=True``) is
+    refreshed, because it may have been shown what its writer was told is not stored.
 
-    Raises ``ConversationNotLoadedError``, ``InvalidMessageError`` for what a snapshot cannot hold (a message that another program
-    wrote, nested more than 500 deep), and what reading raises.
+    Raises:
+        ConversationNotLoadedError: the conversation is not loaded.
+        InvalidMessageError: a snapshot cannot hold a message: another program wrote it, and it nests more than 500 levels deep.
+        TranscriptStoreError: what ``get_records()`` raises.
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
     with conversation.held() as (metadata, records, (seq, head), at_start):
         origin = metadata.restored_from or {}
         provider, prompt = metadata.provider or "", metadata.system_prompt or ""
+        # Whether the first message is the prompt decides what stands in front of it; records without one may precede it.
         opening = _up_to_a_message(records)
         first = opening[-1].message if opening else None
         logged = (
@@ -99,16 +103,19 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
 
 
 def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> None:
-    """Make a conversation continue from a snapshot, in one commit; it is loaded when this returns.
+    """Make a conversation continue from a snapshot, in one commit; it is loaded on return.
 
-    If there is no conversation yet it is created, with an id of its own; if there is one, it is loaded unless it is, its
-    transcript is replaced (what was there stays in ``archive/``), and so are model, prompt and tools, and labels and
-    compaction count if the snapshot has them. ``get_metadata().restored_from`` says where it is from. On return all of it
-    survives a power cut; before, what was there is untouched.
+    If there is no conversation yet, it is created with an id of its own. If there is one, it is loaded unless it is, and its
+    transcript is replaced (the old one stays in ``archive/``). Model, prompt and tools are replaced too; labels and compaction
+    count are if the snapshot has them. ``get_metadata().restored_from`` says where the conversation comes from. On return all
+    of it survives a power loss; before, what was there is untouched.
 
-    Raises ``ProviderMismatchError`` if the conversation is another provider's (``openai`` and ``openai-compatible`` are
-    one), ``InvalidMessageError`` for what a transcript cannot hold (an integer beyond 64 bits, a lone surrogate, a key
-    twice in one object, a message that is not an object), and what ``initialize()`` and ``replace_transcript()`` raise.
+    Raises:
+        ProviderMismatchError: the conversation is another provider's; ``openai`` and ``openai-compatible`` are one.
+        InvalidMessageError: a transcript cannot hold a message: it is not an object, or has a key twice in one object, an
+            integer beyond 64 bits, a lone surrogate, or more than 200 levels.
+        CorruptSnapshotError: what the snapshot says under our names was not written by us.
+        TranscriptStoreError: what ``initialize()`` and ``replace_transcript()`` raise.
     """
     if not isinstance(snapshot, Snapshot) or not isinstance(conversation, ConversationStore):
         given = f"{type(snapshot).__name__} and {type(conversation).__name__}"
@@ -146,15 +153,15 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
 
 
 class _History:
-    """A snapshot's messages, written one after the other: their text in compact form, and how many tokens they are."""
+    """Writes a snapshot's messages one after the other, in compact form, and estimates how many tokens they are."""
 
     def __init__(self, provider: str) -> None:
         self._is_gemini = provider == "gemini"
         self._count = 0
         self._pieces: list[bytes] = []
-        """The text, but for its last bracket."""
+        """The text, without its last bracket."""
         self._waiting: list[bytes] = []
-        """What the next piece is made of: one message is too little to look through for what has to be escaped."""
+        """Messages for the next piece: to escape one by one costs more than to encode it."""
         self._waiting_bytes = 0
         self._tokens = 0
         self._counted_pieces = 0
@@ -175,12 +182,12 @@ class _History:
             self._end_piece()
 
     def counted(self, tokens: int) -> None:
-        """So many tokens are all that was put until now."""
+        """Note that what was written so far is this many tokens."""
         self._end_piece()
         self._tokens, self._counted_pieces = tokens, len(self._pieces)
 
     def finish(self) -> tuple[bytes, int]:
-        """The array, and its tokens: those that are counted, and a quarter of the bytes of the rest, without media."""
+        """The array of messages, and their tokens: what is counted, and a quarter of the bytes after that, without media."""
         self._end_piece()
         uncounted = self._pieces[self._counted_pieces :]
         length = sum(len(media.move_out(piece, lambda *_: None)) for piece in uncounted)
@@ -204,9 +211,9 @@ def _up_to_a_message(records: Iterator[Record]) -> list[Record]:
 def native_history(
     provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, carriers: Sequence[Any] = ()
 ) -> list[dict[str, Any]]:
-    """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once.
+    """The messages as the provider's own history: it begins with the system prompt, once, where that belongs there.
 
-    ``carriers`` are messages that carried a prompt before; the first that says the same as ``prompt`` comes back as it was.
+    ``carriers`` are messages that carried a prompt before. The first that says the same as ``prompt`` is used as it was.
     """
     if provider == "gemini":
         return [gemini.as_the_api_writes(message) for message in messages]
@@ -224,10 +231,10 @@ def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any]) -> dict
 def begins_with_prompt(
     messages: Sequence[dict[str, Any] | None], prompt: str | None, at_start: ConversationMetadata
 ) -> bool:
-    """Whether a transcript's first message is the system prompt, as a program that logs all it sends writes it.
+    """Whether a transcript's first message is the system prompt, which a program logs that logs all it sends.
 
-    It is if it says the prompt of today, or that of ``at_start``, or if there was none at the start. Other system messages
-    are messages like all others; so is the first, if a prompt was taken off when the transcript was restored.
+    It is the prompt if it says the current one, or that of ``at_start``, or if there was none at the start. It is an ordinary
+    message if a prompt was taken off when the transcript was restored, and so is every later system message.
     """
     said = _prompt_in(messages[0]) if messages else None
     if not said or "system_message" in (at_start.restored_from or {}):
@@ -236,17 +243,17 @@ def begins_with_prompt(
 
 
 def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:
-    """What was said in a snapshot: the messages without the system prompt, the prompt, and the message that carried it.
+    """The messages of a snapshot without the system prompt, the prompt, and the message that carried it.
 
     Raises:
-        InvalidMessageError: a transcript cannot hold one of them, which the error names by its place.
+        InvalidMessageError: a transcript cannot hold a message; the error says which.
     """
     messages, prompt, carrier = _said_in(snapshot)
     return [decode(message.text) for message in messages], prompt, carrier
 
 
 def _said_in(snapshot: Snapshot) -> tuple[Iterator[EncodedMessage], str, dict[str, Any] | None]:
-    """As :func:`said_in`, but each message is looked at when it is asked for, and no list of them is held."""
+    """As :func:`said_in`, but a message is checked when it is asked for, and encoded."""
     messages = _transcribed(snapshot)
     prompt = snapshot.system_prompt
     if family(snapshot.provider) != "openai" or (first := next(messages, None)) is None:
@@ -270,7 +277,7 @@ def _transcribed(snapshot: Snapshot) -> Iterator[EncodedMessage]:
 
 
 def _prompt_in(message: Any) -> str | None:
-    """The text of a system prompt in OpenAI's form, as a string or as parts that are all text; None if it is not one."""
+    """The text of a system message in OpenAI's form, a string or parts that are all text; None if it is no such message."""
     if type(message) is not dict or message.get("role") not in PROMPT_ROLES:
         return None
     content = message.get("content")
@@ -278,15 +285,15 @@ def _prompt_in(message: Any) -> str | None:
         return content
     if type(content) is not list:
         return None
-    texts = [part.get("text") if type(part) is dict else None for part in content]
-    return "".join(text for text in texts if type(text) is str) if all(type(text) is str for text in texts) else None
+    texts: list[Any] = [part.get("text") if type(part) is dict else None for part in content]
+    return "".join(texts) if all(type(text) is str for text in texts) else None
 
 
 # ---- tools -------------------------------------------------------------------------------------------------------------
 
 
 def tool_snapshots(tools: Iterable[Mapping[str, Any]]) -> list[ToolSnapshot]:
-    """A conversation's tools as a snapshot remembers them. Warns of those that the Go library cannot read."""
+    """A conversation's tools as a snapshot has them; logs a warning for each that the Go library cannot read."""
     found = []
     for tool in tools:
         parameters = tool.get("parameters")
@@ -298,7 +305,7 @@ def tool_snapshots(tools: Iterable[Mapping[str, Any]]) -> list[ToolSnapshot]:
 
 
 def tool_members(tools: Iterable[ToolSnapshot]) -> list[dict[str, Any]]:
-    """Tools as a conversation has them: their parameters, if there are any, are an object, which is what a model is given."""
+    """A snapshot's tools as a conversation has them: parameters, if there are any, are an object, as models require."""
     found = []
     for tool in tools:
         members: dict[str, Any] = {"name": tool.name, "description": tool.description}
@@ -330,10 +337,10 @@ def _number(metadata: dict[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _used_tokens(extra: dict[str, Any] | None) -> int | None:
-    """How many tokens a reply's recorded usage says the conversation had with it; None if it says nothing."""
+def _used_tokens(extra: dict[str, Any]) -> int | None:
+    """How many tokens the conversation had with a reply, by its recorded usage; None if none is recorded."""
     for name in ("usage", "usageMetadata", "usage_metadata"):
-        usage = (extra or {}).get(name)
+        usage = extra.get(name)
         if type(usage) is dict and (total := tokens_in(usage).total) is not None:
             return total
     return None

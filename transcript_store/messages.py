@@ -1,7 +1,8 @@
-"""Messages, whichever provider's form they have: what one may hold, what stands in it, what it took.
+"""Messages in any provider's form: what one may hold, its parts, the tokens of a reply.
 
-For whoever writes a client, a viewer or an import. ``encode_message`` refuses what a conversation would refuse,
-``parse_message`` what reading JSON would change in silence, and ``parts_of`` never fails.
+For clients, viewers and imports. ``encode_message`` refuses what a conversation would refuse. ``parse_message`` refuses what
+reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessage`` is one that ``encode_message`` encoded:
+``ConversationStore.restore`` takes it as it is.
 """
 
 from transcript_store._conversation.metadata import family as provider_family

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 
 from transcript_store._os.directory import Folder
@@ -16,8 +16,7 @@ from transcript_store._os.names import MEDIA, SEALING
 from transcript_store._os.refusals import NotOursError
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import BEGINNING_BYTES, NONCE_BYTES, Key, Keys, NotOpenedError
-from transcript_store._snapshots.media import BadReferenceError
-from transcript_store._snapshots.snapshot import Snapshot, read, validate_snapshot_id, with_messages
+from transcript_store._snapshots.snapshot import Snapshot, damaged, read, validate_snapshot_id, with_messages
 from transcript_store._snapshots.summary import SnapshotSummary, read_summary
 from transcript_store.errors import CorruptSnapshotError, DecryptionError, InvalidSnapshotIdError
 from transcript_store.ways_out import WayOut
@@ -115,7 +114,7 @@ class SnapshotFiles:
             return texts[name]
 
         try:
-            with self._bad_references(id):
+            with damaged(self._path(id)):
                 messages = _media.move_in(snapshot.messages_json, get)
         except CorruptSnapshotError as error:
             if error.kind == "missing" and self._without_media(id) != snapshot:
@@ -130,7 +129,7 @@ class SnapshotFiles:
 
     def references(self, id: str) -> set[str]:
         """The names of the media that a snapshot refers to. Raises what :meth:`summarize` raises."""
-        with self._bad_references(id):
+        with damaged(self._path(id)):
             return _media.references(self._without_media(id).messages_json)
 
     def media_text(self, name: str) -> bytes:
@@ -154,13 +153,6 @@ class SnapshotFiles:
 
     def _path(self, id: str) -> str:
         return self.folder.path_of(file_name(id))
-
-    @contextmanager
-    def _bad_references(self, id: str) -> Iterator[None]:
-        try:
-            yield
-        except BadReferenceError as error:
-            raise CorruptSnapshotError(path=self._path(id), kind="damaged", reason=str(error)) from None
 
     def _raw(self, folder: Folder, name: str, at_most_bytes: int | None = None) -> bytes:
         """The bytes of a file, or its first ones."""
@@ -248,17 +240,14 @@ class SnapshotFiles:
         is synced first and then read from the disk.
         """
         try:
-            self._settle_media(folder, name)
+            with suppress(NotOursError), folder.reading(name) as source:
+                folder.sync(source.handle)
+                self._files.drop_cache(source.handle)
             there = self._keys().open_current(self._raw(folder, name))
         except (FileNotFoundError, CorruptSnapshotError):
             there = None
         if there != text:
             self._put(folder, name, text)
-
-    def _settle_media(self, folder: Folder, name: str) -> None:
-        with suppress(NotOursError), folder.reading(name) as source:
-            folder.sync(source.handle)
-            self._files.drop_cache(source.handle)
 
     def _put(self, folder: Folder, name: str, plain: bytes) -> None:
         folder.replace_file(name, [self._keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
@@ -270,10 +259,10 @@ class SnapshotFiles:
 
     def collect(self, in_use: set[str], written_before_us: int) -> list[str]:
         """Remove media that is not in use and was written before this time; returns the names."""
-        removed = []
+        removed: list[str] = []
+        if (folder := self.media()) is None:
+            return removed
         for name in self.media_names():
-            folder = self._media_folder
-            assert folder is not None
             status = folder.status(name)
             if name not in in_use and status is not None and status.st_mtime_ns // 1000 <= written_before_us:
                 self._files.unlink(folder.handle, name)
@@ -298,15 +287,11 @@ class SnapshotFiles:
         sealed = 0
         failures: list[Failure] = []
         try:
-            names = self.media_names()
+            if (media := self.media()) is not None:
+                sealed += sum(self._reseal(media, name, failures) for name in self.media_names())
         except CorruptSnapshotError as error:
             failures.append(error)
-        else:
-            for name in names:
-                assert self._media_folder is not None
-                sealed += self._reseal(self._media_folder, name, failures)
-        for snapshot_id in self.ids():
-            sealed += self._reseal(self.folder, file_name(snapshot_id), failures)
+        sealed += sum(self._reseal(self.folder, file_name(id), failures) for id in self.ids())
         if not failures:
             self.folder.discard(SEALING)
         return sealed, failures

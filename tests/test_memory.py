@@ -1,7 +1,7 @@
 """What a conversation takes of memory does not grow with its length: the cache has a bound, and all else is read in pieces.
 
 Version 0.1 kept the whole transcript. Measured are Python's own allocations (tracemalloc), above those of an empty conversation;
-a conversation of 1 GB was tried by hand (docs/durability.md has the figure).
+what a whole process takes is in test_long_conversations.
 """
 
 from __future__ import annotations

@@ -435,7 +435,7 @@ def test_one_look_sees_what_several_would(pairs: list[tuple[str, Any]], indent: 
     assert {name: bytes(member) for name, member in found.items()} == {
         name: seen.get(name, b"null") for name in ("id", "model")
     }
-    assert list(map(bytes, elements)) == ([] if array == b"null" else verbatim.elements(array))
+    assert list(map(bytes, elements)) == ([] if array == b"null" else list(verbatim.elements(array)))
     compact = json.dumps(json.loads(array) or [], separators=(",", ":"))
     assert verbatim.compact_length(elements) == len(compact)
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, NoReturn, Self, TypedDict, Unpack
 
@@ -26,7 +26,7 @@ from transcript_store._conversation.group_commit import GroupCommit
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.storage import RefreshResult, Storage
-from transcript_store._json.strict import encode
+from transcript_store._json.strict import EncodedMessage, encode, fitted
 from transcript_store._log.log import AppendResult, Entry, Recovery
 from transcript_store._log.record import Gap, Record
 from transcript_store._os import filesystem
@@ -50,6 +50,7 @@ __all__ = [
     "ConversationStore",
     "Gap",
     "Generation",
+    "HeldConversation",
     "NewConversation",
     "Record",
     "Recovery",
@@ -96,6 +97,16 @@ class ConversationState(NamedTuple):
     position: TranscriptPosition
     at_start: ConversationMetadata
     """The metadata as the transcript's first line has it: what it was when the live generation began."""
+
+
+class HeldConversation(NamedTuple):
+    """A conversation that does not change while it is read: :class:`ConversationState` for any number of records."""
+
+    metadata: ConversationMetadata
+    records: Iterator[Record]
+    """All records, once; each is decoded when it is asked for."""
+    position: TranscriptPosition
+    at_start: ConversationMetadata
 
 
 class ConversationStore:
@@ -381,7 +392,7 @@ class ConversationStore:
 
     def restore(
         self,
-        messages: Iterable[Mapping[str, Any]],
+        messages: Iterable[Mapping[str, Any] | EncodedMessage],
         *,
         provider: str | None = None,
         extras: Iterable[Mapping[str, Any] | None] | None = None,
@@ -536,16 +547,26 @@ class ConversationStore:
     def state(self) -> ConversationState:
         """Metadata, records and position of one moment, whatever other threads append: what a copy is made of.
 
-        ``at_start`` is the metadata as it was when the live generation began.
+        As :meth:`held`, with all records in memory.
+        """
+        with self.held() as (metadata, records, position, at_start):
+            return ConversationState(metadata, list(records), position, at_start)
+
+    @contextmanager
+    def held(self) -> Iterator[HeldConversation]:
+        """Metadata, records and position of one moment, to read a conversation of any length: use ``with``.
+
+        Other threads wait for the block to end, and within it a call on this store raises ``RuntimeError``. Memory holds one
+        record at a time, and what the block keeps. ``at_start`` is the metadata as it was when the live generation began.
 
         It is all on the medium: appends that were not synced are, and a reader is refreshed, for it may have been shown what
-        its writer was told is not stored. Costs a decode of every record. Raises what :meth:`get_records` does.
+        its writer was told is not stored. Raises what :meth:`get_records` does, also while the records are read.
         """
         with self._exclusively():
             storage = self._readable()
             storage.settle_to_copy()
-            return ConversationState(
-                _metadata_now(storage), storage.log.records(), _position(storage), _metadata_at_start(storage)
+            yield HeldConversation(
+                _metadata_now(storage), storage.log.each_record(), _position(storage), _metadata_at_start(storage)
             )
 
     @property
@@ -678,7 +699,9 @@ class ConversationStore:
         return _metadata.checked_fields(given, self._max_line_bytes), self._entries(messages, extras)
 
     def _entries(
-        self, messages: Iterable[Mapping[str, Any]], extras: Iterable[Mapping[str, Any] | None] | None
+        self,
+        messages: Iterable[Mapping[str, Any] | EncodedMessage],
+        extras: Iterable[Mapping[str, Any] | None] | None,
     ) -> list[Entry]:
         wrong = TypeError(f"messages must be a list of JSON objects, not {type(messages).__name__}")
         if isinstance(messages, (dict, str, bytes)):
@@ -693,7 +716,12 @@ class ConversationStore:
         if len(extras) != len(messages):
             raise ValueError(f"there are {len(messages)} messages and {len(extras)} extras")
         return [
-            (encode(message, f"messages[{k}]", limit), None if extra is None else encode(extra, f"extras[{k}]", limit))
+            (
+                message.text
+                if isinstance(message, EncodedMessage)
+                else fitted(encode(message, f"messages[{k}]", limit)),
+                None if extra is None else fitted(encode(extra, f"extras[{k}]", limit)),
+            )
             for k, (message, extra) in enumerate(zip(messages, extras, strict=True))
         ]
 

@@ -1,4 +1,4 @@
-"""A provider's native history, and what was said in it: what a chat client needs to make snapshots, and to go on from one."""
+"""A provider's native history, and what was said in it: what a chat client needs to save to and continue from a snapshot."""
 
 from transcript_store._snapshots.adapter import (
     PROMPT_ROLES,

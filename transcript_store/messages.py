@@ -1,17 +1,20 @@
-"""Messages, whichever provider's form they have: what one may hold, what stands in it, what it took.
+"""Messages in any provider's form: what one may hold, its parts, the tokens of a reply.
 
-For whoever writes a client, a viewer or an import. ``encode_message`` refuses what a conversation would refuse,
-``parse_message`` what reading JSON would change in silence, and ``parts_of`` never fails.
+For clients, viewers and imports. ``encode_message`` refuses what a conversation would refuse. ``parse_message`` refuses what
+reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessage`` is one that ``encode_message`` encoded:
+``ConversationStore.restore`` takes it as it is.
 """
 
 from transcript_store._conversation.metadata import family as provider_family
 from transcript_store._json.parts import Part, as_text, parts_of, role_of
+from transcript_store._json.strict import EncodedMessage
 from transcript_store._json.strict import decode as decode_message
 from transcript_store._json.strict import encode as encode_message
 from transcript_store._json.strict import parse as parse_message
 from transcript_store._json.usage import Tokens, tokens_in
 
 __all__ = [
+    "EncodedMessage",
     "Part",
     "Tokens",
     "as_text",

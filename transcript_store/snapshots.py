@@ -1,4 +1,4 @@
-"""Immutable copies of a conversation: one value that can be stored, sealed, moved, and continued from.
+"""Snapshots: immutable copies of a conversation that can be stored, sealed, moved and continued.
 
 .. code-block:: python
 

@@ -18,13 +18,14 @@ import codecs
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 import orjson
 
-from transcript_store._json.strict import outside_json
+from transcript_store._json import strict
+from transcript_store._json.strict import EncodedMessage, outside_json
 
 MAX_DEPTH = 500
 """Levels of nesting a snapshot's JSON may have (an empty innermost one not counted): half of what Python's parser reads."""
@@ -79,13 +80,34 @@ def members(text: bytes) -> dict[str, bytes]:
     return _shielded(text, lambda shielded: msgspec.json.decode(shielded, type=dict[str, msgspec.Raw]))
 
 
-def elements(text: bytes) -> list[bytes]:
-    """The elements of a JSON array, each as it is written and none decoded."""
+def elements(text: bytes) -> Iterator[bytes]:
+    """The elements of a JSON array, none of ``null``: each as it is written, copied when it is asked for, none decoded."""
     import msgspec
 
-    return _shielded(
-        text, lambda shielded: [bytes(element) for element in msgspec.json.decode(shielded, type=list[msgspec.Raw])]
-    )
+    found = _shielded(text, lambda shielded: msgspec.json.decode(shielded, type=list[msgspec.Raw] | None) or [])
+    return map(bytes, found)
+
+
+def as_message(element: bytes, name: str) -> EncodedMessage:
+    """A message in compact form as a transcript has it: what ``encode(parse(element))`` gives.
+
+    Raises ``InvalidMessageError``, with this name for the message, for what a transcript cannot hold.
+    """
+    try:
+        value = orjson.loads(element)
+        encoded = orjson.dumps(value)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        pass
+    else:
+        # orjson would drop a key that is there twice, and make a float of a long integer: then the text is another one.
+        is_same = encoded == element or escape(encoded) == element
+        if (
+            is_same
+            and type(value) is dict
+            and outside_json(value, max_depth=strict.MAX_DEPTH, max_nodes=sys.maxsize) is None
+        ):
+            return EncodedMessage(strict.fitted(encoded))
+    return EncodedMessage(strict.encode(strict.parse(element, name), name, sys.maxsize))
 
 
 def count(text: bytes) -> int | None:
@@ -160,6 +182,14 @@ def encode(value: Any) -> bytes:
     # orjson writes tuples, dataclasses, NaN and more, but not as what they are.
     is_plain = outside_json([value], max_depth=MAX_DEPTH, max_nodes=sys.maxsize) is None
     return escape(encoded) if is_plain else _encode_slowly(value)
+
+
+def encode_decoded(element: Any) -> bytes:
+    """What was decoded from JSON as an element of an array in compact form, but for :func:`escape`; raises ``NotJSONError``."""
+    try:
+        return orjson.dumps(element)
+    except orjson.JSONEncodeError:  # it nests too deeply for orjson
+        return _encode_slowly([element])[1:-1]
 
 
 def _encode_slowly(value: Any) -> bytes:

@@ -533,8 +533,12 @@ class Log:
     def records(self, last: int | None = None) -> list[Record]:
         """The records in order, or the ``last`` so many; decoded anew."""
         if last is None:
-            return [self._record_in(line) for block in self._blocks() for line in _lines(block)]
+            return list(self.each_record())
         return [self._record_in(line) for line in islice(self._lines_newest_first(), last)][::-1]
+
+    def each_record(self) -> Iterator[Record]:
+        """The records in order, each decoded when it is asked for. The log must not change meanwhile."""
+        return (self._record_in(line) for block in self._blocks() for line in _lines(block))
 
     def _decode(self, block: Block, found: list[dict[str, Any]]) -> None:
         append = found.append

@@ -1,69 +1,91 @@
 """From conversations to snapshots and back.
 
-A snapshot carries the provider's native history; a transcript holds what was said, and no system prompt, unless another
-program logged it there. So where the native history begins with the prompt (OpenAI's does), it is added on the way out and
-taken off on the way in: the prompt itself, and no other system message.
+A snapshot carries the provider's native history. A transcript holds what was said, and no system prompt, unless another program
+logged one there. OpenAI's history begins with the prompt: it is added on the way out and taken off on the way in. No other
+system message is touched.
+
+Both ways go message by message, so that a long conversation takes little more memory than its snapshot.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from transcript_store._conversation.metadata import ConversationMetadata, family
 from transcript_store._json import verbatim
-from transcript_store._json.strict import parse
+from transcript_store._json.strict import EncodedMessage, decode, encode, fitted
 from transcript_store._json.usage import tokens_in
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._log.record import Record
 from transcript_store._snapshots import gemini, media
-from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot
+from transcript_store._snapshots.snapshot import APPROXIMATE_TOKENS, BYTES_PER_TOKEN, OURS, Snapshot, with_messages
 from transcript_store._snapshots.tool import ToolSnapshot, warn_of_tools
 from transcript_store.conversation import ConversationStore
-from transcript_store.errors import CorruptSnapshotError
+from transcript_store.errors import CorruptSnapshotError, InvalidMessageError
 
 _log = logging.getLogger("transcript_store.snapshots")
 
 PROMPT_ROLES = ("system", "developer")
+_PIECE_BYTES = 1 << 18
+"""How much text is looked through for media at once."""
 
 
 def snapshot_of(conversation: ConversationStore) -> Snapshot:
-    """A loaded conversation as a snapshot, with a fresh id: its messages, all of them of one moment, as they are.
+    """A loaded conversation as a snapshot with a fresh id: all its messages, of one moment, as they are.
 
-    With an OpenAI provider the system prompt is put before the messages, as it stands in that history, and in the place of
-    one that another program logged there; no other system message is left out. Gemini's messages get the names and the
-    base64 of the API.
+    With an OpenAI provider the system prompt stands before the messages, in the form that it had there, and in the place of
+    one that another program logged. Gemini's messages get the names and the base64 of the API.
 
-    What the format has no member for travels in ``metadata`` under ``transcript_store.``: the conversation's id, generation,
-    seq (records), head, labels, compaction count, and the approximate tokens: what the last reply's recorded usage says (an
-    ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``) and a quarter of the bytes of the messages after it, or
-    of all messages, without media.
+    ``metadata`` carries what the format has no member for, under names that begin with ``transcript_store.``: the
+    conversation's id, generation, seq (records), head, labels, compaction count and approximate tokens. These are what the last
+    recorded usage says (an ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``), and a quarter of the bytes of
+    the messages after it, or of all, without media.
 
-    What is lost: the time and the ``extra`` of each record, records without a message, and members of a tool other than
-    name, description and parameters. A tool whose parameters the Go library cannot read is kept, and a warning that names it
-    goes to the logger ``transcript_store.snapshots``.
+    Not in a snapshot are the time and the ``extra`` of each record, records without a message, and members of a tool other
+    than name, description and parameters. A tool whose parameters the Go library cannot read is kept; a warning with its
+    name goes to the logger ``transcript_store.snapshots``.
 
-    What it holds is on the medium: appends that were not synced are, and a reader (``read_only=True``) is refreshed, for it may
-    have been shown what its writer was told is not stored.
+    What a snapshot holds is on stable storage. Appends that were not synced are synced first. A reader (``read_only=True``) is
+    refreshed, because it may have been shown what its writer was told is not stored.
 
-    Raises ``ConversationNotLoadedError``, ``InvalidMessageError`` for what a snapshot cannot hold (a message that another program
-    wrote, nested more than 500 deep), and what reading raises.
+    Raises:
+        ConversationNotLoadedError: the conversation is not loaded.
+        InvalidMessageError: a snapshot cannot hold a message: another program wrote it, and it nests more than 500 levels deep.
+        TranscriptStoreError: what ``get_records()`` raises.
     """
     if not isinstance(conversation, ConversationStore):
         raise TypeError(f"snapshot_of() takes a loaded ConversationStore, not {type(conversation).__name__}")
-    metadata, records, (seq, head), at_start = conversation.state()
-    origin = metadata.restored_from or {}
-    provider, prompt = metadata.provider or "", metadata.system_prompt or ""
-    said = [record.message for record in records if record.message is not None]
-    logged = said[:1] if prompt and family(provider) == "openai" and begins_with_prompt(said, prompt, at_start) else []
-    messages = native_history(provider, prompt, said[len(logged) :], carriers=(*logged, origin.get("system_message")))
+    with conversation.held() as (metadata, records, (seq, head), at_start):
+        origin = metadata.restored_from or {}
+        provider, prompt = metadata.provider or "", metadata.system_prompt or ""
+        # Whether the first message is the prompt decides what stands in front of it; records without one may precede it.
+        opening = _up_to_a_message(records)
+        first = opening[-1].message if opening else None
+        logged = (
+            first
+            if first and prompt and family(provider) == "openai" and begins_with_prompt([first], prompt, at_start)
+            else None
+        )
+        history = _History(provider)
+        if (carrier := _prompt_message(provider, prompt, (logged, origin.get("system_message")))) is not None:
+            history.put(carrier)
+        history.counted(len(prompt.encode()) // BYTES_PER_TOKEN)
+        for record in chain(opening, records):
+            if record.message is not None and record.message is not logged:
+                history.put(record.message)
+            if record.extra and (used := _used_tokens(record.extra)) is not None:
+                history.counted(used)
+    messages, tokens = history.finish()
     kept = origin.get("metadata")
-    return Snapshot.create(
+    snapshot = Snapshot.create(
         provider=provider,
         model=metadata.model or "",
-        messages=messages,
+        messages=None,
         system_prompt=prompt,
         tools=tool_snapshots(metadata.tools or ()),
         metadata={
@@ -74,27 +96,31 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
             OURS + "head": head,
             OURS + "labels": json.dumps(metadata.labels, ensure_ascii=False, sort_keys=True),
             OURS + "compaction_count": str(metadata.compaction_count),
-            APPROXIMATE_TOKENS: str(_approximate_tokens(records, prompt)),
+            APPROXIMATE_TOKENS: str(tokens),
         },
     )
+    return with_messages(snapshot, messages)
 
 
 def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> None:
-    """Make a conversation continue from a snapshot, in one commit; it is loaded when this returns.
+    """Make a conversation continue from a snapshot, in one commit; it is loaded on return.
 
-    If there is no conversation yet it is created, with an id of its own; if there is one, it is loaded unless it is, its
-    transcript is replaced (what was there stays in ``archive/``), and so are model, prompt and tools, and labels and
-    compaction count if the snapshot has them. ``get_metadata().restored_from`` says where it is from. On return all of it
-    survives a power cut; before, what was there is untouched.
+    If there is no conversation yet, it is created with an id of its own. If there is one, it is loaded unless it is, and its
+    transcript is replaced (the old one stays in ``archive/``). Model, prompt and tools are replaced too; labels and compaction
+    count are if the snapshot has them. ``get_metadata().restored_from`` says where the conversation comes from. On return all
+    of it survives a power loss; before, what was there is untouched.
 
-    Raises ``ProviderMismatchError`` if the conversation is another provider's (``openai`` and ``openai-compatible`` are
-    one), ``InvalidMessageError`` for what a transcript cannot hold (an integer beyond 64 bits, a lone surrogate, a key
-    twice in one object, a message that is not an object), and what ``initialize()`` and ``replace_transcript()`` raise.
+    Raises:
+        ProviderMismatchError: the conversation is another provider's; ``openai`` and ``openai-compatible`` are one.
+        InvalidMessageError: a transcript cannot hold a message: it is not an object, or has a key twice in one object, an
+            integer beyond 64 bits, a lone surrogate, or more than 200 levels.
+        CorruptSnapshotError: what the snapshot says under our names was not written by us.
+        TranscriptStoreError: what ``initialize()`` and ``replace_transcript()`` raise.
     """
     if not isinstance(snapshot, Snapshot) or not isinstance(conversation, ConversationStore):
         given = f"{type(snapshot).__name__} and {type(conversation).__name__}"
         raise TypeError(f"restore_snapshot() takes a Snapshot and then a ConversationStore, not {given}")
-    messages, prompt, taken_off = said_in(snapshot)
+    messages, prompt, taken_off = _said_in(snapshot)
     metadata = snapshot.metadata
     fields: dict[str, Any] = {
         "model": snapshot.model or None,
@@ -126,26 +152,89 @@ def restore_snapshot(snapshot: Snapshot, conversation: ConversationStore) -> Non
 # ---- messages ----------------------------------------------------------------------------------------------------------
 
 
+class _History:
+    """Writes a snapshot's messages one after the other, in compact form, and estimates how many tokens they are."""
+
+    def __init__(self, provider: str) -> None:
+        self._is_gemini = provider == "gemini"
+        self._count = 0
+        self._pieces: list[bytes] = []
+        """The text, without its last bracket."""
+        self._waiting: list[bytes] = []
+        """Messages for the next piece: to escape one by one costs more than to encode it."""
+        self._waiting_bytes = 0
+        self._tokens = 0
+        self._counted_pieces = 0
+        """How many of the pieces ``_tokens`` counts."""
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Write a message that was decoded from JSON; raises ``InvalidMessageError`` if it nests too deeply."""
+        if self._is_gemini:
+            message = gemini.as_the_api_writes(message)
+        try:
+            encoded = verbatim.encode_decoded(message)
+        except NotJSONError as error:
+            raise InvalidMessageError(member=f"messages[{self._count}]", reason=str(error)) from None
+        self._count += 1
+        self._waiting.append(encoded)
+        self._waiting_bytes += len(encoded)
+        if self._waiting_bytes > _PIECE_BYTES:
+            self._end_piece()
+
+    def counted(self, tokens: int) -> None:
+        """Note that what was written so far is this many tokens."""
+        self._end_piece()
+        self._tokens, self._counted_pieces = tokens, len(self._pieces)
+
+    def finish(self) -> tuple[bytes, int]:
+        """The array of messages, and their tokens: what is counted, and a quarter of the bytes after that, without media."""
+        self._end_piece()
+        uncounted = self._pieces[self._counted_pieces :]
+        length = sum(len(media.move_out(piece, lambda *_: None)) for piece in uncounted)
+        return b"".join((*self._pieces, b"]" if self._pieces else b"[]")), self._tokens + length // BYTES_PER_TOKEN
+
+    def _end_piece(self) -> None:
+        if self._waiting:
+            opening = b"," if self._pieces else b"["
+            self._pieces.append(opening + verbatim.escape(b",".join(self._waiting)))
+            self._waiting, self._waiting_bytes = [], 0
+
+
+def _up_to_a_message(records: Iterator[Record]) -> list[Record]:
+    """The records up to the first that has a message."""
+    found: list[Record] = []
+    while (not found or found[-1].message is None) and (record := next(records, None)) is not None:
+        found.append(record)
+    return found
+
+
 def native_history(
     provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, carriers: Sequence[Any] = ()
 ) -> list[dict[str, Any]]:
-    """What was said as the provider's own history: with the system prompt in front where it belongs there, exactly once.
+    """The messages as the provider's own history: it begins with the system prompt, once, where that belongs there.
 
-    ``carriers`` are messages that carried a prompt before; the first that says the same as ``prompt`` comes back as it was.
+    ``carriers`` are messages that carried a prompt before. The first that says the same as ``prompt`` is used as it was.
     """
     if provider == "gemini":
         return [gemini.as_the_api_writes(message) for message in messages]
+    carrier = _prompt_message(provider, prompt, carriers)
+    return list(messages) if carrier is None else [carrier, *messages]
+
+
+def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any]) -> dict[str, Any] | None:
+    """The message that carries the prompt in front of the provider's own history; None if none does."""
     if not prompt or family(provider) != "openai":
-        return list(messages)
-    plain = {"role": "system", "content": prompt}
-    return [next((one for one in carriers if _prompt_in(one) == prompt), plain), *messages]
+        return None
+    return next((one for one in carriers if _prompt_in(one) == prompt), {"role": "system", "content": prompt})
 
 
-def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, at_start: ConversationMetadata) -> bool:
-    """Whether a transcript's first message is the system prompt, as a program that logs all it sends writes it.
+def begins_with_prompt(
+    messages: Sequence[dict[str, Any] | None], prompt: str | None, at_start: ConversationMetadata
+) -> bool:
+    """Whether a transcript's first message is the system prompt, which a program logs that logs all it sends.
 
-    It is if it says the prompt of today, or that of ``at_start``, or if there was none at the start. Other system messages
-    are messages like all others; so is the first, if a prompt was taken off when the transcript was restored.
+    It is the prompt if it says the current one, or that of ``at_start``, or if there was none at the start. It is an ordinary
+    message if a prompt was taken off when the transcript was restored, and so is every later system message.
     """
     said = _prompt_in(messages[0]) if messages else None
     if not said or "system_message" in (at_start.restored_from or {}):
@@ -154,27 +243,41 @@ def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, a
 
 
 def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:
-    """What was said in a snapshot: the messages without the system prompt, the prompt, and the message that carried it.
+    """The messages of a snapshot without the system prompt, the prompt, and the message that carried it.
 
-    Raises ``InvalidMessageError`` for what a transcript cannot hold.
+    Raises:
+        InvalidMessageError: a transcript cannot hold a message; the error says which.
     """
-    messages = _messages(snapshot)
+    messages, prompt, carrier = _said_in(snapshot)
+    return [decode(message.text) for message in messages], prompt, carrier
+
+
+def _said_in(snapshot: Snapshot) -> tuple[Iterator[EncodedMessage], str, dict[str, Any] | None]:
+    """As :func:`said_in`, but a message is checked when it is asked for, and encoded."""
+    messages = _transcribed(snapshot)
     prompt = snapshot.system_prompt
-    first = _prompt_in(messages[0]) if messages and family(snapshot.provider) == "openai" else None
-    if first and prompt in ("", first):
-        return messages[1:], first, messages[0]
-    return messages, prompt, None
+    if family(snapshot.provider) != "openai" or (first := next(messages, None)) is None:
+        return messages, prompt, None
+    carrier = decode(first.text)
+    said = _prompt_in(carrier)
+    if said and prompt in ("", said):
+        return messages, said, carrier
+    return chain([first], messages), prompt, None
 
 
-def _messages(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The messages as a transcript can hold them; raises ``InvalidMessageError``."""
-    elements = verbatim.elements(snapshot.messages_json) if snapshot.message_count else []
-    messages = [parse(element, f"messages[{number}]") for number, element in enumerate(elements)]
-    return [gemini.as_the_api_writes(message) for message in messages] if snapshot.provider == "gemini" else messages
+def _transcribed(snapshot: Snapshot) -> Iterator[EncodedMessage]:
+    """The messages as a transcript has them; raises ``InvalidMessageError`` for one that it cannot hold."""
+    for number, element in enumerate(verbatim.elements(snapshot.messages_json)):
+        message = verbatim.as_message(element, name := f"messages[{number}]")
+        if snapshot.provider == "gemini":
+            as_it_is = decode(message.text)
+            if (renamed := gemini.as_the_api_writes(as_it_is)) is not as_it_is:
+                message = EncodedMessage(fitted(encode(renamed, name, sys.maxsize)))
+        yield message
 
 
 def _prompt_in(message: Any) -> str | None:
-    """The text of a system prompt in OpenAI's form, as a string or as parts that are all text; None if it is not one."""
+    """The text of a system message in OpenAI's form, a string or parts that are all text; None if it is no such message."""
     if type(message) is not dict or message.get("role") not in PROMPT_ROLES:
         return None
     content = message.get("content")
@@ -182,15 +285,15 @@ def _prompt_in(message: Any) -> str | None:
         return content
     if type(content) is not list:
         return None
-    texts = [part.get("text") if type(part) is dict else None for part in content]
-    return "".join(text for text in texts if type(text) is str) if all(type(text) is str for text in texts) else None
+    texts: list[Any] = [part.get("text") if type(part) is dict else None for part in content]
+    return "".join(texts) if all(type(text) is str for text in texts) else None
 
 
 # ---- tools -------------------------------------------------------------------------------------------------------------
 
 
 def tool_snapshots(tools: Iterable[Mapping[str, Any]]) -> list[ToolSnapshot]:
-    """A conversation's tools as a snapshot remembers them. Warns of those that the Go library cannot read."""
+    """A conversation's tools as a snapshot has them; logs a warning for each that the Go library cannot read."""
     found = []
     for tool in tools:
         parameters = tool.get("parameters")
@@ -202,7 +305,7 @@ def tool_snapshots(tools: Iterable[Mapping[str, Any]]) -> list[ToolSnapshot]:
 
 
 def tool_members(tools: Iterable[ToolSnapshot]) -> list[dict[str, Any]]:
-    """Tools as a conversation has them: their parameters, if there are any, are an object, which is what a model is given."""
+    """A snapshot's tools as a conversation has them: parameters, if there are any, are an object, as models require."""
     found = []
     for tool in tools:
         members: dict[str, Any] = {"name": tool.name, "description": tool.description}
@@ -234,26 +337,10 @@ def _number(metadata: dict[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _approximate_tokens(records: Sequence[Record], prompt: str) -> int:
-    """See :func:`snapshot_of`."""
-    tokens, rest = 0, list(records)
-    for index in range(len(records) - 1, -1, -1):
-        if (used := _used_tokens(records[index].extra)) is not None:
-            tokens, rest = used, rest[index + 1 :]
-            break
-    else:
-        tokens = len(prompt.encode()) // BYTES_PER_TOKEN
-    try:
-        messages = verbatim.encode([record.message for record in rest if record.message is not None])
-    except NotJSONError:
-        return tokens  # Snapshot.create() refuses it, and says which
-    return tokens + len(media.move_out(messages, lambda *_: None)) // BYTES_PER_TOKEN
-
-
-def _used_tokens(extra: dict[str, Any] | None) -> int | None:
-    """How many tokens a reply's recorded usage says the conversation had with it; None if it says nothing."""
+def _used_tokens(extra: dict[str, Any]) -> int | None:
+    """How many tokens the conversation had with a reply, by its recorded usage; None if none is recorded."""
     for name in ("usage", "usageMetadata", "usage_metadata"):
-        usage = (extra or {}).get(name)
+        usage = extra.get(name)
         if type(usage) is dict and (total := tokens_in(usage).total) is not None:
             return total
     return None

@@ -4,9 +4,9 @@
 
     sealed := nonce (12 bytes) ciphertext tag (16 bytes)
 
-No associated data, as go-tool-base writes it; what binds a file to its place stands inside it: a snapshot's id, and the
-hash that is a media file's name. Nonces are random and passed in. With random nonces a key is good for 2^32 files (NIST
-SP 800-38D, section 8.3). Nothing here does I/O.
+There is no associated data, because go-tool-base has none. What binds a file to its place is inside: a snapshot's id, or the hash
+that is the name of media. Nonces are random and passed in; with random nonces a key may seal 2^32 files (NIST SP 800-38D,
+section 8.3). Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
 OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
 _LOOKED_AT_BYTES = 4096
 BEGINNING_BYTES = _LOOKED_AT_BYTES + 1
-"""How much of a file tells whether it is sealed."""
+"""As many bytes of a file show whether it is sealed."""
 
 
 def generate_encryption_key() -> bytes:
-    """A fresh key of 32 random bytes. Keep it where the snapshots are not: who loses it loses them."""
+    """A fresh key of 32 random bytes. Store it away from the snapshots; without it they cannot be opened."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 class NotOpenedError(Exception):
-    """No key opens these bytes; ``reason`` has no subject, and holds nothing of them."""
+    """No key opens these bytes. ``reason`` is a sentence without a subject, and says nothing of what they hold."""
 
     def __init__(self, reason: str, way_out: WayOut) -> None:
         super().__init__(reason)
@@ -41,7 +41,7 @@ class NotOpenedError(Exception):
 
 
 class Key:
-    """One key. Neither ``repr`` nor pickling shows it. Raises ``InvalidKeyError``."""
+    """One key, which neither ``repr`` nor pickling shows. Raises ``InvalidKeyError`` for anything but 32 bytes."""
 
     __slots__ = ("_bytes", "_cipher")
 
@@ -56,7 +56,7 @@ class Key:
         if len(self._bytes) != KEY_BYTES:
             reason = f"an encryption key has {KEY_BYTES} bytes, this one has {len(self._bytes)}"
             raise InvalidKeyError(reason=reason, length_bytes=len(self._bytes))
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # not paid for by those who do not seal
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow, and not needed without a key
 
         self._cipher = AESGCM(self._bytes)
 
@@ -64,7 +64,7 @@ class Key:
         return nonce + self._cipher.encrypt(nonce, plain, None)
 
     def open(self, sealed: bytes) -> bytes | None:
-        """What was sealed; None if it was not sealed with this key, or was changed."""
+        """What was sealed; None if it was sealed with another key, changed, or never sealed."""
         from cryptography.exceptions import InvalidTag
 
         if len(sealed) < OVERHEAD_BYTES:
@@ -88,9 +88,9 @@ class Key:
 
 
 class Keys:
-    """The keys of a store: the first seals, any of them opens; without one, nothing is sealed.
+    """The keys of a store: the first one seals, each of them opens. Without a key nothing is sealed.
 
-    ``plain_too`` is for a store that is just being sealed: what is not sealed yet opens as well.
+    ``plain_too`` is for a plain store that is being sealed: what is not sealed yet opens too.
     """
 
     def __init__(self, *keys: Key, plain_too: bool = False) -> None:
@@ -102,7 +102,7 @@ class Keys:
         return bool(self._keys)
 
     def seal(self, nonce: bytes, plain: bytes) -> bytes:
-        """Seal with the first key; without a key, the bytes as they are."""
+        """The bytes sealed with the first key; as they are if there is none."""
         return self._keys[0].seal(nonce, plain) if self._keys else plain
 
     def open(self, data: bytes) -> bytes:
@@ -128,15 +128,15 @@ class Keys:
         )
 
     def is_of_others(self, data: bytes) -> bool:
-        """Whether this is sealed, and with none of these keys; without a key, the beginning of a file tells."""
+        """Whether these bytes are sealed, and with none of these keys. Without a key the first bytes of a file are enough."""
         return not is_text(data) and not any(key.open(data) is not None for key in self._keys)
 
     def open_current(self, data: bytes) -> bytes | None:
-        """What the bytes hold, if they are as :meth:`seal` makes them today; None otherwise."""
+        """What the bytes hold if they are as :meth:`seal` makes them now; None otherwise."""
         return self._keys[0].open(data) if self._keys else data
 
     def rotated_to(self, key: Key, *, plain_too: bool) -> Keys:
-        """These keys while a rotation is under way: the new one seals, all of them open."""
+        """The keys during a rotation: the new one seals, all of them open."""
         others = [other for other in self._keys if other != key]
         return Keys(key, *others, plain_too=plain_too or not self._keys or self._plain_too)
 
@@ -145,7 +145,7 @@ class Keys:
 
 
 def is_text(data: bytes) -> bool:
-    """Whether this is not sealed: sealed bytes are random, and but for the shortest never begin as UTF-8 does."""
+    """Whether these bytes are not sealed: sealed bytes are random, and do not begin like UTF-8, except for a few that are short."""
     try:
         codecs.utf_8_decode(data[:_LOOKED_AT_BYTES], "surrogatepass", len(data) <= _LOOKED_AT_BYTES)
     except UnicodeDecodeError:
@@ -154,7 +154,7 @@ def is_text(data: bytes) -> bool:
 
 
 def keys_of(encryption_key: Any, retired_keys: Any) -> Keys:
-    """The keys of a store as a caller gives them; raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
+    """The keys that a caller gives a store. Raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
     if isinstance(retired_keys, bytes | bytearray | str):
         raise TypeError(f"retired_keys is a sequence of keys, not {type(retired_keys).__name__}")
     retired = [Key(key) for key in retired_keys]

@@ -8,8 +8,8 @@
       sealing                     only while a plain store is being sealed
       lock                        held while something is written
 
-Order of writes: media first, each a temporary file, a sync and a rename; the directory of media is synced; then the
-snapshot in the same way. So a snapshot that is there finds its media. Readers take no lock.
+Order of writes: media first, each by a temporary file, a sync and a rename; then a sync of their directory; then the snapshot
+in the same way. So a snapshot never lacks its media. Readers take no lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import errno
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -30,7 +29,7 @@ from transcript_store._os.lock import Lock
 from transcript_store._os.refusals import refusals
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
-from transcript_store._snapshots.files import MAX_FILE_BYTES, Failure, SnapshotFiles, file_name
+from transcript_store._snapshots.files import MAX_FILE_BYTES, SAMPLE, Failure, SnapshotFiles, file_name
 from transcript_store._snapshots.snapshot import Snapshot, with_messages
 from transcript_store._snapshots.summary import SnapshotSummary, Summaries
 from transcript_store._snapshots.tool import warn_of_tools
@@ -47,7 +46,6 @@ from transcript_store.ways_out import WayOut
 Findings = list[Finding]
 Names = list[str]
 LOCK_TIMEOUT_SECONDS = 10.0
-_SAMPLE = 8
 _EITHER_KEY = "Every file is as it was or sealed with the new key"
 _NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -55,17 +53,18 @@ _NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 class FileStore:
     """A ``SnapshotStore`` in a directory, which the first ``save`` creates.
 
-    With an ``encryption_key`` (32 bytes, see ``generate_encryption_key``) everything is sealed with AES-256-GCM, and what
-    is not sealed is refused. ``retired_keys`` open what is not sealed with that key yet; they seal nothing. What is
-    sealed, and what is not, stands in docs/encryption.md. ``logger`` (``transcript_store.file_store`` if none is given) gets
-    what was skipped, at DEBUG, and the names of tools that the Go library cannot read, as warnings; no other contents.
-    ``file_system`` is for tests.
+    With an ``encryption_key`` (32 bytes, see ``generate_encryption_key``) all snapshots and media are sealed with AES-256-GCM, and
+    what is not sealed is refused. ``retired_keys`` only open what is not sealed with that key yet. docs/encryption.md says what
+    is sealed and what is not. ``logger`` (default ``transcript_store.file_store``) gets what was skipped, at DEBUG, and as
+    warnings the names of tools that the Go library cannot read; no other contents. ``file_system`` is for tests.
 
-    Several threads and processes may use one store: what writes takes a lock, and waits ten seconds for it
-    (``ConversationLockedError``). Files of the store that are links, or not files, are refused, never followed. It
-    keeps nothing open between calls. It cannot be pickled, as it has keys.
+    Several threads and processes may use one store: a call that writes takes a lock, and waits ten seconds for it. Files of the
+    store that are links, or not files, are refused and never followed. Nothing is open between calls. A store cannot be pickled,
+    because it has keys.
 
-    Raises ``InvalidKeyError`` for a key of another length, and ``ValueError`` for retired keys alone.
+    Raises:
+        InvalidKeyError: a key is not 32 bytes.
+        ValueError: there are retired keys and no encryption key.
     """
 
     def __init__(
@@ -100,17 +99,18 @@ class FileStore:
     def save(self, snapshot: Snapshot) -> None:
         """Store a snapshot; one with the same id is replaced, atomically.
 
-        On return it survives a power cut, its media too; when it raises, the old one is in place or the new one. Raises
-        ``InvalidMessageError`` for a snapshot of more than 1 GiB, ``CorruptSnapshotError`` if ``media`` is no directory,
-        ``ConversationLockedError`` if another process writes for longer than ten seconds, and ``StorageError`` if the disk
-        refuses.
+        On return the snapshot and its media survive a power loss. When this raises, the old one is in place or the new one. A
+        tool whose parameters the Go library cannot read is stored too; ``logger`` gets a warning with its name.
 
-        Raises ``DecryptionError``, and changes nothing, if a snapshot with this id is there that none of the keys opens
-        (give its key, or ``delete`` it), or media that this one has in common with others; and without a key if the store
-        is sealed: the first ``save`` of this object looks at how the first snapshots begin. Otherwise a new id is saved with
-        any key, as several in one store are legitimate: ``opens`` tells.
+        ``save`` of a new id works with any key, since several keys in one store are legitimate: ``opens`` tells a wrong one.
 
-        A tool whose parameters the Go library cannot read is stored all the same; ``logger`` gets a warning that names it.
+        Raises:
+            DecryptionError: none of the keys opens the snapshot with this id (give its key, or ``delete`` it), or media
+                that is shared with other snapshots; or the store is sealed, and this object has no key. Nothing was changed.
+            InvalidMessageError: the snapshot takes more than 1 GiB.
+            CorruptSnapshotError: ``media`` is not a directory.
+            ConversationLockedError: another process wrote for more than ten seconds.
+            StorageError: the disk refused.
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
@@ -141,19 +141,22 @@ class FileStore:
     def load(self, id: str) -> Snapshot:
         """The snapshot with this id, its media back in place.
 
-        Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``, ``DecryptionError`` (another key, or changed bytes),
-        ``CorruptSnapshotError`` (damage, another id, media that is missing or is not what its hash says),
-        ``UnsupportedVersionError``, and ``StorageError`` if it cannot be read.
+        Raises:
+            SnapshotNotFoundError: there is none.
+            InvalidSnapshotIdError: this is not a snapshot's id.
+            DecryptionError: the keys do not open it, or its bytes were changed.
+            CorruptSnapshotError: it is damaged, or another snapshot; or its media is missing, or is not what its hash says.
+            UnsupportedVersionError: a later version of this library wrote it.
+            StorageError: it cannot be read.
         """
         file_name(id)
         with refusals(self._path, "load the snapshot"), self._not_found(id), self._open() as files:
             return files.load(id)
 
     def list(self) -> Summaries:
-        """All snapshots, newest first. What is damaged, foreign or sealed with another key is skipped (``verify`` tells).
+        """All snapshots, newest first. Damaged and foreign ones, and those of other keys, are skipped; ``verify`` names them.
 
-        Reads and opens every snapshot, but not its media, and decodes no message. Raises ``StorageError`` if the directory
-        cannot be read.
+        Opens every snapshot, but not its media, and decodes no message. Raises ``StorageError`` if the directory cannot be read.
         """
         summaries: Summaries = []
         with self._if_there("list the snapshots") as files:
@@ -169,7 +172,7 @@ class FileStore:
         return SnapshotSummary.newest_first(summaries)
 
     def delete(self, id: str) -> None:
-        """Remove the snapshot with this id, for good. Its media stays: another snapshot may have it (``collect_media``).
+        """Remove the snapshot with this id, durably. Its media stays, as other snapshots may use it: see ``collect_media``.
 
         Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``, ``ConversationLockedError`` and ``StorageError``.
         """
@@ -185,16 +188,24 @@ class FileStore:
     # ---- what a directory needs beyond them ----------------------------------------------------------------------
 
     def rotate_key(self, new_key: bytes) -> None:
-        """Seal everything with a new key; a store without a key is sealed by it.
+        """Seal everything with a new key; a plain store becomes a sealed one.
 
-        On return every snapshot and its media is sealed with ``new_key``, and this object opens nothing else. If it was cut
-        off, every file has its old form or its new one: this object opens both, another one does with the old key among
-        its ``retired_keys``, and a second call, on either, finishes. What cannot be opened is left as it is, all the rest
-        is sealed, and then the error of the first is raised, which says how many are sealed with the new key by then.
+        On return every snapshot and all media are sealed with ``new_key``, and this object opens nothing else. A file that
+        cannot be opened is left as it is; all others are sealed, and then the first such error is raised. It says how many
+        files have the new key.
 
-        Give the new key to other processes before, with the old one among ``retired_keys``; and whatever is raised
-        but ``InvalidKeyError``, keep both. Raises ``InvalidKeyError``, ``DecryptionError``, ``CorruptSnapshotError``,
-        ``ConversationLockedError`` and ``StorageError``.
+        A rotation that was cut off leaves each file in its old form or its new one. This object opens both; another one
+        does with the old key among its ``retired_keys``. A second call on either finishes.
+
+        First give other processes the new key, with the old one among ``retired_keys``. Keep both keys until this has
+        returned.
+
+        Raises:
+            InvalidKeyError: the key is not 32 bytes; nothing was changed.
+            DecryptionError: no key opens a file.
+            CorruptSnapshotError: a file is not one, or ``media`` is not a directory.
+            ConversationLockedError: another process wrote for more than ten seconds.
+            StorageError: the disk refused.
         """
         key = Key(new_key)
         with self._if_there("seal the store with another key", _EITHER_KEY, WayOut.KEEP_BOTH_KEYS) as files:
@@ -202,7 +213,7 @@ class FileStore:
                 with self._locked(files):
                     files.sweep()
                     if not self._keys.can_seal:
-                        self._is_known_as_plain = True  # if not even the note can be written, it stays as it is
+                        self._is_known_as_plain = True  # and stays plain if the note cannot be written
                         files.note_sealing(key)
                     self._keys = self._keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
                     sealed, failures = files.reseal()
@@ -211,15 +222,15 @@ class FileStore:
             self._keys = Keys(key)
 
     def opens(self) -> bool:
-        """Whether these keys open what is there: False if they open none of the first snapshots, and there are some.
+        """Whether the keys open the store: False if they open none of its first snapshots, and there are some.
 
-        ``save`` of a new id does not ask it of a key, as several in one store are legitimate; who may have the wrong one
-        should. Raises ``StorageError`` if the directory cannot be read.
+        ``save()`` of a new id does not check this, because a store may use several keys. Call it if your key may be wrong.
+        Raises ``StorageError`` if the directory cannot be read.
         """
         with self._if_there("look into the store") as files:
             if files is None:
                 return True
-            found = list(islice(files.ids(), _SAMPLE))
+            found = list(islice(files.ids(), SAMPLE))
             for one in found:
                 try:
                     files.summarize(one)
@@ -231,9 +242,9 @@ class FileStore:
             return not found
 
     def verify(self) -> Findings:
-        """Everything that is damaged: snapshots and media that cannot be opened, read, or found. Changes nothing.
+        """Every snapshot and all media that cannot be opened, read or found. Changes nothing.
 
-        The kinds are those of ``CorruptSnapshotError``, and ``unopened`` (no key opens it) and ``version``. Files under
+        The kinds of findings are those of ``CorruptSnapshotError``, ``unopened`` (no key opens it) and ``version``. Files under
         other names are not looked at. Raises ``StorageError`` if the directory cannot be read.
         """
         findings: Findings = []
@@ -245,26 +256,30 @@ class FileStore:
                 for name in sorted(files.media_names()):
                     damage = _damage_of_media(files, name)
                     if damage is not None and damage.kind == "missing":
-                        continue  # it was collected since; whoever still refers to it is asked below
+                        continue  # it was collected since; a snapshot that still refers to it is found below
                     there.add(name)
                     if damage is not None:
                         findings.append(damage)
             for found in files.ids():
                 with _noted(findings), suppress(FileNotFoundError):
                     for name in sorted(files.references(found) - there):
-                        damage = _damage_of_media(files, name)  # it was stored since, or is really not there
+                        damage = _damage_of_media(files, name)  # it was stored since, or it is missing
+                        # It is not missing if it was collected together with the snapshot that referred to it.
                         if damage and (damage.kind != "missing" or name in files.references(found)):
-                            findings.append(damage)  # else it was collected with the snapshot that had it
+                            findings.append(damage)
         return findings
 
     def collect_media(self, *, older_than_seconds: float = 86_400) -> Names:
-        """Remove media that no snapshot refers to and that was written so long ago; returns the names that are gone.
+        """Remove media that no snapshot refers to and that is as old as this; returns the names of what was removed.
 
-        If a snapshot cannot be opened, its references are unknown: then nothing is removed, a warning is logged, and
-        ``verify`` tells more. The age protects what go-tool-base, which takes no lock, is just storing.
+        If a snapshot cannot be opened, its references are unknown: nothing is removed, and a warning is logged; ``verify``
+        says more. The age protects what go-tool-base, which takes no lock, is storing right now.
 
-        Raises ``ValueError``, ``ConversationLockedError``, ``CorruptSnapshotError`` if ``media`` is not a directory, and
-        ``StorageError``.
+        Raises:
+            ValueError: ``older_than_seconds`` is negative or not finite.
+            ConversationLockedError: another process wrote for more than ten seconds.
+            CorruptSnapshotError: ``media`` is not a directory.
+            StorageError: the disk refused; nothing that a snapshot refers to was removed.
         """
         if not 0 <= older_than_seconds < float("inf"):
             raise ValueError(f"older_than_seconds must be 0 or more, and finite, not {older_than_seconds!r}")
@@ -293,7 +308,7 @@ class FileStore:
         return SnapshotFiles(Folder.open(self._files, self._path), lambda: self._keys, self._logger)
 
     def _create(self) -> SnapshotFiles:
-        """The directory, which is made if it is not there; the first time its parents are synced too."""
+        """The directory, made if it is not there; the first time its parents are synced too."""
         if self._is_prepared:
             with suppress(FileNotFoundError):
                 return self._open()
@@ -335,7 +350,7 @@ def _too_large() -> InvalidMessageError:
 
 
 def _left(failures: list[Failure], sealed: int) -> Failure:
-    """The error of a rotation that could not open everything: of the first such file, and what holds of the others."""
+    """The error of a rotation that could not open everything: of the first such file, with what holds for the others."""
     first, more = failures[0], len(failures) - 1
     what = "it was left as it is"
     if more:
@@ -360,16 +375,17 @@ def _damage_of_media(files: SnapshotFiles, name: str) -> Finding | None:
 
 @contextmanager
 def _noted(findings: Findings) -> Iterator[None]:
-    """Note as a finding what is raised over one file."""
+    """Take what is raised over one file as a finding."""
     try:
         yield
-    except (CorruptSnapshotError, DecryptionError, UnsupportedVersionError) as error:
-        findings.append(_finding(error))
+    except CorruptSnapshotError as error:
+        findings.append(_finding(error, kind=error.kind))
+    except DecryptionError as error:
+        findings.append(_finding(error, kind="unopened"))
+    except UnsupportedVersionError as error:
+        findings.append(_finding(error, kind="version"))
 
 
-def _finding(error: CorruptSnapshotError | DecryptionError | UnsupportedVersionError) -> Finding:
+def _finding(error: CorruptSnapshotError | DecryptionError | UnsupportedVersionError, *, kind: str) -> Finding:
     assert error.way_out is not None
-    found = partial(Finding, path=error.path or "", reason=error.reason, way_out=error.way_out)
-    if isinstance(error, CorruptSnapshotError):
-        return found(kind=error.kind)
-    return found(kind="unopened") if isinstance(error, DecryptionError) else found(kind="version")
+    return Finding(kind=kind, path=error.path or "", reason=error.reason, way_out=error.way_out)

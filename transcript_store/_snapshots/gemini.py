@@ -1,8 +1,8 @@
 """Gemini's messages as Google's API writes them: camelCase names and standard base64.
 
-The Python SDK's models dump snake_case names and URL-safe base64, and Go's ``genai`` reads neither (observed with
-google-genai 3.4). Only the names that the API gives a content and its parts are changed (``google.ai.generativelanguage``,
-``Content`` and ``Part``), never what stands in a tool's arguments or results. Nothing here does I/O.
+The Python SDK's models dump snake_case names and URL-safe base64. Go's ``genai`` reads neither (observed with google-genai 3.4).
+Changed are the names that the API gives to a content and its parts (``Content`` and ``Part`` in
+``google.ai.generativelanguage``), and nothing inside a tool's arguments or results. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _URL_SAFE = re.compile(r"[A-Za-z0-9_-]+={0,2}")
 
 
 def as_the_api_writes(message: dict[str, Any]) -> dict[str, Any]:
-    """A message with the names and the base64 of the API; the same object if it has them already."""
+    """The message with the names and the base64 of the API; the same object if it has them."""
     parts = message.get("parts")
     if type(parts) is not list:
         return message
@@ -54,12 +54,12 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(value: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """A copy with other names, in the same order; where both names stand, none is changed."""
+    """A copy with other names, in the same order. A name stays if the other one is there too."""
     return {(names[key] if key in names and names[key] not in value else key): member for key, member in value.items()}
 
 
 def _standard_base64(value: Any) -> Any:
-    """Base64 of the standard alphabet, padded, of URL-safe base64; anything else as it is."""
+    """URL-safe base64 in the standard alphabet, padded; anything else as it is."""
     if type(value) is not str or not _URL_SAFE.fullmatch(value):
         return value
     digits = value.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})

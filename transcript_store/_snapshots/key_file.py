@@ -15,7 +15,7 @@ def write_encryption_key(path: filesystem.AnyPath, *, file_system: FileSystem | 
     On return it survives a power loss. Store it away from the snapshots; without it they cannot be opened.
 
     Raises:
-        StorageError: the file cannot be written, or there is a file already; nothing that was there was changed.
+        StorageError: the file cannot be written, or there is one already. Nothing that was there was changed.
     """
     files = filesystem.REAL if file_system is None else file_system
     directory, _, name = filesystem.absolute_path(path).rpartition("/")

@@ -1,11 +1,11 @@
 """Media out of a snapshot's messages, and back in.
 
-A long string that is base64, or a base64 data URI, is kept beside the snapshot under the SHA-256 of its text, and
-``chatmedia+sha256:<64 hex>`` stands in its place. So does, whatever its length, a string that itself begins like such a
-reference: it would be taken for one. The rule for what is moved is Go's (``base64.StdEncoding``, which passes over line
-breaks), so that both libraries write the same bytes; reading does not depend on it.
+A long string that is base64, or a base64 data URI, is kept beside the snapshot under the SHA-256 of its text.
+``chatmedia+sha256:<64 hex>`` takes its place. A string that begins like such a reference is moved too, whatever its length, because
+it would be read as one. What is moved is Go's rule (``base64.StdEncoding``, which ignores line breaks), so that both libraries
+write the same bytes. Reading does not depend on it.
 
-Works on JSON text in compact form (``_opaque``) and changes nothing but those strings. Nothing here does I/O.
+This works on JSON text in compact form (``_json/verbatim``) and changes nothing but those strings. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -16,41 +16,42 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 from transcript_store._json import verbatim
+from transcript_store._json.verbatim import NotJSONError
 
 LEAST_BYTES = 512
-"""Shorter strings stay where they are."""
+"""A shorter string is not moved."""
 
 _REFERENCE = b"chatmedia+sha256:"
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 _BEGINNING = re.compile(rb'"(?:c(?:hatmedia\+sha256:|[a-z0-9+:]{0,15}\\u00)|d(?:ata:|[at]{0,3}\\u00)|\\u00)')
-"""How a reference or a data URI begins, some of it perhaps escaped."""
+"""How a reference or a data URI begins; some of its characters may be escaped."""
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _IN_BASE64 = _BASE64 + b"=\\"
-"""What stands in base64 as JSON has it: an escape is a backslash, letters, digits and slashes."""
+"""The bytes of base64 in JSON: an escape is a backslash, letters, digits and slashes."""
 
 _IS_IN_BASE64 = bytes(b"01"[byte in _IN_BASE64] for byte in range(256))
 _STRIDE = 8
 _RUN = b"1" * (LEAST_BYTES // _STRIDE)
 
 
-class BadReferenceError(ValueError):
-    """A reference to media without a SHA-256 in it, or media that is not text."""
+class BadReferenceError(NotJSONError):
+    """A reference to media has no SHA-256 in it, or the media is not text."""
 
 
 def is_hash(name: str) -> bool:
-    """Whether a name is one that media is kept under."""
+    """Whether this may be the name of media."""
     return _HASH.fullmatch(name.encode("utf-8", "surrogatepass")) is not None
 
 
 def hash_of(media: bytes) -> str:
-    """The name that media is kept under."""
+    """The name of media with this text."""
     return sha256(media).hexdigest()
 
 
 def move_out(messages: bytes, keep: Callable[[str, bytes], object]) -> bytes:
-    """Put references in the place of media; ``keep`` gets the hash and the text of each."""
+    """The messages with references in the place of media; ``keep`` is called with the hash and the text of each."""
 
     def change(value: bytes) -> bytes | None:
         if not value.startswith(_REFERENCE) and not _is_media(value):
@@ -63,7 +64,7 @@ def move_out(messages: bytes, keep: Callable[[str, bytes], object]) -> bytes:
 
 
 def move_in(messages: bytes, get: Callable[[str], bytes]) -> bytes:
-    """Put media back in the place of references; ``get`` gives the text for a hash. Raises ``BadReferenceError``."""
+    """The messages with media in the place of references; ``get`` returns the text for a hash. Raises ``BadReferenceError``."""
 
     def change(value: bytes) -> bytes | None:
         if not value.startswith(_REFERENCE):
@@ -92,9 +93,9 @@ def references(messages: bytes) -> set[str]:
 
 
 def _change_strings(text: bytes, starts: set[int], change: Callable[[bytes], bytes | None]) -> bytes:
-    """Let ``change`` give another token for a string that begins at one of these quotation marks, or None to keep it.
+    """The text with other tokens for some strings: those that begin at one of these quotation marks, if ``change`` gives one.
 
-    A mark inside a string is none, and keys are passed over, as in Go.
+    A mark inside a string does not count. Keys are never changed, as in Go.
     """
     parts: list[bytes] = []
     done = 0
@@ -113,28 +114,28 @@ def _change_strings(text: bytes, starts: set[int], change: Callable[[bytes], byt
 
 
 def _beginnings(text: bytes) -> Iterator[int]:
-    """Where the strings begin that may be a reference or a data URI; keys among them."""
+    """Where strings begin that may be a reference or a data URI. Some may be keys."""
     return (match.start() for match in _BEGINNING.finditer(text))
 
 
 def _long_strings(text: bytes) -> Iterator[int]:
-    """Where the strings begin that may be nothing but base64, and long; keys among them.
+    """Where strings begin that may be long base64. Some may be keys.
 
-    Looks at every eighth byte: so many in a row that stand in base64 are rare outside of it. Each lies between two quotation
-    marks, and what is base64 has no other inside.
+    Every eighth byte is looked at: 64 bytes in a row that occur in base64 are rare elsewhere. The string lies between the
+    two quotation marks around them, because base64 has none inside.
     """
     samples = text[::_STRIDE].translate(_IS_IN_BASE64)
     found = samples.find(_RUN)
     while found >= 0:
         middle = found * _STRIDE
         start, end = text.rfind(b'"', 0, middle + 1), text.find(b'"', middle + 1)
-        if start >= 0 and text[start + 1] in _IN_BASE64:  # what comes after the end of a string is not
+        if start >= 0 and text[start + 1] in _IN_BASE64:  # else the mark before is the end of a string
             yield start
         found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if end >= 0 else -1
 
 
 def _string_at(text: bytes, start: int) -> bytes:
-    """What stands between the quotation marks of the string that begins here, as it is written."""
+    """What stands between the quotation marks of the string that begins here, with its escapes."""
     raw = text[start + 1 : text.index(b'"', start + 1)]
     if b"\\" in raw:
         match = _STRING.match(text, start)

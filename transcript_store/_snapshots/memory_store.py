@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from transcript_store._snapshots.snapshot import Snapshot, validate_snapshot_id
 from transcript_store._snapshots.summary import SnapshotSummary, Summaries
 from transcript_store.errors import SnapshotNotFoundError
@@ -25,8 +22,9 @@ class MemorySnapshotStore:
     def load(self, id: str) -> Snapshot:
         """The snapshot with this id. Raises ``SnapshotNotFoundError`` and ``InvalidSnapshotIdError``."""
         validate_snapshot_id(id)
-        with _not_found(id):
-            return self._stored[id][0]
+        if (found := self._stored.get(id)) is None:
+            raise SnapshotNotFoundError(id=id)
+        return found[0]
 
     def list(self) -> Summaries:
         """All snapshots, newest first."""
@@ -35,13 +33,5 @@ class MemorySnapshotStore:
     def delete(self, id: str) -> None:
         """Forget the snapshot with this id. Raises ``SnapshotNotFoundError`` and ``InvalidSnapshotIdError``."""
         validate_snapshot_id(id)
-        with _not_found(id):
-            del self._stored[id]
-
-
-@contextmanager
-def _not_found(id: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyError:
-        raise SnapshotNotFoundError(id=id) from None
+        if self._stored.pop(id, None) is None:
+            raise SnapshotNotFoundError(id=id)

@@ -1,8 +1,8 @@
 """What the Go library can read of a tool's JSON schema, and the equal form that it can read where there is one.
 
 go-tool-base decodes ``tools[].parameters`` into a struct with one Go type for each keyword of JSON Schema 2020-12 (``Schema`` in
-``invopop/jsonschema`` 0.14). A keyword with a value of another type makes its ``Load`` fail, and its ``List`` leave the snapshot
-out without a word. Keywords that the struct does not know are passed over, whatever they hold; names are matched in any case.
+``invopop/jsonschema`` 0.14). If a keyword has a value of another type, Go's ``Load`` fails, and its ``List`` leaves the snapshot
+out and says nothing. Unknown keywords are ignored, whatever they hold. Names match in any case.
 
 tests/vectors/schemas.json has that program's own verdict on each keyword. Nothing here does I/O.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Go(Enum):
-    """What Go takes as the value of a keyword, besides null."""
+    """What Go accepts as the value of a keyword, besides null."""
 
     TEXT = "a text"
     FLAG = "true or false"
@@ -48,18 +48,18 @@ _KEYWORDS = {
     **dict.fromkeys(("const", "default"), _Go.ANYTHING),
 }
 _IN_ANY_CASE = {name.lower(): name for name in _KEYWORDS}
-_LONG_S = "\u017f"  # Go takes it for an s, and the Kelvin sign for a k; lower() sees to the latter alone
+_LONG_S = "\u017f"  # to Go it equals an s, as the Kelvin sign equals a k; lower() changes only the latter
 _NUMERAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 def to_go_form(schema: dict[str, Any]) -> None:
-    """Change a schema, in place, to an equal one that more of Go's types fit; all else, and the order of members, stays.
+    """Change a schema in place to an equal one with values that Go can read; all else stays, and the order of members.
 
     * several types (``"type": ["string", "null"]``): ``anyOf`` of one type each; one type in a list: that type;
     * a count with a fraction of zero (``"minLength": 1.0``): the whole number.
 
-    What only another dialect of JSON Schema has is not translated (``items`` that is a list, ``exclusiveMinimum`` that is
-    true): what it means depends on ``$schema``, and on whoever reads it.
+    What belongs to another dialect of JSON Schema is not translated (``items`` as a list, ``exclusiveMinimum`` as a flag): its
+    meaning depends on ``$schema``, and on the reader.
     """
     for one in _walk(schema, lambda name: name):
         for name, value in one.items():
@@ -71,7 +71,7 @@ def to_go_form(schema: dict[str, Any]) -> None:
 
 
 def unreadable_for_go(schema: dict[str, Any]) -> list[str]:
-    """What Go cannot read of a schema, each reason once; of the schema's own words only keywords are repeated."""
+    """Why Go cannot read a schema, each reason once. Of the schema's own words a reason has only keywords."""
     reasons: dict[str, None] = {}
     for one in _walk(schema, _as_go_finds_it):
         for key, value in one.items():
@@ -87,9 +87,9 @@ def unreadable_for_go(schema: dict[str, Any]) -> list[str]:
 
 
 def _walk(schema: dict[str, Any], keyword: Callable[[str], str]) -> Iterator[dict[str, Any]]:
-    """The schema and all that are in it, the outer ones first; what ``keyword`` gives for a name says where they stand.
+    """The schema and all schemas in it, outer ones first; ``keyword`` returns the keyword for a member's name.
 
-    Without recursion: a schema may be nested more deeply than Python's calls.
+    Without recursion, because a schema may nest more deeply than Python's calls can.
     """
     found = [schema]
     for one in found:
@@ -108,7 +108,7 @@ def _walk(schema: dict[str, Any], keyword: Callable[[str], str]) -> Iterator[dic
 
 
 def _as_go_finds_it(name: str) -> str:
-    """The keyword that Go takes a member's name for; the name itself if it takes it for no keyword."""
+    """The keyword that Go reads a member's name as; the name itself if there is none."""
     return _IN_ANY_CASE.get(name.lower().replace(_LONG_S, "s"), name)
 
 
@@ -128,7 +128,7 @@ def _separate(schema: dict[str, Any], types: list[str]) -> None:
 
 
 def _fits(kind: _Go, value: Any) -> bool:
-    """Whether Go takes a value that is not null for this kind; what is inside its schemas is not looked at."""
+    """Whether Go accepts a value, which is not null, as this kind. Inner schemas are not looked at."""
     given = type(value)
     match kind:
         case _Go.TEXT:

@@ -1,11 +1,11 @@
-"""A conversation as one portable value: what it is, and its JSON form.
+"""A conversation as one portable value, and its JSON form.
 
-The JSON form is that of the Go library go-tool-base (``pkg/chat``), byte for byte and in both directions: two spaces
-a level, these members in this order, the optional ones left out when they are empty, no line feed at the end::
+The JSON form is that of the Go library go-tool-base (``pkg/chat``), byte for byte, in both directions: two spaces a level, these
+members in this order, an optional one only if it is not empty, no line feed at the end::
 
     {id, provider, model, system_prompt?, messages, tools?, metadata?, created_at, version}
 
-There is no member for a handler or a token, so none can get in. Nothing here touches a file.
+There is no member for a handler or a token, so none can get in. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -33,26 +33,30 @@ from transcript_store.errors import (
 
 SNAPSHOT_VERSION = 1
 OURS = "transcript_store."
-"""What the keys in ``metadata`` begin with that are ours."""
+"""The prefix of our keys in ``metadata``."""
 
 APPROXIMATE_TOKENS = OURS + "approximate_tokens"
-"""The key in ``metadata`` under which a snapshot carries how many tokens it holds, in decimal digits."""
+"""The key in ``metadata`` for the number of tokens, in decimal digits."""
+
+BYTES_PER_TOKEN = 4
+"""For an estimate of tokens."""
+
+NO_TIME = "0001-01-01T00:00:00Z"
+"""How Go writes its zero time."""
 
 _NO_MESSAGES = b"null"
-NO_TIME = "0001-01-01T00:00:00Z"  # what Go's zero time is written as
 _SHOWN_CHARACTERS = 32
-BYTES_PER_TOKEN = 4
-"""What an estimate of tokens goes by."""
-
 
 _T = TypeVar("_T")
 
 
 def validate_snapshot_id(id: str) -> None:
-    """Raise ``InvalidSnapshotIdError`` unless this is a canonical lower-case UUID, the only form of a snapshot's id.
+    """Check a snapshot's id: a canonical lower-case UUID. Call it where an id comes from outside: a request, a command line.
 
-    Call it where an id comes in from outside (a request, a command line): no path, no NUL, no other spelling passes. The
-    error shows at most 32 characters of what it was given.
+    No path, no NUL and no other spelling passes.
+
+    Raises:
+        InvalidSnapshotIdError: this is no such id; the error shows its first 32 characters.
     """
     if not isinstance(id, str):
         raise InvalidSnapshotIdError(reason=f"a snapshot's id is a str, not {type(id).__name__}", id="")
@@ -65,16 +69,20 @@ def validate_snapshot_id(id: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """An immutable copy of a conversation: one value that can be stored, listed, sealed, moved and continued.
+    """An immutable copy of a conversation, to be stored, listed, sealed, moved and continued.
 
-    ``messages_json`` holds the provider's own history as JSON bytes, an array or ``null``, in a compact form: key order,
-    big integers, the spelling of numbers and repeated keys survive a load and a save. ``created_at`` is RFC 3339 with
-    its offset and up to nine digits of a second, without trailing zeros, as Go writes it. ``metadata`` maps str to str;
+    ``messages_json`` is the provider's own history as JSON bytes in compact form, an array or ``null``. It is kept as text: the
+    order of keys, repeated keys, big integers and the spelling of numbers survive a load and a save. ``created_at`` is RFC 3339
+    with its offset and up to nine digits of a second, without trailing zeros, as Go writes it. ``metadata`` maps str to str;
     keys that begin with ``transcript_store.`` are ours.
 
-    :meth:`create` makes one from Python values; this constructor takes the members as they are. Raises
-    ``InvalidSnapshotIdError``, ``InvalidMessageError``, ``InvalidMetadataError``, and ``UnsupportedVersionError`` for a
-    version above 1.
+    :meth:`create` makes a snapshot from Python values. The constructor takes the members as they are.
+
+    Raises:
+        InvalidSnapshotIdError: the id is not a canonical lower-case UUID.
+        InvalidMessageError: ``messages_json`` is not a JSON array or ``null``, or nests more than 500 levels deep.
+        InvalidMetadataError: any other member is not what it must be; the error names it.
+        UnsupportedVersionError: the version is above 1.
     """
 
     id: str
@@ -128,10 +136,13 @@ class Snapshot:
         created_at: str | datetime | None = None,
         id: str | None = None,
     ) -> Snapshot:
-        """Make a snapshot of Python values: with a fresh id, and the time now, unless they are given.
+        """Make a snapshot from Python values, with a fresh id and the current time unless they are given.
 
-        ``messages`` are JSON values in the provider's own form; they are copied. Raises ``InvalidMessageError`` for a
-        message that would not come back equal (NaN, a tuple, a lone surrogate), and what the constructor raises.
+        ``messages`` are JSON values in the provider's own form; they are copied.
+
+        Raises:
+            InvalidMessageError: a message would not come back equal (NaN, a tuple, a lone surrogate); the error says which.
+            TranscriptStoreError: what the constructor raises.
         """
         if isinstance(messages, str | bytes | Mapping):
             reason = f"must be a list of JSON values, not {type(messages).__name__}"
@@ -157,14 +168,16 @@ class Snapshot:
             tools=tuple(tools),
             metadata={} if metadata is None else dict(metadata),
         )
-        return _put(snapshot, encoded)
+        return with_messages(snapshot, encoded)
 
     @property
     def messages(self) -> list[Any]:
-        """The messages as Python values: a fresh list each time, the caller's to change; ``null`` gives ``[]``.
+        """The messages as Python values: a fresh list, the caller's to change. ``null`` gives ``[]``.
 
-        Of a repeated key only the last is seen here. Raises ``InvalidMessageError`` for an integer of more than 4,300
-        digits.
+        Of a repeated key only the last one is here.
+
+        Raises:
+            InvalidMessageError: an integer has more than 4,300 digits; ``messages_json`` still has it.
         """
         try:
             return verbatim.decode(self.messages_json) or []
@@ -173,7 +186,7 @@ class Snapshot:
 
     @property
     def message_count(self) -> int:
-        """How many messages there are; decodes none of them."""
+        """The number of messages; none is decoded."""
         return verbatim.count(self.messages_json) or 0
 
     @property
@@ -182,14 +195,16 @@ class Snapshot:
         return times.as_datetime(self.created_at)
 
     def to_json(self) -> bytes:
-        """The JSON form, indented, without a line feed at the end: the bytes that the Go library writes."""
+        """The JSON form: the bytes that the Go library writes."""
         return verbatim.indented(_compact_json(self))
 
     @classmethod
     def from_json(cls, data: bytes) -> Snapshot:
-        """Read the JSON form. Members that are not known are left out, as the Go library does.
+        """Read the JSON form. Unknown members are dropped, as the Go library does.
 
-        Raises ``CorruptSnapshotError`` for anything but a snapshot, with what is wrong, and ``UnsupportedVersionError``.
+        Raises:
+            CorruptSnapshotError: this is not a snapshot; the error says what is wrong.
+            UnsupportedVersionError: a later version of this library wrote it.
         """
         if not isinstance(data, bytes):
             raise TypeError(f"from_json() takes bytes, not {type(data).__name__}")
@@ -220,16 +235,13 @@ def _compact_json(snapshot: Snapshot) -> bytes:
 
 
 def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snapshot:
-    """Read the JSON form; ``path`` is for errors, and ``id`` is the one that it has to have.
+    """Read the JSON form; ``path`` is for errors, ``id`` is the id that it must have.
 
     Raises ``CorruptSnapshotError`` and ``UnsupportedVersionError``.
     """
     with damaged(path):
         members = verbatim.members(data)
-        check_version(members, path)
-        if id is not None and (found := member(members, "id", str, "")) != id:
-            reason = f"it says that it is snapshot {found!r:.40}, not {id}: another file was put in its place"
-            raise CorruptSnapshotError(path=path, kind="wrong-id", reason=reason)
+        check_envelope(members, path, id)
         snapshot = Snapshot(
             id=member(members, "id", str, ""),
             provider=member(members, "provider", str, ""),
@@ -241,12 +253,14 @@ def read(data: bytes, *, path: str | None = None, id: str | None = None) -> Snap
             created_at=member(members, "created_at", str, NO_TIME),
             version=member(members, "version", int, 0),
         )
-        return _put(snapshot, _compact_messages(members.get("messages", _NO_MESSAGES), is_unicode=True))
+        return with_messages(snapshot, _compact_messages(members.get("messages", _NO_MESSAGES), is_unicode=True))
 
 
 def with_messages(snapshot: Snapshot, compact: bytes) -> Snapshot:
-    """The same snapshot with other messages, which are in compact form."""
-    return _put(dataclasses.replace(snapshot, messages_json=_NO_MESSAGES), compact)
+    """The same snapshot with other messages, in compact form. They are not checked again: that is a walk through all of them."""
+    snapshot = dataclasses.replace(snapshot, messages_json=_NO_MESSAGES)
+    object.__setattr__(snapshot, "messages_json", compact)
+    return snapshot
 
 
 def _first_refused(values: Iterable[Any], error: NotJSONError) -> InvalidMessageError:
@@ -258,27 +272,24 @@ def _first_refused(values: Iterable[Any], error: NotJSONError) -> InvalidMessage
     return InvalidMessageError(member="messages", reason=str(error))  # the list of them is one level more
 
 
-def _put(snapshot: Snapshot, compact: bytes) -> Snapshot:
-    """Give messages to a snapshot that nobody else has yet: in compact form, and not looked at again."""
-    object.__setattr__(snapshot, "messages_json", compact)
-    return snapshot
-
-
 @contextmanager
 def damaged(path: str | None) -> Iterator[None]:
-    """What a caller would be told of an argument is damage in a file."""
+    """Raise what is an invalid argument elsewhere as ``CorruptSnapshotError``: here it was read from a file."""
     try:
         yield
     except (NotJSONError, InvalidMessageError, InvalidMetadataError, InvalidSnapshotIdError) as error:
         raise CorruptSnapshotError(path=path, kind="damaged", reason=str(error)) from error
 
 
-def check_version(members: dict[str, bytes], path: str | None) -> None:
-    """Raise ``UnsupportedVersionError`` for a snapshot of a later version."""
+def check_envelope(members: dict[str, bytes], path: str | None, id: str | None) -> None:
+    """Raise ``UnsupportedVersionError`` for a later version, and ``CorruptSnapshotError`` for another id than this one."""
     version = member(members, "version", int, 0)
     if version > SNAPSHOT_VERSION:
         what = f"the snapshot is of version {version}, this program reads version {SNAPSHOT_VERSION}"
         raise UnsupportedVersionError(path=path or "", reason=what)
+    if id is not None and (found := member(members, "id", str, "")) != id:
+        reason = f"it says that it is snapshot {found!r:.40}, not {id}: another file was put in its place"
+        raise CorruptSnapshotError(path=path, kind="wrong-id", reason=reason)
 
 
 def member(members: dict[str, bytes], name: str, kind: type[_T], absent: _T) -> _T:

@@ -1,4 +1,4 @@
-"""What a listing shows of a snapshot, in which order, and what a store of snapshots can do. Nothing here touches a file."""
+"""What a listing shows of a snapshot, its order, and what a store of snapshots does. Nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from transcript_store._snapshots.snapshot import (
     BYTES_PER_TOKEN,
     NO_TIME,
     Snapshot,
-    check_version,
+    check_envelope,
     damaged,
     member,
     normal_time,
     validate_snapshot_id,
     with_messages,
 )
-from transcript_store.errors import CorruptSnapshotError
 
 _SUMMARIZED = ("id", "provider", "model", "metadata", "created_at", "version")
 _TOKENS = re.compile(r"\d{1,18}", re.ASCII)
@@ -32,11 +31,11 @@ _TOKENS = re.compile(r"\d{1,18}", re.ASCII)
 class SnapshotSummary:
     """What a listing shows of a snapshot.
 
-    ``approximate_tokens`` is what the snapshot says of itself (``metadata["transcript_store.approximate_tokens"]``, which
-    ``snapshot_of`` writes: from recorded usage where there is some); otherwise a quarter of the bytes that its messages
-    take as compact JSON, without the media in them. ``size_bytes`` is what it takes where it is stored, media apart.
+    ``approximate_tokens`` is the snapshot's ``metadata["transcript_store.approximate_tokens"]``, which ``snapshot_of`` writes.
+    Without that it is a quarter of the bytes of its messages as compact JSON, without media. ``size_bytes`` is what the
+    snapshot takes where it is stored, without media.
 
-    A store of your own has :meth:`of` to make one when a snapshot is saved, and :meth:`newest_first` to list them.
+    A store of your own makes one with :meth:`of` when a snapshot is saved, and lists them with :meth:`newest_first`.
     """
 
     id: str
@@ -51,8 +50,8 @@ class SnapshotSummary:
     def of(cls, snapshot: Snapshot, *, size_bytes: int | None = None) -> SnapshotSummary:
         """The summary of a snapshot; no message is decoded.
 
-        ``size_bytes`` is how many bytes it takes where it is stored. If that is not given, it is the length of its JSON form
-        without media: with a reference of 81 bytes in the place of each long base64 text, as a ``FileStore`` writes it.
+        ``size_bytes`` is what it takes where it is stored. By default it is the length of its JSON form as a ``FileStore``
+        writes it: with a reference of 81 bytes in the place of each long base64 text.
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"of() takes a Snapshot, not {type(snapshot).__name__}")
@@ -61,9 +60,9 @@ class SnapshotSummary:
 
     @staticmethod
     def newest_first(summaries: Iterable[SnapshotSummary]) -> list[SnapshotSummary]:
-        """A new list in the order of every listing: by the moment they were made, the newest first; of one moment, by id.
+        """A new list in the order of every listing: the newest first, those of one moment by id.
 
-        Moments are compared to the nanosecond, whatever offset ``created_at`` is written with.
+        Moments are compared to the nanosecond, whatever the offset of ``created_at``.
         """
         by_id = sorted(summaries, key=lambda summary: summary.id)
         return sorted(by_id, key=lambda summary: times.instant(summary.created_at), reverse=True)
@@ -78,9 +77,9 @@ Summaries = list[SnapshotSummary]
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots are kept: four calls. ``testing.check_snapshot_store`` is the contract that an implementation keeps.
+    """Where snapshots are kept: four calls. ``testing.check_snapshot_store`` checks that an implementation keeps the contract.
 
-    docs/snapshots.md has one in a database, of public names alone.
+    docs/snapshots.md has an example, of public names alone.
     """
 
     def save(self, snapshot: Snapshot) -> None:
@@ -88,29 +87,27 @@ class SnapshotStore(Protocol):
         ...
 
     def load(self, id: str) -> Snapshot:
-        """The snapshot with this id, equal to the one saved; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
+        """The snapshot with this id, equal to the one saved. Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
         ...
 
     def list(self) -> Summaries:
-        """All snapshots, newest first; what is damaged or foreign is skipped."""
+        """All snapshots, newest first. Damaged and foreign ones are skipped."""
         ...
 
     def delete(self, id: str) -> None:
-        """Remove the snapshot with this id; ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
+        """Remove the snapshot with this id. Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``."""
         ...
 
 
 def read_summary(
     data: bytes, *, path: str | None = None, id: str | None = None, size_bytes: int | None = None
 ) -> SnapshotSummary:
-    """What a listing shows of a snapshot in its JSON form; no message is decoded. Raises what ``snapshot.read`` does."""
+    """The summary of a snapshot in its JSON form; no message is decoded. Raises what ``snapshot.read`` raises."""
     with damaged(path):
         members, messages = verbatim.outline(data, "messages", _SUMMARIZED)
-        check_version(members, path)
+        check_envelope(members, path, id)
         found = member(members, "id", str, "")
         validate_snapshot_id(found)
-        if id is not None and found != id:
-            raise CorruptSnapshotError(path=path, kind="wrong-id", reason=f"it is snapshot {found}")
         metadata = member(members, "metadata", dict, {})
         tokens = metadata.get(APPROXIMATE_TOKENS)
         if type(tokens) is not str or not _TOKENS.fullmatch(tokens):

@@ -15,13 +15,14 @@ from transcript_store.errors import InvalidMetadataError
 
 @dataclass(frozen=True, slots=True)
 class ToolSnapshot:
-    """A tool as a snapshot remembers it: what the model was told of it, without the function behind it.
+    """A tool as a snapshot has it: what the model was told of it, without the function behind it.
 
-    ``parameters`` is its JSON Schema: an object, True (anything goes) or False (nothing does); None if it has no schema. It is a
-    copy, in the order in which it was given, and in a form that the Go library reads where there is an equal one: ``{}`` is
-    True, ``"type": ["string", "null"]`` is ``anyOf`` of the two, ``"minLength": 1.0`` is 1 (docs/snapshots.md).
+    ``parameters`` is its JSON Schema: an object, True (every value is valid), False (none is), or None if it has no schema. An
+    object is copied, in its order. It is written in an equal form that the Go library can read, if there is one: ``{}`` becomes
+    True, ``"type": ["string", "null"]`` becomes ``anyOf`` of the two, ``"minLength": 1.0`` becomes 1 (docs/snapshots.md).
 
-    Raises ``InvalidMetadataError``.
+    Raises:
+        InvalidMetadataError: name or description is not a text that UTF-8 can carry, or the parameters are not JSON.
     """
 
     name: str
@@ -43,22 +44,22 @@ class ToolSnapshot:
         schemas.to_go_form(equal)
         try:
             _encoded(equal)
-        except InvalidMetadataError:  # it has two levels more, which is too deep
+        except InvalidMetadataError:  # the equal form has two levels more, and nests too deeply
             equal = verbatim.decode(encoded)
         object.__setattr__(self, "parameters", equal or True)
 
     @property
     def unreadable_for_go(self) -> list[str]:
-        """What the Go library cannot read of the parameters; empty if it can.
+        """Why the Go library cannot read the parameters, as a list of reasons; empty if it can.
 
-        A snapshot with such a tool is whole, and every store here keeps it. Go's ``Load`` of it fails, and its ``List``
-        leaves it out (docs/snapshots.md).
+        Every store here keeps a snapshot with such a tool. Go's ``Load`` fails on it, and Go's ``List`` leaves it out
+        (docs/snapshots.md).
         """
         return schemas.unreadable_for_go(self.parameters) if isinstance(self.parameters, dict) else []
 
 
 def warn_of_tools(tools: Iterable[ToolSnapshot], logger: logging.Logger) -> None:
-    """Log a warning for each tool that the Go library cannot read: its name, and what is wrong in our words."""
+    """Log a warning for each tool that the Go library cannot read: its name, and why. No value of the schema is logged."""
     for tool in tools:
         if reasons := tool.unreadable_for_go:
             what = "go-tool-base cannot load a snapshot with these parameters, and its list leaves the snapshot out"
@@ -82,7 +83,7 @@ def read_tool(value: Any) -> ToolSnapshot:
 
 
 def check_text(field: str, what: str, text: Any) -> None:
-    """Raise ``InvalidMetadataError`` for what is not a text that UTF-8 carries."""
+    """Raise ``InvalidMetadataError`` unless this is a text that UTF-8 can carry."""
     if type(text) is not str:
         raise InvalidMetadataError(field=field, reason=f"{what} must be a str, not {type(text).__name__}")
     try:
@@ -93,6 +94,6 @@ def check_text(field: str, what: str, text: Any) -> None:
 
 def _encoded(parameters: dict[str, Any]) -> bytes:
     try:
-        return verbatim.compact(verbatim.encode(parameters))
+        return verbatim.encode(parameters)
     except NotJSONError as error:
         raise InvalidMetadataError(field="tools", reason=str(error)) from None

@@ -36,7 +36,6 @@ from transcript_store._log.record import close_line
 from transcript_store._snapshots.gemini import as_the_api_writes
 from transcript_store.testing import SimulatedFileSystem
 
-
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
 USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
 TOOL = {"name": "search", "description": "finds", "parameters": {"type": "object"}}

@@ -10,7 +10,7 @@ import errno
 
 import pytest
 
-from tests.meanwhile import (
+from tests.kit.meanwhile import (
     CHAT,
     ID,
     SAID,

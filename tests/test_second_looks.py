@@ -19,7 +19,7 @@ from unittest import mock
 
 import pytest
 
-from tests.meanwhile import (
+from tests.kit.meanwhile import (
     CHAT,
     ID,
     OTHER_ID,

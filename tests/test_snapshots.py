@@ -17,7 +17,6 @@ from collections import OrderedDict
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -43,7 +42,6 @@ from transcript_store._json import verbatim
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._snapshots.summary import read_summary
 from transcript_store.testing import SimulatedFileSystem
-
 
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
 PLAIN = ["01-plain-claude", "03-plain-openai-compatible", "05-unicode-html", "07-time-nanoseconds", "15-messages-null"]

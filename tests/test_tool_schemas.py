@@ -33,7 +33,6 @@ from transcript_store import (
 from transcript_store._json import verbatim
 from transcript_store.testing import SimulatedFileSystem
 
-
 GO: dict[str, Any] = json.loads((VECTORS / "schemas.json").read_text())
 EMPTY = VECTORS / "18-empty-schemas"
 NULLABLE = {"type": ["string", "null"]}

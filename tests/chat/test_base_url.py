@@ -11,7 +11,6 @@ import logging
 import pickle
 import re
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 from unicodedata import category
 
@@ -26,8 +25,6 @@ from tests.chat.server import Server
 from tests.kit.vectors import VECTORS
 from transcript_store.chat import MAX_BASE_URL_LENGTH, ChatConfig, create_client, validate_base_url
 from transcript_store.errors import InvalidBaseUrlError
-
-
 
 STRICTER = {
     "https://example.com.": "a trailing dot does not make a placeholder real",

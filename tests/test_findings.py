@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError, Finding, verify
+from transcript_store._log.record import close_line
 
 SAID = [{"role": "user", "content": f"message {n}"} for n in range(8)]
 MARKED = 5
@@ -155,3 +157,37 @@ def test_a_header_that_was_cut_is_said_to_be(scratch: Path, lines: list[bytes], 
     _, (first, *_) = found_in(scratch, [line[:-1] for line in lines[:lines_left]])
     assert (first.kind, first.line_number, first.offset_bytes) == ("damaged-header", 1, 0)
     assert reason in first.reason
+
+
+# ---- what verifies and is no record --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"seq":9,"at":"2026-01-01T00:00:00.000000Z","message":{nope}',
+        b'{"seq":9,"at":"2026-01-01T00:00:00.000000Z","message":[1]',
+    ],
+)
+@pytest.mark.parametrize(
+    "read",
+    [
+        ConversationStore.get_messages,
+        ConversationStore.get_records,
+        partial(ConversationStore.get_messages, last=2),
+        partial(ConversationStore.get_records, last=2),
+    ],
+)
+def test_a_forged_record_is_named_whoever_reads_it(
+    scratch: Path, lines: list[bytes], read: Callable[[ConversationStore], object], body: bytes
+) -> None:
+    """P15: the chain is not keyed: a line that verifies may hold anything. Its number and its place are told."""
+    forged, _ = close_line(lines[-1][-35:-3], body)
+    data, findings = found_in(scratch, [*lines, forged])
+    assert findings == ()  # no JSON is parsed to verify
+    with ConversationStore(scratch, read_only=True) as store:
+        store.load()
+        with pytest.raises(CorruptTranscriptError) as refused:
+            read(store)
+    found = refused.value
+    assert (found.kind, found.line_number, found.offset_bytes) == ("foreign", 10, data.index(forged))

@@ -12,15 +12,27 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from tests.kit.meanwhile import (
+    CHAT,
+    ID,
+    OTHER_ID,
+    SAID,
+    TRANSCRIPT,
+    a_conversation,
+    in_folder,
+    library_on,
+    meanwhile,
+    messages,
+    opened,
+)
 from transcript_store import (
-    ConversationLibrary,
     ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
@@ -35,62 +47,7 @@ from transcript_store import (
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
-OTHER_ID = "11111111-2222-4333-8444-555555555555"
-ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
-CHAT = f"/chats/{ID}"
-TRANSCRIPT = f"{CHAT}/transcript.jsonl"
 KEY = bytes(range(32))
-SAID = [{"role": "user", "content": f"message {n}"} for n in range(3)]
-
-
-def a_conversation() -> SimulatedFileSystem:
-    """A disk with a library on it that has one conversation."""
-    disk = SimulatedFileSystem()
-    library_on(disk).create(id=ID, messages=SAID).close()
-    return disk.copy()
-
-
-def library_on(disk: SimulatedFileSystem) -> ConversationLibrary:
-    return ConversationLibrary("/chats", file_system=disk)
-
-
-def opened(disk: SimulatedFileSystem) -> ConversationStore:
-    store = ConversationStore(CHAT, file_system=disk)
-    store.load()
-    return store
-
-
-def messages(disk: SimulatedFileSystem) -> list[dict[str, object]]:
-    """What a reader finds."""
-    with ConversationStore(CHAT, file_system=disk, read_only=True) as store:
-        store.load()
-        return store.get_messages()
-
-
-def meanwhile(
-    disk: SimulatedFileSystem,
-    name: str,
-    path: str,
-    work: Callable[[SimulatedFileSystem], object],
-) -> list[Call]:
-    """Right before this process first makes a call, another one does its work. Returns the calls before which it did."""
-    seen: list[Call] = []
-
-    def on_call(call: Call) -> None:
-        if call.name == name and call.path.endswith(path) and not seen:
-            seen.append(call)
-            work(disk.another_process())
-
-    disk.on_call = on_call
-    return seen
-
-
-def in_folder(other: SimulatedFileSystem, path: str, change: Callable[[int], object]) -> None:
-    """What a person does in a shell."""
-    folder = other.open_directory(path)
-    change(folder)
-    other.close(folder)
-
 
 # ---- writing --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,221 @@
+"""A writer makes sure of its file before it writes, and of the medium before it lets anybody copy.
+
+The incident: mutants that left out one of these looks passed every plain test; only the long proofs met them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from tests.kit.meanwhile import CHAT, ID, SAID, TRANSCRIPT, a_conversation, in_folder, messages, opened
+from transcript_store import (
+    ConversationExistsError,
+    ConversationStore,
+    CorruptTranscriptError,
+    PoisonedError,
+    StorageError,
+    snapshot_of,
+)
+from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._log.record import Mark
+from transcript_store.testing import Call, SimulatedFileSystem
+
+METADATA = f"{CHAT}/metadata.json"
+TORN = b'{"seq":4,"at"'
+
+
+def content(disk: SimulatedFileSystem, path: str = TRANSCRIPT) -> bytes:
+    found = disk.tree()[path]
+    assert found is not None
+    return found
+
+
+def add(disk: SimulatedFileSystem, data: bytes) -> None:
+    """What another program leaves at the end of the transcript."""
+    disk.write_file(TRANSCRIPT, content(disk) + data)
+
+
+# ---- what stands behind what was stored ---------------------------------------------------------------------------------
+
+
+def test_nothing_is_appended_behind_a_tail_that_cannot_be_kept() -> None:
+    """P7, P8: bytes appear behind the last record, and the full disk has no room to keep them: the append is refused.
+
+    The mutant went on, and appended behind them.
+    """
+    disk = a_conversation()
+    with opened(disk) as store:
+        add(disk, TORN)
+        before = content(disk)
+
+        def refuse(call: Call) -> None:
+            if "quarantine" in call.path:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        disk.on_call = refuse
+        with pytest.raises(StorageError, match="keep its torn tail in quarantine/"):
+            store.append_message(SAID[0])
+        assert content(disk) == before
+        disk.on_call = None
+        store.append_message(SAID[0])
+        assert store.recovery is not None
+        assert store.recovery.torn_bytes == len(TORN)
+    assert messages(disk.another_process()) == [*SAID, SAID[0]]
+
+
+def test_nothing_is_appended_behind_a_last_record_that_was_damaged_meanwhile() -> None:
+    """P10: the bytes that appear are the sign to look; what the next record would be chained to is not whole any more."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        add(disk, TORN)
+        disk.write_file(TRANSCRIPT, content(disk).replace(b"message 2", b"massage 2"))
+        before = content(disk)
+        with pytest.raises(CorruptTranscriptError) as refused:
+            store.append_message(SAID[0])
+        assert (refused.value.kind, refused.value.line_number) == ("damaged-line", 4)
+        assert content(disk) == before
+
+
+def test_a_transcript_that_was_cut_meanwhile_is_refused() -> None:
+    """P10: less is there than was stored: an error, and no record in the place of those that are gone."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        whole = content(disk)
+        for length in (len(whole) - 1, whole.rindex(b"\n", 0, -1) + 1, 100):
+            disk.write_file(TRANSCRIPT, whole[:length])
+            with pytest.raises(CorruptTranscriptError, match=f"has {length} bytes, and {len(whole)} were stored") as refused:
+                store.append_message(SAID[0])
+            assert refused.value.kind == "truncated"
+            assert content(disk) == whole[:length]
+
+
+# ---- syncs before a copy --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copy", [snapshot_of, ConversationStore.state])
+def test_what_cannot_be_synced_is_not_copied(copy: object) -> None:
+    """P6, P12: an append was not synced, and the sync before a copy fails: no copy, and nothing more is written."""
+    disk = a_conversation()
+    store = ConversationStore(CHAT, file_system=disk, durability="process-crash")
+    with store:
+        store.load()
+        store.append_message(SAID[0])
+
+        def refuse(call: Call) -> None:
+            if call.name == "sync_data":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        disk.on_call = refuse
+        with pytest.raises(StorageError, match="sync what is to be copied"):
+            copy(store)  # type: ignore[operator]
+        disk.on_call = None
+        with pytest.raises(PoisonedError):
+            store.append_message(SAID[1])
+    assert messages(disk.worst_power_failure()) == SAID
+
+
+# ---- the cache of the system ----------------------------------------------------------------------------------------------
+
+
+def dropped_at_load(disk: SimulatedFileSystem) -> int:
+    """How often a load forgets what the system's cache holds."""
+    calls: list[str] = []
+    disk.on_call = lambda call: calls.append(call.name)
+    opened(disk).close()
+    return calls.count("drop_cache")
+
+
+def test_the_cache_is_believed_only_up_to_the_mark_of_its_own_generation() -> None:
+    """P6: the length is that of the mark, but the mark is of the generation before: a coincidence, and no proof of a sync."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        store.replace_transcript(SAID)
+    assert dropped_at_load(disk) == 0
+    document = decode_document(content(disk, METADATA))
+    assert isinstance(document, MetadataDocument)
+    assert document.mark is not None
+    members = {**document.members, "generation": 0}
+    disk.write_file(METADATA, encode_document(members, Mark(0, document.mark.position)))
+    assert dropped_at_load(disk) == 1
+    with opened(disk) as store:
+        assert store.get_messages() == SAID
+        assert store.get_metadata().generation == 1
+
+
+# ---- handles --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_replace_closes_what_it_replaces() -> None:
+    """A writer that compacts its history a thousand times a day has as many files open as at first."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        before = sorted(disk.open_handles)
+        for _ in range(3):
+            store.replace_transcript(SAID)
+            store.append_message(SAID[0])
+        assert len(disk.open_handles) == len(before)
+    assert disk.open_handles == []
+
+
+# ---- a reader -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_forgets_a_torn_tail_that_is_gone() -> None:
+    """P12: what was passed over at first was a record that was being written; once it is whole, nothing is passed over."""
+    disk = a_conversation()
+    with opened(disk) as writer:
+        writer.append_message(SAID[0])
+    whole = content(disk)
+    disk.write_file(TRANSCRIPT, whole[:-9])
+    disk.write_file(METADATA, content(a_conversation(), METADATA))  # its mark is before that record
+    with ConversationStore(CHAT, file_system=disk, read_only=True) as reader:
+        reader.load()
+        assert reader.torn_tail is not None
+        assert reader.torn_tail.length_bytes + reader.torn_tail.offset_bytes == len(whole) - 9
+        disk.write_file(TRANSCRIPT, whole)
+        assert reader.refresh().records_added == 1
+        assert reader.torn_tail is None
+        assert reader.get_messages() == [*SAID, SAID[0]]
+
+
+def test_a_reader_is_told_of_damage_that_came_behind_what_it_read() -> None:
+    """P10: the next record is damaged and the one after it whole. The mutant said that nothing was new."""
+    disk = a_conversation()
+    with ConversationStore(CHAT, file_system=disk, read_only=True) as reader:
+        reader.load()
+        metadata = content(disk, METADATA)
+        with opened(disk.another_process()) as writer:
+            writer.append_message({"role": "user", "content": "next"})
+            writer.append_message({"role": "user", "content": "last"})
+        disk.write_file(METADATA, metadata)
+        disk.write_file(TRANSCRIPT, content(disk).replace(b'"next"', b'"text"'))
+        with pytest.raises(CorruptTranscriptError) as refused:
+            reader.refresh()
+        assert (refused.value.kind, refused.value.line_number) == ("hole", 5)
+        assert reader.get_messages() == SAID
+
+
+# ---- create -----------------------------------------------------------------------------------------------------------------
+
+
+def test_no_lock_is_put_into_a_folder_of_others() -> None:
+    """P13: somebody's folder comes to stand there after the first look; it stays as it is, without a lock in it."""
+    disk = SimulatedFileSystem()
+    disk.make_directory(disk.open_directory("/"), "chats")
+    looks: list[Call] = []
+
+    def put_a_folder(call: Call) -> None:
+        if (call.name, call.path) == ("open_directory", CHAT):
+            looks.append(call)
+            if len(looks) == 2:
+                other = disk.another_process()
+                in_folder(other, "/chats", lambda folder: other.make_directory(folder, ID))
+                other.write_file(f"{CHAT}/notes.txt", b"mine")
+
+    disk.on_call = put_a_folder
+    with ConversationStore(CHAT, file_system=disk) as store, pytest.raises(ConversationExistsError, match="notes.txt"):
+        store.initialize(messages=SAID)
+    assert disk.tree() == {"/chats": None, CHAT: None, f"{CHAT}/notes.txt": b"mine"}

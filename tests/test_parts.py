@@ -1,0 +1,144 @@
+"""Which records of a damaged file are whole, place by place: what ``verify``, ``salvage`` and ``repair`` all go by.
+
+The file is read in pieces. So each case is read in pieces of every size too: a token, a record or a copy may lie across two of
+them, and a mutant that forgets the second piece is right about every small file.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from transcript_store._log import damage, scan
+from transcript_store._log.record import GENESIS, close_line, header_body, record_body
+
+AT = b"2026-01-01T00:00:00.000000Z"
+
+
+def transcript() -> list[bytes]:
+    """The header and six records, without their line feeds; the last but one holds what looks like a record."""
+    lines = [header_body(conversation="c", generation=0, at=AT.decode(), metadata={})]
+    head = b""
+    messages = [b'{"n":1}', b'{"n":2}', b'{"n":"%b"}' % (b"long " * 90), b'{"n":4}', b"", b'{"n":6}']
+    line, head = close_line(GENESIS, lines[0])
+    lines = [line]
+    for seq, message in enumerate(messages, 1):
+        inner = b'{"seq":1,"at":"%b","message":{},"hash":"%b"}' % (AT, b"0" * 32)
+        line, head = close_line(head, *record_body(seq, AT, message or inner, None))
+        lines.append(line)
+    return [line.rstrip(b"\n") for line in lines]
+
+
+HEADER, *RECORDS = transcript()
+ONE, TWO, LONG, FOUR, NESTED, SIX = RECORDS
+WITHOUT_HASH = TWO[:-34] + b"f" * 32 + TWO[-2:]
+OTHER_END = LONG[:-60] + b"!" + LONG[-59:]
+Found = list[tuple[int, list[bytes], list[bool]]]
+
+
+def whole(*lines: tuple[int, bytes]) -> Found:
+    return [(number, [line], [True]) for number, line in lines]
+
+
+def gap(number: int, data: bytes) -> Found:
+    return [(number, [data], [False])]
+
+
+def read_apart(data: bytes) -> Found:
+    """The number of each part's line, its stretches, and which of them are records."""
+
+    def read(offset: int, length: int) -> bytearray:
+        assert offset >= 0
+        assert length >= 0
+        return bytearray(data[offset : offset + length])
+
+    return [
+        (
+            part.line_number,
+            [data[stretch.start : stretch.end] for stretch in part.stretches],
+            [stretch.whole is not None for stretch in part.stretches],
+        )
+        for part in damage.parts(read, len(data))
+    ]
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 50, 129, 200, 1 << 18])
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param([HEADER, *RECORDS, b""], whole(*enumerate(RECORDS, 2)), id="nothing is wrong"),
+        pytest.param([HEADER, *RECORDS], whole(*enumerate(RECORDS, 2)), id="the last line feed is gone"),
+        pytest.param([HEADER, b"", b" \t", ONE, b"", TWO], whole((4, ONE), (6, TWO)), id="blank lines"),
+        pytest.param([HEADER, b"  " + ONE + b" \r", b"\t" + TWO], whole((2, ONE), (3, TWO)), id="indented"),
+        pytest.param(
+            [HEADER, b"\xef\xbb\xbf" + ONE, TWO],
+            [(2, [b"\xef\xbb\xbf", ONE], [False, True]), *whole((3, TWO))],
+            id="BOM",
+        ),
+        pytest.param([HEADER, ONE + TWO, LONG], whole((2, ONE), (2, TWO), (3, LONG)), id="glued"),
+        pytest.param([HEADER + ONE, TWO], whole((1, ONE), (2, TWO)), id="glued to the header"),
+        pytest.param(
+            [HEADER, ONE, TWO, TWO, LONG, LONG, LONG, FOUR], whole((2, ONE), (3, TWO), (5, LONG), (8, FOUR)), id="twice"
+        ),
+        pytest.param(
+            [HEADER, ONE, TWO, LONG, TWO, LONG, FOUR],
+            whole((2, ONE), (3, TWO), (4, LONG), (7, FOUR)),
+            id="a block twice",
+        ),
+        pytest.param(
+            [HEADER, ONE, TWO, LONG, OTHER_END, FOUR],
+            [*whole((2, ONE), (3, TWO), (4, LONG)), *gap(5, OTHER_END), *whole((6, FOUR))],
+            id="a copy that differs at its end",
+        ),
+        pytest.param(
+            [HEADER, ONE, TWO, LONG, LONG + b"!", FOUR],
+            [*whole((2, ONE), (3, TWO), (4, LONG)), *gap(5, LONG + b"!"), *whole((6, FOUR))],
+            id="a copy and more",
+        ),
+        pytest.param([HEADER, ONE, LONG, FOUR], [*whole((2, ONE)), *gap(3, LONG), *whole((4, FOUR))], id="one is gone"),
+        pytest.param(
+            [HEADER, ONE, WITHOUT_HASH, LONG],
+            [*whole((2, ONE)), *gap(3, WITHOUT_HASH), *whole((4, LONG))],
+            id="another hash",
+        ),
+        pytest.param(
+            [HEADER, ONE, TWO[:60], LONG, FOUR],
+            [*whole((2, ONE)), *gap(3, TWO[:60]), *gap(4, LONG), *whole((5, FOUR))],
+            id="cut",
+        ),
+        pytest.param(
+            [HEADER, ONE, TWO[:60] + TWO, LONG],
+            [*whole((2, ONE)), (3, [TWO[:60], TWO], [False, True]), *whole((4, LONG))],
+            id="torn, then whole",
+        ),
+        pytest.param(
+            [HEADER, ONE, b"xx" + TWO + b"yy", LONG],
+            [*whole((2, ONE)), (3, [b"xx", TWO], [False, True]), *gap(3, b"yy"), *whole((4, LONG))],
+            id="between other bytes",
+        ),
+        pytest.param(
+            [HEADER, ONE, TWO[:60] + TWO + b" yy", LONG],
+            [*whole((2, ONE)), (3, [TWO[:60], TWO, b" yy"], [False, True, False]), *whole((4, LONG))],
+            id="torn, then whole, then more",
+        ),
+        pytest.param(
+            [HEADER, *RECORDS[:4], b"x" + NESTED, SIX],
+            [*whole(*enumerate(RECORDS[:4], 2)), (6, [b"x", NESTED], [False, True]), *whole((7, SIX))],
+            id="one that holds one",
+        ),
+        pytest.param(
+            [b"[" + HEADER[1:], ONE, TWO], [*gap(1, b"[" + HEADER[1:]), *whole((2, ONE), (3, TWO))], id="no header"
+        ),
+        pytest.param([HEADER.replace(b'"c"', b'"d"'), ONE, TWO], whole((2, ONE), (3, TWO)), id="an edited header"),
+        pytest.param(
+            [HEADER[:-34] + b"f" * 32 + b'"}', ONE, TWO], whole((2, ONE), (3, TWO)), id="a header with another hash"
+        ),
+        pytest.param([HEADER, bytes(300), ONE, TWO], [*gap(2, bytes(300)), *whole((3, ONE), (4, TWO))], id="NULs"),
+    ],
+)
+def test_what_is_whole_is_found_wherever_it_stands(
+    lines: list[bytes], expected: Found, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1, R4: each record once, on its line, with what lies around it; the same whatever is read at a time."""
+    for module in (damage, scan):
+        monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+    assert read_apart(b"\n".join(lines)) == expected

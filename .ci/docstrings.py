@@ -1,4 +1,4 @@
-"""For the site: docstrings are written for `help()` and for readers of the source, in the few forms of reStructuredText that are left here."""
+"""For the site: docstrings are written for `help()` and for the source, in a few forms of reStructuredText; the site wants Markdown."""
 
 import re
 from typing import Any

@@ -86,7 +86,9 @@ def test_a_transcript_that_was_cut_meanwhile_is_refused() -> None:
         whole = content(disk)
         for length in (len(whole) - 1, whole.rindex(b"\n", 0, -1) + 1, 100):
             disk.write_file(TRANSCRIPT, whole[:length])
-            with pytest.raises(CorruptTranscriptError, match=f"has {length} bytes, and {len(whole)} were stored") as refused:
+            with pytest.raises(
+                CorruptTranscriptError, match=f"has {length} bytes, and {len(whole)} were stored"
+            ) as refused:
                 store.append_message(SAID[0])
             assert refused.value.kind == "truncated"
             assert content(disk) == whole[:length]
@@ -216,6 +218,6 @@ def test_no_lock_is_put_into_a_folder_of_others() -> None:
                 other.write_file(f"{CHAT}/notes.txt", b"mine")
 
     disk.on_call = put_a_folder
-    with ConversationStore(CHAT, file_system=disk) as store, pytest.raises(ConversationExistsError, match="notes.txt"):
+    with ConversationStore(CHAT, file_system=disk) as store, pytest.raises(ConversationExistsError, match=r"notes\.txt"):
         store.initialize(messages=SAID)
     assert disk.tree() == {"/chats": None, CHAT: None, f"{CHAT}/notes.txt": b"mine"}

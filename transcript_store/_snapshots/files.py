@@ -291,7 +291,7 @@ class SnapshotFiles:
                 sealed += sum(self._reseal(media, name, failures) for name in self.media_names())
         except CorruptSnapshotError as error:
             failures.append(error)
-        sealed += sum(self._reseal(self.folder, file_name(id), failures) for id in self.ids())
+        sealed += sum(self._reseal(self.folder, file_name(one), failures) for one in self.ids())
         if not failures:
             self.folder.discard(SEALING)
         return sealed, failures

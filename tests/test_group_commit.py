@@ -30,7 +30,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation.group_commit import GroupCommit, _Member
-from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.writer import Writer
 from transcript_store._os.filesystem import PosixFileSystem
 
 FIRST = {"n": "first"}
@@ -316,11 +316,11 @@ def test_an_interrupted_group_is_decided_before_the_transcript_is_replaced(tmp_p
     """P21, P22: nothing is stored twice, once in what the replace read and once behind it; nor lost if it was not stored."""
     calls = Calls(tmp_path / "c")
     held = calls.group.leading = Held(calls.group.leading)  # type: ignore[assignment]
-    answer, store = GroupCommit._answer, Storage.store
+    answer, store = GroupCommit._answer, Writer.store
 
     def interrupted(*_: object) -> None:
         monkeypatch.setattr(GroupCommit, "_answer", staticmethod(answer))
-        monkeypatch.setattr(Storage, "store", store)
+        monkeypatch.setattr(Writer, "store", store)
         raise KeyboardInterrupt
 
     for n in range(2):
@@ -329,7 +329,7 @@ def test_an_interrupted_group_is_decided_before_the_transcript_is_replaced(tmp_p
         monkeypatch.setattr(GroupCommit, "_answer", staticmethod(interrupted))
     else:
         calls.files.armed = False  # the first append has passed the place
-        monkeypatch.setattr(Storage, "store", interrupted)
+        monkeypatch.setattr(Writer, "store", interrupted)
     calls.files.open.set()
     until = time.monotonic() + 30
     while not any(isinstance(result, KeyboardInterrupt) for result in calls.results.values()):

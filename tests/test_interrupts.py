@@ -29,8 +29,7 @@ import transcript_store
 from tests.kit.interruption import Interruption, every_line
 from tests.kit.machines import HASTY
 from transcript_store import ConversationNotFoundError, ConversationStore, FileStore, Repair, Snapshot, repair, verify
-from transcript_store._conversation import storage
-from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.writer import Writer
 from transcript_store._snapshots import file_store
 from transcript_store.testing import Call, SimulatedFileSystem
 
@@ -100,7 +99,7 @@ def test_append_interrupted_at_every_line(scratch, operation, durability):
 
 def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch):
     """P21: so is one that renews the mark as well."""
-    monkeypatch.setattr(storage, "MARK_EVERY", 2)
+    monkeypatch.setattr("transcript_store._conversation.writer.MARK_EVERY", 2)
     operate, allowed = APPENDS["append_messages"]
     runs, marked = 0, 0
     for store, directory, where, returned in every_line(scratch, loaded, operate):
@@ -343,7 +342,7 @@ def test_a_failed_sync_that_nobody_heard_of(monkeypatch):
 
     disk.on_call = refuse
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Storage, "_poison", interrupted)
+        patch.setattr(Writer, "_poison", interrupted)
         store.append_message({"n": 1})
     store.append_message({"n": 2})
     after = ConversationStore("/c", file_system=disk.worst_power_failure())

@@ -34,6 +34,7 @@ from transcript_store import (
     TranscriptStoreError,
     verify,
 )
+from transcript_store._conversation import leftovers
 from transcript_store._os.filesystem import PosixFileSystem
 
 SEED = 20261122
@@ -294,7 +295,7 @@ def test_the_storm_would_notice(root: Path, monkeypatch: pytest.MonkeyPatch, bug
     if bug == "a lock that everybody gets":
         monkeypatch.setattr(PosixFileSystem, "try_lock", lambda self, handle: True)
     else:
-        monkeypatch.setattr(ConversationLibrary, "_noted", lambda *_: nullcontext())
+        monkeypatch.setattr(leftovers, "noted", lambda *_: nullcontext())
     with pytest.raises((AssertionError, TranscriptStoreError, KeyError)):
         deeds, _ = storm(root, 60)
         judge(root, deeds)

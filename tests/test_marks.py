@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError, PoisonedError
-from transcript_store._conversation import storage
 from transcript_store._conversation.metadata import MetadataDocument, decode_document
 from transcript_store.testing import Call, SimulatedFileSystem
 
@@ -23,7 +22,7 @@ TRANSCRIPT, METADATA = f"{PATH}/transcript.jsonl", f"{PATH}/metadata.json"
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark every four records."""
-    monkeypatch.setattr(storage, "MARK_EVERY", 4)
+    monkeypatch.setattr("transcript_store._conversation.writer.MARK_EVERY", 4)
 
 
 def message(number: int) -> dict[str, Any]:

@@ -617,7 +617,7 @@ def _void_leftover(directory: Path) -> None:
     from transcript_store._conversation.metadata import encode_document, new_members
 
     directory.mkdir()
-    members = new_members(id="01234567-89ab-4def-8123-456789abcdef", at="2026-01-01T00:00:00.000000Z")
+    members = new_members("2026-01-01T00:00:00.000000Z", id="01234567-89ab-4def-8123-456789abcdef")
     (directory / "metadata.json").write_bytes(encode_document(members, None))
 
 

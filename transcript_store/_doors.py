@@ -1,4 +1,4 @@
-"""Public names that are imported when somebody first asks for them (PEP 562), so that nobody waits for what is not used."""
+"""Public names that are imported when they are first used (PEP 562), so that ``import transcript_store`` is fast."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 def opened(package: str, *doors: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package whose public names are those of some of its modules, its doors.
 
-    A name is looked for in one door after the other, and the doors behind the one that has it are not imported. From then on
-    it stands in the package itself. ``__all__`` is the names of all doors.
+    A name is looked for in one door after the other; the doors behind the one that has it are not imported. Afterwards the
+    package itself has the name. ``__all__`` has the names of all doors.
     """
 
     def modules() -> list[ModuleType]:

@@ -18,15 +18,18 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, NoReturn, Self, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, NoReturn, Self, TypedDict, Unpack, get_args
 
+from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.group_commit import GroupCommit
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
-from transcript_store._conversation.storage import RefreshResult, Storage
-from transcript_store._json.strict import EncodedMessage, encode, fitted
+from transcript_store._conversation.reader import Reader, RefreshResult
+from transcript_store._conversation.storage import Options, Storage
+from transcript_store._conversation.writer import Writer
+from transcript_store._json.strict import EncodedMessage, encode
 from transcript_store._log.log import AppendResult, Entry, Recovery
 from transcript_store._log.record import Gap, Record
 from transcript_store._os import filesystem
@@ -59,12 +62,15 @@ __all__ = [
 ]
 
 Durability = Literal["power-loss", "process-crash"]
+Verify = Literal["all", "tail"]
+_DURABILITIES = get_args(Durability)
+_WAYS_TO_VERIFY = get_args(Verify)
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
 DEFAULT_CACHE_BYTES = 8 * 2**20
 
 
 class NewConversation(TypedDict, total=False):
-    """What a conversation can begin with; what is left out is None, or nothing."""
+    """What a conversation can begin with. Every member may be left out."""
 
     provider: str | None
     """Whose form the messages have: ``claude``, ``openai``, ``openai-compatible``, ``gemini``, or a name of your own."""
@@ -82,7 +88,7 @@ class NewConversation(TypedDict, total=False):
 class TranscriptPosition(NamedTuple):
     """Where a transcript ends: how many records it has, and the hash of the last one (of the header, if there is none).
 
-    The hash covers every record before it, and the generation. So two equal positions are the same transcript.
+    The hash covers the generation and every record before it. So two equal positions are the same transcript.
     """
 
     seq: int
@@ -90,13 +96,13 @@ class TranscriptPosition(NamedTuple):
 
 
 class ConversationState(NamedTuple):
-    """A conversation at one moment: no append and no change of the metadata stands between its parts."""
+    """A conversation at one moment: no append and no change of the metadata comes between its parts."""
 
     metadata: ConversationMetadata
     records: list[Record]
     position: TranscriptPosition
     at_start: ConversationMetadata
-    """The metadata as the transcript's first line has it: what it was when the live generation began."""
+    """The metadata when the live generation began, as the transcript's first line has it."""
 
 
 class HeldConversation(NamedTuple):
@@ -112,26 +118,30 @@ class HeldConversation(NamedTuple):
 class ConversationStore:
     """A conversation in a directory of its own.
 
-    ``durability`` says what an append survives once it has returned:
+    Making a store touches nothing. Call ``load()``, ``initialize()`` or ``load_or_initialize()`` first. Several threads may
+    use one store: every call is atomic, and ``seq`` is the order. Appends that wait for the disk at the same time share one
+    write and one sync. A store belongs to the process that loaded it; after a fork the child must open the conversation anew.
 
-    * ``"power-loss"`` (the default): the end of the process and of the machine. Each append is one write and one sync.
-    * ``"process-crash"``: the end of the process. Appends are written, not synced; after a power cut ``load()`` gives a
-      prefix of what was appended, or refuses.
+    Args:
+        directory: the conversation's folder.
+        durability: what an append survives once it has returned. With ``"power-loss"``, the end of the process and of the
+            machine: each append is one write and one sync. With ``"process-crash"``, the end of the process: appends are
+            written, but not synced; after a power loss ``load()`` gives a prefix of what was appended, or refuses.
+        read_only: take no lock and change nothing. A reader works beside a writer, and on a read-only mount.
+        lock_timeout_seconds: how long to wait for another writer.
+        max_line_bytes: how long an appended line may be. Longer lines can still be read.
+        cache_bytes: how much of the transcript is kept in memory, its newest lines. Older lines are read from the disk when
+            they are asked for, and verified again.
+        file_system: another file system, for tests (``transcript_store.testing``).
 
-    ``read_only=True`` takes no lock, changes nothing, and works beside a writer and on a read-only mount.
-    ``lock_timeout_seconds`` is how long to wait for another writer. ``max_line_bytes`` bounds what can be appended, never
-    what can be read. ``cache_bytes`` bounds what is kept in memory: the newest lines; older ones are read from the disk when
-    they are asked for, and verified again. ``file_system`` is for tests (``transcript_store.testing``).
-
-    May be used from several threads: every call is atomic, ``seq`` is the order; appends that wait for the disk at the same
-    time share one write and one sync. Belongs to the process that loaded it:
-    after a fork the child must open it anew. Making one touches nothing; call ``load()``, ``initialize()`` or
-    ``load_or_initialize()`` first.
-
-    Besides what it documents, every call raises ``TypeError`` and ``ValueError`` for arguments that are none,
-    ``ConversationNotLoadedError`` before a load and after a ``close()``, and ``RuntimeError`` within another call of the
-    same thread (a signal handler); what changes anything, ``ConversationLockedError`` if the lock was taken away, and after
-    a call that was interrupted any call may find damage: ``CorruptTranscriptError``, ``CorruptMetadataError``.
+    Raises:
+        TypeError: any call; an argument has the wrong type.
+        ValueError: any call; an argument has a value that it cannot have.
+        ConversationNotLoadedError: any call before a load, or after ``close()``; call ``load()``.
+        RuntimeError: a call within another call of the same thread (a signal handler).
+        ConversationLockedError: a call that writes; somebody removed the lock file. Call ``load()`` again.
+        CorruptTranscriptError: any call after an interrupted one, which looks at the disk; ``verify()`` says what is damaged.
+        CorruptMetadataError: the same, of metadata.json.
     """
 
     def __init__(
@@ -145,28 +155,22 @@ class ConversationStore:
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         file_system: FileSystem | None = None,
     ) -> None:
-        if durability not in ("power-loss", "process-crash"):
-            raise ValueError(f"durability must be 'power-loss' or 'process-crash', not {durability!r}")
-        try:
-            is_a_time = lock_timeout_seconds >= 0
-        except TypeError:
-            kind = type(lock_timeout_seconds).__name__
-            raise TypeError(f"lock_timeout_seconds must be a number, not {kind}") from None
-        if not is_a_time:
-            raise ValueError(f"lock_timeout_seconds must be 0 or more, not {lock_timeout_seconds!r}")
-        if type(max_line_bytes) is not int or max_line_bytes < 1024:
-            raise ValueError(f"max_line_bytes must be an int of at least 1024, not {max_line_bytes!r}")
-        if type(cache_bytes) is not int or cache_bytes < 0:
-            raise ValueError(f"cache_bytes must be an int from 0, not {cache_bytes!r}")
+        arguments.require_one_of("durability", durability, _DURABILITIES)
+        arguments.require_timeout("lock_timeout_seconds", lock_timeout_seconds)
+        arguments.require_count("max_line_bytes", max_line_bytes, least=1024)
+        arguments.require_count("cache_bytes", cache_bytes)
         self._path = filesystem.absolute_path(directory)
         self._files = filesystem.REAL if file_system is None else file_system
-        self._durability = durability
         self._read_only = read_only
-        self._lock_timeout_seconds = lock_timeout_seconds
-        self._max_line_bytes = max_line_bytes
-        self._cache_bytes = cache_bytes
+        self._options = Options(
+            max_line_bytes=max_line_bytes,
+            sync_appends=durability == "power-loss",
+            lock_timeout_seconds=lock_timeout_seconds,
+            cache_bytes=cache_bytes,
+        )
         self._storage: Storage | None = None
         self._loaded_by: int | None = None
+        """In a forked child, the process that may have loaded it."""
         self._process_id = self._files.process_id()
         self._mutex = threading.RLock()
         self._group_commit = GroupCommit(self._mutex)
@@ -180,28 +184,36 @@ class ConversationStore:
     @property
     def max_line_bytes(self) -> int:
         """How long a line of the transcript may be, in bytes: a message, its extra and about 200 bytes around them."""
-        return self._max_line_bytes
+        return self._options.max_line_bytes
 
     # ---- begin and end -------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         """Whether ``initialize()`` would refuse: a conversation is there or around it, or a damaged one, or something else.
 
-        Raises ``StorageError`` if the folder cannot be looked at.
+        Raises:
+            StorageError: the folder cannot be looked at; the message says why.
         """
         return occupant(self._files, self._path) is not None
 
     def initialize(self, *, id: str | None = None, **contents: Unpack[NewConversation]) -> None:
         """Create the conversation, with its first messages if there are any, and leave it loaded.
 
-        On return all of it survives a power cut, whatever the ``durability``; before, all of it or nothing does. Missing
-        parent folders are made. ``contents`` are the members of :class:`NewConversation`, none of which must be given; ``id``
-        is a canonical lower-case UUID, a new random one if none is given.
+        On return all of it survives a power loss, whatever the ``durability``. After a crash before that, all of it is there
+        or nothing is. Missing parent folders are made.
 
-        Raises ``ConversationExistsError`` if anything is there already, or the folder is inside another conversation's (then
-        nothing was touched),
-        ``ConversationLockedError`` if another process is creating it right now, ``InvalidMessageError``,
-        ``InvalidMetadataError``, ``InvalidIdError``, ``ReadOnlyError``, and ``StorageError`` if the disk refuses.
+        Args:
+            id: a canonical lower-case UUID; a new random one if none is given.
+            contents: members of :class:`NewConversation`; none of them is required.
+
+        Raises:
+            ConversationExistsError: something is there, or the folder is inside another conversation's. Nothing was touched.
+            ConversationLockedError: another process is creating it right now; ``load()`` it when that is done.
+            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry a message. Nothing was written.
+            InvalidMetadataError: a field cannot have this value. Nothing was written.
+            InvalidIdError: the id is not a canonical lower-case UUID.
+            ReadOnlyError: the store was opened with ``read_only=True``.
+            StorageError: the system refused; the message says what holds and what to do.
         """
         if id is not None:
             _metadata.checked_id(id)
@@ -210,36 +222,45 @@ class ConversationStore:
             self._refuse_read_only()
             self._initialize(fields, entries, id)
 
-    def load(self, *, verify: Literal["all", "tail"] = "all") -> None:
+    def load(self, *, verify: Verify = "all") -> None:
         """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
 
-        With ``verify="tail"`` the cost does not grow with what was stored before the last mark (a clean ``close()``, a
-        load, a change of metadata, each thousandth record that is synced): of that only the end is read, and checked
-        against the mark. The rest is read and verified, once, when it is asked for: by ``get_messages()`` without ``last``
-        or with one that reaches so far, ``get_records()``, ``replace_transcript()``, a snapshot. Those may then raise
-        ``CorruptTranscriptError`` for damage that ``load()`` would have refused.
+        On return everything that ``get_messages()`` shows is on the medium, and ``recovery`` says what recovery did. A store
+        with ``read_only=True`` takes no lock, changes nothing, and passes over an unfinished tail. A store that is loaded
+        already is closed and opened anew; after a ``PoisonedError`` that is the way on.
 
-        On return ``recovery`` says what recovery did, and everything that ``get_messages()`` shows is on the medium (not
-        with ``read_only=True``: a reader takes no lock, changes nothing, and passes over an unfinished tail). A store that
-        is loaded already is closed and opened anew; after a ``PoisonedError`` that is the way on.
+        Args:
+            verify: with ``"tail"`` the cost does not grow with the transcript. Of what was stored before the last mark only
+                the end is read, and checked against the mark. (A mark is set by a clean ``close()``, a load, a change of the
+                metadata, and each thousandth record that is synced.) The rest is read and verified when a call first needs
+                it: ``get_records()``, ``replace_transcript()``, a snapshot, or ``get_messages()`` that reaches so far back.
+                Such a call may then raise ``CorruptTranscriptError`` for damage that ``load()`` would have refused.
 
-        Raises ``ConversationNotFoundError`` (nothing is there), ``ConversationLockedError`` (another writer; it says
-        which), ``CorruptTranscriptError`` and ``CorruptMetadataError`` (nothing was touched; see ``verify``),
-        ``UnsupportedVersionError``, and ``StorageError`` if the disk refuses.
+        Raises:
+            ConversationNotFoundError: nothing is there; check the path, or ``initialize()``.
+            ConversationLockedError: another writer holds it; the message says which. Wait, or open with ``read_only=True``.
+            CorruptTranscriptError: the transcript is damaged. Nothing was touched; see ``verify()`` and ``repair()``.
+            CorruptMetadataError: metadata.json is damaged or missing. Nothing was touched; see ``repair()``.
+            UnsupportedVersionError: a later version wrote it; upgrade to read it.
+            StorageError: the system refused; the message says why.
         """
         tail_only = _wants_the_tail_only(verify)
         with self._exclusively():
             self._load(tail_only=tail_only)
 
-    def load_or_initialize(
-        self, *, verify: Literal["all", "tail"] = "all", **contents: Unpack[NewConversation]
-    ) -> bool:
+    def load_or_initialize(self, *, verify: Verify = "all", **contents: Unpack[NewConversation]) -> bool:
         """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
 
-        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here. What is
-        given and differs is named in a warning, once in a process, unless it is messages: ``update_metadata`` changes it.
-        ``verify`` is as in :meth:`load`. Of two processes that race one creates, and the other loads or meets the lock.
-        Raises what those two raise.
+        What is on record wins: an existing conversation keeps its model, prompt and messages, whatever is given here. A
+        warning names the given fields that differ, once in a process; ``update_metadata`` changes them. Given messages are
+        passed over without a warning. If two processes race, one creates; the other loads, or meets the lock.
+
+        Args:
+            verify: as in :meth:`load`.
+            contents: as in :meth:`initialize`.
+
+        Raises:
+            TranscriptStoreError: as :meth:`load` and :meth:`initialize`.
         """
         tail_only = _wants_the_tail_only(verify)
         fields, entries = self._new(contents)
@@ -273,8 +294,11 @@ class ConversationStore:
     def close(self) -> None:
         """Sync, note how far, release the lock. Closing twice, or before a load, does nothing.
 
-        A store with a failed sync behind it is only let go of: nothing more is written. Raises ``StorageError`` if
-        unsynced messages (``durability="process-crash"``) cannot be synced; the lock is released all the same.
+        After a failed sync only the lock is released, and nothing more is written.
+
+        Raises:
+            StorageError: messages that were not synced (``durability="process-crash"``) cannot be synced now. They were
+                written, and the lock is released.
         """
         try:
             for callback in list(self._on_close.values()):
@@ -286,9 +310,9 @@ class ConversationStore:
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call ``callback()`` whenever ``close()`` begins, while the store still takes appends; returns what undoes this.
 
-        For whoever has something to record at the end. The store keeps a reference to the callback until it is undone,
-        which may be done at any time, in any thread, more than once. What a callback raises comes out of ``close()``; the
-        store is closed anyway, and later callbacks are not called.
+        For a client that has something to record at the end. The store keeps a reference to the callback until it is undone.
+        That may be done at any time, in any thread, more than once. An exception of a callback comes out of ``close()``: the
+        store is closed, and later callbacks are not called.
         """
         key = object()
         self._on_close[key] = callback
@@ -296,7 +320,7 @@ class ConversationStore:
         return partial(self._on_close.pop, key, None)  # type: ignore[return-value]
 
     def __del__(self) -> None:
-        """Let go of the lock if this was forgotten; nothing is written, and everything acknowledged is stored already."""
+        """Release the lock if ``close()`` was forgotten. Nothing is written: everything acknowledged is stored already."""
         storage = getattr(self, "_storage", None)
         if storage is not None and storage.is_open and self._files.process_id() == self._process_id:
             with suppress(BaseException):
@@ -328,18 +352,26 @@ class ConversationStore:
     def append_message(self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None) -> AppendResult:
         """Append one message; on return it is as durable as the store was opened for.
 
-        ``message`` is a JSON object (a ``dict``, a ``TypedDict``) in the provider's own form; ``extra`` is a JSON object of
-        the caller's that belongs to it but is not sent (usage, response id). Both are copied. Cost: one write and one sync,
-        at any length of the conversation; with each thousandth record that is synced, metadata.json is written too.
-        Returns the record's seq, time, offset and length in bytes, its hash, and the hash of what stands before it.
+        The cost is one write and one sync, however long the conversation is. With each thousandth record that is synced,
+        metadata.json is written too. If the call is interrupted (Ctrl-C), the message is stored whole or not at all, and the
+        next call finds out which.
 
-        Raises ``InvalidMessageError`` (nothing was written), ``StorageError`` (the disk refused: its message says what
-        holds), ``PoisonedError`` (a sync failed before: ``load()`` anew), ``ReadOnlyError``, and
-        ``CorruptTranscriptError`` of kind ``replaced`` or ``truncated`` if another file took the transcript's place, or
-        somebody cut it. If anything else is
-        raised (Ctrl-C), the message is stored whole or not at all, and the next call finds out which.
+        Args:
+            message: a JSON object (a ``dict``, a ``TypedDict``) in the provider's own form; it is copied.
+            extra: a JSON object of yours that belongs to the message and is not sent (usage, response id); it is copied.
+
+        Returns:
+            The record's seq, time, offset and length in bytes, its hash, and the hash of the record before it.
+
+        Raises:
+            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry it. Nothing was written.
+            StorageError: the system refused; the message says what holds and what to do.
+            PoisonedError: a sync failed before; ``load()`` shows what the disk holds.
+            ReadOnlyError: the store was opened with ``read_only=True``.
+            CorruptTranscriptError: another file took the transcript's place (``kind`` is ``replaced``), or somebody cut it
+                (``truncated``). Call ``load()`` again.
         """
-        limit = self._max_line_bytes
+        limit = self._options.max_line_bytes
         entry = (encode(message, "message", limit), None if extra is None else encode(extra, "extra", limit))
         return self._append((entry,))[0]
 
@@ -348,8 +380,15 @@ class ConversationStore:
     ) -> tuple[AppendResult, ...]:
         """Append several messages as one: after a crash all of them are there or none is. One write, one sync.
 
-        ``extras``, if given, has one entry for each message (``ValueError`` otherwise). An empty batch writes nothing.
-        Raises what :meth:`append_message` does.
+        An empty batch writes nothing.
+
+        Args:
+            messages: JSON objects in the provider's own form.
+            extras: one entry for each message, or None for no extras.
+
+        Raises:
+            ValueError: there are not as many extras as messages.
+            TranscriptStoreError: as :meth:`append_message`.
         """
         entries = self._entries(messages, extras)
         if not entries:
@@ -361,11 +400,12 @@ class ConversationStore:
     def append_event(self, extra: Mapping[str, Any]) -> AppendResult:
         """Append a record without a message: ``get_messages()`` skips it, ``get_records()`` shows it.
 
-        For what happened between messages (a marker, a tool's result before its turn is complete). Raises what
-        :meth:`append_message` does.
+        For what happens between messages: a marker, or a tool's result before its turn is complete.
+
+        Raises:
+            TranscriptStoreError: as :meth:`append_message`.
         """
-        encoded = encode(extra, "extra", self._max_line_bytes)
-        return self._append([(None, encoded)])[0]
+        return self._append([(None, encode(extra, "extra", self._options.max_line_bytes))])[0]
 
     def replace_transcript(
         self,
@@ -377,13 +417,20 @@ class ConversationStore:
         """Replace all messages, and change metadata, in one commit: after a crash the old ones are there or the new ones.
 
         Compaction: ``replace_transcript(shorter, compaction_count=n)``. Rewind (undo):
-        ``replace_transcript(conversation.get_messages()[:n])``. What was there stays readable in
-        ``archive/`` (``transcript-000000.jsonl`` is the first generation). The new records get the time of the replace, and
-        no extras but those given. On return the change survives a power cut, whatever the ``durability``. ``metadata_changes`` as in
-        :meth:`update_metadata`. Raises what :meth:`append_message` does; until then the old messages are in place.
+        ``replace_transcript(conversation.get_messages()[:n])``. The old messages stay readable in ``archive/``
+        (``transcript-000000.jsonl`` is the first generation). The new records have the time of the replace. On return the
+        change survives a power loss, whatever the ``durability``.
+
+        Args:
+            messages: JSON objects in the provider's own form.
+            extras: one entry for each message, or None: then the new records have no extras.
+            metadata_changes: as in :meth:`update_metadata`.
+
+        Raises:
+            TranscriptStoreError: as :meth:`append_message` and :meth:`update_metadata`. The old messages are in place.
         """
         entries = self._entries(messages, extras)
-        changes = self._changes(metadata_changes)
+        changes = arguments.changes(metadata_changes, self._options.max_line_bytes)
         with self._exclusively():
             storage = self._writable()
             changed = self._changed(storage, changes)
@@ -401,21 +448,26 @@ class ConversationStore:
     ) -> None:
         """Make the conversation hold these messages, and this metadata, in one commit; it is loaded on return.
 
-        If there is no conversation, it is created with an id of its own. If there is one, it is loaded unless it is, and its
-        transcript is replaced as :meth:`replace_transcript` does it. On return all of it survives a power loss; before,
-        what was there is untouched. ``provider`` is whose form the messages have: a conversation without a provider
-        gets it, any other keeps its own. ``restored_from`` is a JSON object that says where they come from;
-        ``get_metadata().restored_from`` gives it back. ``metadata_changes`` as in :meth:`update_metadata`.
+        If there is no conversation, it is created with an id of its own. If there is one, it is loaded if necessary, and its
+        transcript is replaced as :meth:`replace_transcript` does it. On return all of it survives a power loss; before that,
+        the old conversation is untouched.
+
+        Args:
+            messages: JSON objects in the provider's own form.
+            provider: whose form the messages have. A conversation without a provider gets it; any other keeps its own.
+            extras: one entry for each message, or None for no extras.
+            restored_from: a JSON object that says where the messages come from, for ``get_metadata().restored_from``.
+            metadata_changes: as in :meth:`update_metadata`.
 
         Raises:
             ProviderMismatchError: the conversation's messages have another provider's form; nothing was changed.
-            TranscriptStoreError: what :meth:`load`, :meth:`initialize` and :meth:`replace_transcript` raise.
+            TranscriptStoreError: as :meth:`load`, :meth:`initialize` and :meth:`replace_transcript`.
         """
+        limit = self._options.max_line_bytes
         entries = self._entries(messages, extras)
-        changes = self._changes(metadata_changes)
-        origin = {} if restored_from is None else {"restored_from": restored_from}
-        origin = _metadata.checked_fields(origin, self._max_line_bytes)
-        given = _metadata.checked_fields({"provider": provider}, self._max_line_bytes)
+        changes = arguments.changes(metadata_changes, limit)
+        origin = _metadata.checked_fields({} if restored_from is None else {"restored_from": restored_from}, limit)
+        given = _metadata.checked_fields({"provider": provider}, limit)
         with self._exclusively():
             self._refuse_read_only()
             if self._storage is None or not self._storage.is_open:
@@ -424,7 +476,8 @@ class ConversationStore:
                 except ConversationNotFoundError:
                     self._initialize({**changes, **given, **origin}, entries)
                     return
-            storage = self._readable()
+            storage = self._writable()
+            storage.settle()
             recorded = storage.members.get("provider")
             if recorded is None:
                 changes.update(given)
@@ -438,33 +491,43 @@ class ConversationStore:
     def update_metadata(self, **changes: Any) -> None:
         """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
 
-        A provider that is set changes only to one with the same messages (``openai``, ``openai-compatible``). All or
-        nothing, and durable on return; without changes nothing is written. ``labels`` and ``tools`` are replaced whole.
-        Raises ``TypeError`` for any other name (and provider), ``InvalidMetadataError`` for a value of another type, and
-        what :meth:`append_message` does.
+        All changes are made or none, and they are durable on return. ``labels`` and ``tools`` are replaced whole. Without
+        changes nothing is written.
+
+        Raises:
+            TypeError: a name that cannot be changed, or a provider whose messages have another form. (``openai`` and
+                ``openai-compatible`` have the same.)
+            InvalidMetadataError: a field cannot have this value. Nothing was written.
+            TranscriptStoreError: as :meth:`append_message`.
         """
-        checked = self._changes(changes)
+        checked = arguments.changes(changes, self._options.max_line_bytes)
         with self._exclusively():
             storage = self._writable()
             if checked:
                 storage.write_metadata(self._changed(storage, checked))
 
     def delete_generation(self, generation: int) -> None:
-        """Remove an earlier generation from ``archive/`` for good: all messages that only it had are gone.
+        """Remove an earlier generation from ``archive/`` for good: messages that only it had are lost.
 
-        For a secret that must not be kept: ``replace_transcript`` without it, delete the generations that have it, and
-        ``purge_quarantine()``. On return the file is removed and does not come back after a power cut (the disk may keep
-        its blocks). Raises ``GenerationNotFoundError``, ``ValueError`` for the live generation, and what
-        :meth:`append_message` does.
+        To remove a secret: ``replace_transcript`` without it, delete the generations that have it, and
+        ``purge_quarantine()``. On return the file is removed, also after a power loss. (The disk may keep its blocks.)
+
+        Raises:
+            GenerationNotFoundError: there is no such generation; the message lists those that there are.
+            ValueError: it is the live generation; ``replace_transcript()`` first.
+            TranscriptStoreError: as :meth:`append_message`.
         """
-        _refuse_generation(generation)
+        arguments.require_count("generation", generation)
         with self._exclusively():
             self._writable().delete_generation(generation)
 
     def purge_quarantine(self) -> int:
-        """Remove what recovery and repairs took out of the transcript and kept; returns how many pieces there were.
+        """Remove the bytes that recovery and repairs took out and kept; returns how many pieces there were.
 
-        On return they do not come back after a power cut. Raises what :meth:`append_message` does.
+        On return they are removed, also after a power loss.
+
+        Raises:
+            TranscriptStoreError: as :meth:`append_message`.
         """
         with self._exclusively():
             return self._writable().purge_quarantine()
@@ -472,11 +535,13 @@ class ConversationStore:
     # ---- read ----------------------------------------------------------------------------------------------------
 
     def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
-        """The messages in order, or only the ``last`` so many: fresh copies, the caller's to change.
+        """The messages in order, or only the ``last`` so many: fresh copies, which you may change.
 
-        Costs a decode of what is returned, not of the rest. Lines that are not in memory are read and verified again. Raises
-        ``CorruptTranscriptError`` if they are damaged now, and ``StorageError`` if the disk refuses; newer messages can
-        still be read with ``last``.
+        Only the messages that are returned are decoded. Lines that are not in memory are read and verified again.
+
+        Raises:
+            CorruptTranscriptError: older lines were damaged since the load. Newer messages can still be read with ``last``.
+            StorageError: the system refuses to read older lines; the same holds.
         """
         with self._exclusively():
             return self._readable(last).log.messages(last)
@@ -484,11 +549,18 @@ class ConversationStore:
     def get_records(self, *, last: int | None = None, generation: int | None = None) -> list[Record]:
         """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies.
 
-        With a ``generation`` those that it had when it was replaced: what a compaction left out, or an undo dropped, is
-        here. That costs a read of its file. Raises ``GenerationNotFoundError`` and, if the file is damaged,
-        ``CorruptTranscriptError``.
+        Args:
+            last: how many, from the end; None for all.
+            generation: an earlier generation, with the records that it had when it was replaced: what a compaction left out,
+                or an undo dropped. Its file is read. None for the live one.
+
+        Raises:
+            GenerationNotFoundError: there is no such generation; the message lists those that there are.
+            CorruptTranscriptError: the lines that are read, or the archived file, are damaged.
+            StorageError: the system refuses to read them.
         """
-        _refuse_generation(generation)
+        if generation is not None:
+            arguments.require_count("generation", generation)
         with self._exclusively():
             storage = self._readable(last)
             if generation is None:
@@ -499,9 +571,12 @@ class ConversationStore:
     def generations(self) -> list[Generation]:
         """Every generation that there is, the oldest first and the live one last: number, when, records, head.
 
-        A generation ends with a ``replace_transcript`` and stays in ``archive/`` until :meth:`delete_generation`. Costs a
-        read and a SHA-256 of the archive; one that is damaged says so in ``damage``. A number is missing where the
-        generation was deleted, or was damaged and repaired (then the damaged file is in ``quarantine/``).
+        ``replace_transcript`` ends a generation. It stays in ``archive/`` until :meth:`delete_generation`. The whole archive is
+        read, and its SHA-256 computed; a damaged generation says so in ``damage``. A number is missing where the generation
+        was deleted, or where it was damaged and repaired (then the damaged file is in ``quarantine/``).
+
+        Raises:
+            StorageError: the system refuses to read the archive.
         """
         with self._exclusively():
             return self._readable().generations()
@@ -509,7 +584,7 @@ class ConversationStore:
     def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
         """What the conversation is: a frozen value and a fresh copy.
 
-        With ``at_start`` what it was when its live generation began, as the first line of the transcript has it.
+        With ``at_start`` the metadata when the live generation began, as the first line of the transcript has it.
         """
         with self._exclusively():
             storage = self._readable()
@@ -517,7 +592,7 @@ class ConversationStore:
 
     @property
     def id(self) -> str:
-        """The conversation's id, a canonical lower-case UUID: the same in every generation and copy, another in a fork."""
+        """The conversation's id, a canonical lower-case UUID. Every generation and every copy has it; a fork has another."""
         with self._exclusively():
             return str(self._readable().members["id"])
 
@@ -525,8 +600,8 @@ class ConversationStore:
     def position(self) -> TranscriptPosition:
         """How many records the live generation has, and the hash of the last one, in one call; costs nothing.
 
-        Equal to an earlier position as long as nobody appended or replaced anything: ``AppendResult.previous_head`` tells
-        whether an append stands directly behind a position.
+        It stays equal until somebody appends or replaces. ``AppendResult.previous_head`` tells whether an append stands
+        directly behind a position.
         """
         with self._exclusively():
             return _position(self._readable())
@@ -540,7 +615,8 @@ class ConversationStore:
     def head(self) -> str:
         """The hash of the last record, 32 hex digits: a fingerprint of the whole transcript.
 
-        Kept elsewhere it shows any later change of the history. It is not keyed: who can write the file can compute it.
+        Keep it elsewhere, and it shows any later change of the history. It is not keyed: anyone who can write the file can
+        compute it.
         """
         return self.position.head
 
@@ -548,6 +624,9 @@ class ConversationStore:
         """Metadata, records and position of one moment, whatever other threads append: what a copy is made of.
 
         As :meth:`held`, with all records in memory.
+
+        Raises:
+            TranscriptStoreError: as :meth:`held`.
         """
         with self.held() as (metadata, records, position, at_start):
             return ConversationState(metadata, list(records), position, at_start)
@@ -556,11 +635,14 @@ class ConversationStore:
     def held(self) -> Iterator[HeldConversation]:
         """Metadata, records and position of one moment, to read a conversation of any length: use ``with``.
 
-        Other threads wait for the block to end, and within it a call on this store raises ``RuntimeError``. Memory holds one
-        record at a time, and what the block keeps. ``at_start`` is the metadata as it was when the live generation began.
+        Other threads wait for the end of the block. Within it, a call on this store raises ``RuntimeError``. Memory holds one
+        record at a time, and what the block keeps.
 
-        It is all on the medium: appends that were not synced are, and a reader is refreshed, for it may have been shown what
-        its writer was told is not stored. Raises what :meth:`get_records` does, also while the records are read.
+        All of it is on the medium. Appends that were not synced are synced now. A reader is refreshed from the medium: after
+        a failed sync of the writer, it may have seen messages that the disk does not have.
+
+        Raises:
+            TranscriptStoreError: as :meth:`get_records`, also while the records are read; of a reader also as :meth:`refresh`.
         """
         with self._exclusively():
             storage = self._readable()
@@ -586,21 +668,24 @@ class ConversationStore:
         """For a reader: the bytes behind the last whole record, which it passed over; None if there are none.
 
         A crash left them, or a writer is writing them now. The next load that may write cuts them, and keeps them in
-        ``quarantine/``. A writer has no torn tail: ``recovery`` says what it cut.
+        ``quarantine/``. For a writer this is None: ``recovery`` says what it cut.
         """
         with self._exclusively():
             return self._readable().log.torn_tail
 
     def refresh(self) -> RefreshResult:
-        """For a reader: read what a writer added since, the metadata too.
+        """For a reader: read what a writer added since, the metadata too. A writer is always up to date.
 
-        Returns how many records were added, and whether the transcript was read from its start again (after a replace,
-        or when what was read before is not there any more): then ``records_added`` counts all of it. A writer is always
-        up to date. Raises what ``load()`` does.
+        Returns:
+            How many records were added, and whether the transcript was read from its start again. That happens after a
+            replace, or when lines that were read before have changed; then ``records_added`` counts all records.
+
+        Raises:
+            TranscriptStoreError: as :meth:`load`. What was read before can still be read.
         """
         with self._exclusively():
             storage = self._readable()
-            return storage.refresh() if self._read_only else RefreshResult(0, False)
+            return storage.refresh() if isinstance(storage, Reader) else RefreshResult(0, False)
 
     # ---- within --------------------------------------------------------------------------------------------------
 
@@ -618,40 +703,32 @@ class ConversationStore:
 
     def _append(self, entries: Sequence[Entry]) -> Sequence[AppendResult]:
         mutex = self._exclusively()
-        if self._durability == "power-loss":
+        if self._options.sync_appends:
             return self._group_commit.append(entries, self._writable)
         with mutex:
             return self._writable().append(entries)
 
     def _load(self, *, tail_only: bool = False) -> None:
-        self._begin(Storage.load, tail_only=tail_only)
+        kind = Reader if self._read_only else Writer
+        storage = kind(self._files, self._path, self._options._replace(tail_only=tail_only))
+        self._begin(storage, storage.load)
 
     def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
-        own_id = id or new_id(self._files)
-        self._begin(
-            lambda storage: storage.create(lambda at: _metadata.new_members(id=own_id, at=at, **fields), entries)
-        )
+        members_at = partial(_metadata.new_members, id=id or new_id(self._files), **fields)
+        storage = Writer(self._files, self._path, self._options)
+        self._begin(storage, lambda: storage.create(members_at, entries))
         if (provider := fields.get("provider")) is not None and provider not in _metadata.PROVIDERS:
             _warn_of_an_unknown_provider(provider)
 
-    def _begin(self, begin: Callable[[Storage], None], *, tail_only: bool = False) -> None:
+    def _begin(self, storage: Storage, begin: Callable[[], None]) -> None:
         self._close()
-        self._storage = Storage(
-            self._files,
-            self._path,
-            sync_appends=self._durability == "power-loss",
-            read_only=self._read_only,
-            lock_timeout_seconds=self._lock_timeout_seconds,
-            max_line_bytes=self._max_line_bytes,
-            cache_bytes=self._cache_bytes,
-            tail_only=tail_only,
-        )
+        self._storage = storage
         try:
-            begin(self._storage)
+            begin()
         except BaseException:
-            self._storage.let_go()
+            storage.let_go()
             raise
 
     def _close(self) -> None:
@@ -662,21 +739,19 @@ class ConversationStore:
                 self._storage.let_go()  # what an interrupted close left
 
     def _loaded(self) -> Storage:
-        if self._storage is not None and not self._storage.is_open:
-            raise ConversationNotLoadedError(
-                path=self._path, reason="it was closed, or its last load failed", way_out=WayOut.LOAD_ANEW
-            )
-        if self._storage is None:
-            if self._loaded_by is not None:
-                reason = f"it was loaded by process {self._loaded_by}, not by its fork"
-                raise ConversationNotLoadedError(path=self._path, reason=reason, way_out=WayOut.LOAD_HERE)
-            raise ConversationNotLoadedError(path=self._path, reason="it is not loaded yet")
-        return self._storage
+        if self._storage is not None and self._storage.is_open:
+            return self._storage
+        reason, way_out = "it is not loaded yet", WayOut.LOAD
+        if self._storage is not None:
+            reason, way_out = "it was closed, or its last load failed", WayOut.LOAD_ANEW
+        elif self._loaded_by is not None:
+            reason, way_out = f"it was loaded by process {self._loaded_by}, not by its fork", WayOut.LOAD_HERE
+        raise ConversationNotLoadedError(path=self._path, reason=reason, way_out=way_out)
 
-    def _writable(self) -> Storage:
+    def _writable(self) -> Writer:
         storage = self._loaded()
-        if self._read_only:
-            self._refuse_read_only()
+        if not isinstance(storage, Writer):
+            raise ReadOnlyError(path=self._path)
         return storage
 
     def _refuse_read_only(self) -> None:
@@ -684,8 +759,8 @@ class ConversationStore:
             raise ReadOnlyError(path=self._path)
 
     def _readable(self, last: int | None = None) -> Storage:
-        if last is not None and (type(last) is not int or last < 0):
-            raise ValueError(f"last must be an int from 0, not {last!r}")
+        if last is not None:
+            arguments.require_count("last", last)
         storage = self._loaded()
         storage.settle()
         return storage
@@ -696,54 +771,25 @@ class ConversationStore:
             raise TypeError(f"a conversation has no {', '.join(sorted(unknown))} to begin with")
         given: dict[str, Any] = {**contents}
         messages, extras = given.pop("messages", ()), given.pop("extras", None)
-        return _metadata.checked_fields(given, self._max_line_bytes), self._entries(messages, extras)
+        return _metadata.checked_fields(given, self._options.max_line_bytes), self._entries(messages, extras)
 
     def _entries(
         self,
         messages: Iterable[Mapping[str, Any] | EncodedMessage],
         extras: Iterable[Mapping[str, Any] | None] | None,
     ) -> list[Entry]:
-        wrong = TypeError(f"messages must be a list of JSON objects, not {type(messages).__name__}")
-        if isinstance(messages, (dict, str, bytes)):
-            raise wrong
-        try:
-            messages = iter(messages)
-        except TypeError:
-            raise wrong from None
-        limit = self._max_line_bytes
-        messages = list(messages)
-        extras = [None] * len(messages) if extras is None else list(extras)
-        if len(extras) != len(messages):
-            raise ValueError(f"there are {len(messages)} messages and {len(extras)} extras")
-        return [
-            (
-                message.text
-                if isinstance(message, EncodedMessage)
-                else fitted(encode(message, f"messages[{k}]", limit)),
-                None if extra is None else fitted(encode(extra, f"extras[{k}]", limit)),
-            )
-            for k, (message, extra) in enumerate(zip(messages, extras, strict=True))
-        ]
+        return arguments.entries(messages, extras, self._options.max_line_bytes)
 
-    def _changes(self, changes: dict[str, Any]) -> dict[str, Any]:
-        for name in changes:
-            if name not in _metadata.CHANGEABLE:
-                raise TypeError(f"cannot change {name!r}; what can change: {', '.join(_metadata.CHANGEABLE)}")
-        return _metadata.checked_fields(changes, self._max_line_bytes)
-
-    def _changed(self, storage: Storage, changes: dict[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def _changed(storage: Writer, changes: dict[str, Any]) -> dict[str, Any]:
         storage.settle()  # members are what an interrupted call left on the disk, not what memory had before it
-        recorded = storage.members.get("provider")
-        if recorded is not None and _metadata.family(changes.get("provider", recorded)) != _metadata.family(recorded):
-            others = ", ".join(name for name in _metadata.CHANGEABLE if name != "provider")
-            raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")
-        return {**storage.members, **changes}
+        return arguments.changed(storage.members, changes)
 
 
 @lru_cache(maxsize=1000)  # an agent opens its conversation again and again, always with the same arguments
 def _warn_of_what_differs(path: str, names: str) -> None:
     """Log, without values, that arguments do not count; once for a conversation and what differs."""
-    logger.warning("%s: what was given as %s differs from what is on record, which stays", path, names)
+    logger.warning("%s: the given %s differs from what is on record, which is kept", path, names)
 
 
 def _metadata_now(storage: Storage) -> ConversationMetadata:
@@ -763,7 +809,7 @@ def _position(storage: Storage) -> TranscriptPosition:
 def _warn_of_an_unknown_provider(provider: str) -> None:
     """Log that a new conversation names a provider that nothing here knows: once a name, however many are created.
 
-    A misspelled name cannot be told from one of somebody's own, and it can never be changed to another provider's.
+    It may be a misspelled name or one of the caller's own, and it can never be changed to another provider's.
     """
     logger.warning(
         "provider %r is none of %s: its messages are kept as they are, and no chat client of ours goes on with them",
@@ -773,11 +819,5 @@ def _warn_of_an_unknown_provider(provider: str) -> None:
 
 
 def _wants_the_tail_only(verify: str) -> bool:
-    if verify not in ("all", "tail"):
-        raise ValueError(f"verify must be 'all' or 'tail', not {verify!r}")
+    arguments.require_one_of("verify", verify, _WAYS_TO_VERIFY)
     return verify == "tail"
-
-
-def _refuse_generation(number: int | None) -> None:
-    if number is not None and (type(number) is not int or number < 0):
-        raise ValueError(f"generation must be an int from 0, not {number!r}")

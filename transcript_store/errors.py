@@ -29,9 +29,9 @@
     ├── MaxStepsError                                  the model went on calling tools; all is on record
     └── IncompleteResponseError                        a reply that ended early; what came is on record
 
-An error is made of its facts, by keyword; they are its attributes, and so are the two halves of its text: ``what`` happened
-and what holds, and the ``way_out``, a value. It survives pickling. Errors of the operating system are translated once, where
-files are touched, with the original as ``__cause__``.
+An error is made of its facts, by keyword. They are its attributes, and so are the two halves of its text: ``what`` happened
+and what holds now, and the ``way_out``, a value. An error survives pickling. Errors of the operating system are translated
+once, where files are touched; the original is the ``__cause__``.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from transcript_store.words import place
 class TranscriptStoreError(Exception):
     """The root of the tree: catch this to catch everything the package raises on purpose.
 
-    ``what`` says what happened and what holds, ``way_out`` what to do about it: None where ``what`` says it, or there is
-    nothing to do. ``str()`` gives both.
+    ``what`` says what happened and what holds now. ``way_out`` says what to do; it is None if ``what`` says that already, or
+    if there is nothing to do. ``str()`` gives both.
     """
 
     way_out: WayOut | None = None
     _says = "{error.path}: {error.reason}"
-    """The sentence that ``what`` is, of the facts."""
+    """The sentence ``what``, with the facts to be filled in."""
 
     def __init__(self, **facts: Any) -> None:
         vars(self).update(facts)
@@ -91,7 +91,7 @@ class ConversationNotLoadedError(TranscriptStoreError, RuntimeError):
 
 
 class ConversationNotFoundError(TranscriptStoreError, LookupError):
-    """There is no conversation at ``path``. Call ``initialize()`` to create one."""
+    """There is no conversation at ``path``. Check the path; ``initialize()`` begins a new conversation there."""
 
     path: str
     reason: str
@@ -112,7 +112,7 @@ class GenerationNotFoundError(TranscriptStoreError, LookupError):
 
 
 class ConversationExistsError(TranscriptStoreError):
-    """Something is already at ``path``: a conversation, a damaged one, or files that are not ours. Nothing was touched."""
+    """Something stands at ``path`` already: a conversation, a damaged one, or other files. Nothing was touched."""
 
     path: str
     reason: str
@@ -121,9 +121,9 @@ class ConversationExistsError(TranscriptStoreError):
 
 
 class ConversationLockedError(TranscriptStoreError):
-    """Another writer holds the conversation at ``path``, or took the lock away from this one.
+    """Another writer holds the conversation at ``path``, or somebody removed the lock file of this one.
 
-    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file, None where that could not be read.
+    ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file; None where that could not be read.
     Wait (``lock_timeout_seconds``), close the other writer, or open with ``read_only=True``.
     """
 
@@ -166,7 +166,7 @@ class CorruptTranscriptError(TranscriptStoreError, ValueError):
 
 
 class CorruptMetadataError(TranscriptStoreError, ValueError):
-    """The metadata file at ``path`` is missing or damaged. Nothing was touched; the transcript beside it may be whole."""
+    """The metadata file at ``path`` is missing or damaged. Nothing was touched. The transcript beside it may be whole."""
 
     path: str
     kind: str
@@ -181,7 +181,7 @@ class CorruptMetadataError(TranscriptStoreError, ValueError):
 class UnsupportedVersionError(TranscriptStoreError, ValueError):
     """The file at ``path`` was written by a later version of the format. It was not touched; upgrade to read it.
 
-    ``path`` is empty where what was read is not a file.
+    ``path`` is empty if it was not read from a file.
     """
 
     path: str
@@ -242,9 +242,9 @@ class SnapshotNotFoundError(TranscriptStoreError, LookupError):
 class CorruptSnapshotError(TranscriptStoreError, ValueError):
     """A snapshot, or a media file that it refers to, is damaged, or is not one. It was not touched.
 
-    ``path`` names the file, None where what was read is not a file. ``kind`` is ``damaged``, ``foreign`` (not a file of
-    ours stands there), ``wrong-id``, ``missing`` (a media file), ``wrong-media`` (its content does not have its hash) or
-    ``too-large``; ``reason`` is a sentence, and so is ``consequence``: what holds all the same.
+    ``path`` names the file; it is None if a snapshot was not read from a file. ``kind`` is ``damaged``, ``foreign`` (something
+    that is not ours stands there), ``wrong-id``, ``missing`` (a media file), ``wrong-media`` (its content does not have its
+    hash) or ``too-large``. ``reason`` and ``consequence`` are sentences: what is wrong, and what still holds.
     """
 
     path: str | None
@@ -264,7 +264,8 @@ class DecryptionError(TranscriptStoreError, ValueError):
     """The file at ``path`` cannot be opened with the keys that were given, or with none; it was not touched.
 
     AES-GCM cannot tell a wrong key from changed bytes. Give the key that it was sealed with (``encryption_key`` or
-    ``retired_keys``), or restore the file from a backup. A rotation that raises it has sealed other files: the text says so.
+    ``retired_keys``), or restore the file from a backup. If a rotation raises it, other files are sealed already: ``consequence``
+    says so.
     """
 
     path: str | None
@@ -277,7 +278,7 @@ class DecryptionError(TranscriptStoreError, ValueError):
 
 
 class InvalidKeyError(TranscriptStoreError, ValueError):
-    """An encryption key does not have 32 bytes, but ``length_bytes`` (None: it is no bytes). The key is not shown."""
+    """An encryption key has ``length_bytes``, and not 32 (None: it is not ``bytes``). The key is not shown."""
 
     reason: str
     length_bytes: int | None
@@ -286,7 +287,7 @@ class InvalidKeyError(TranscriptStoreError, ValueError):
 
 
 class ProviderMismatchError(TranscriptStoreError, ValueError):
-    """A snapshot, or a conversation, of one provider cannot be continued with another: their messages have other forms.
+    """The messages of a snapshot or a conversation have one provider's form, and cannot be continued with another's.
 
     Nothing was changed.
     """
@@ -302,7 +303,7 @@ class ProviderMismatchError(TranscriptStoreError, ValueError):
 class StorageError(TranscriptStoreError, OSError):
     """The operating system refused what the store was ``doing`` at ``path``.
 
-    ``errno`` and ``strerror`` say why; ``consequence``, a sentence or empty, says what holds all the same.
+    ``errno`` and ``strerror`` say why. ``consequence`` is a sentence that says what still holds, or empty.
     """
 
     path: str
@@ -325,7 +326,7 @@ class StorageError(TranscriptStoreError, OSError):
 
 
 class PoisonedError(TranscriptStoreError):
-    """An earlier sync failed, so the store no longer knows what the disk holds and refuses to write. ``load()`` anew."""
+    """An earlier sync failed. The store no longer knows what the disk holds, and refuses to write. Call ``load()`` again."""
 
     path: str
     reason: str
@@ -335,7 +336,7 @@ class PoisonedError(TranscriptStoreError):
 
 
 class InvalidBaseUrlError(TranscriptStoreError, ValueError):
-    """A base URL that no credential may be sent to; ``reason`` says why. The URL is nowhere in it: it may hold a token."""
+    """No credential may be sent to this base URL; ``reason`` says why. The URL is not repeated, because it may hold a token."""
 
     reason: str
     way_out: WayOut | None = None
@@ -344,15 +345,17 @@ class InvalidBaseUrlError(TranscriptStoreError, ValueError):
 
 
 class MissingExtraError(TranscriptStoreError, ImportError):
-    """What ``provider`` needs is not installed: its SDK, which ``pip install 'transcript-store[<extra>]'`` installs, or, for
-    ``claude-local``, a ``program`` (then ``extra`` is None).
+    """Something that ``provider`` needs is not installed.
+
+    It is an SDK, which ``pip install 'transcript-store[<extra>]'`` installs. For ``claude-local`` it is a ``program``, and ``extra``
+    is None.
     """
 
     provider: str
     extra: str | None
     program: str | None = None
 
-    _says = "provider {error.provider!r} needs what is not installed"
+    _says = "provider {error.provider!r} needs something that is not installed"
 
     def _way_out(self) -> WayOut:
         return WayOut.INSTALL_EXTRA if self.program is None else WayOut.INSTALL_PROGRAM
@@ -370,7 +373,7 @@ class MissingTokenError(TranscriptStoreError):
 
 
 class MaxStepsError(TranscriptStoreError):
-    """The model still called tools after ``steps`` requests in one turn. All of it is on record, and the next turn goes on from it."""
+    """The model still called tools after ``steps`` requests in one turn. All of it is on record; the next turn continues it."""
 
     steps: int
 
@@ -380,8 +383,8 @@ class MaxStepsError(TranscriptStoreError):
 class IncompleteResponseError(TranscriptStoreError):
     """A reply ended before it was whole; ``reason`` says how, ``text`` is the text that came.
 
-    What can be sent again of it is on record, the rest in the record's ``extra``; the next turn works. If a connection
-    broke, the SDK's error is the ``__cause__``.
+    The part that can be sent again is on record as a message, the rest in the record's ``extra``. The next turn works. If a
+    connection broke, the SDK's error is the ``__cause__``.
     """
 
     reason: str

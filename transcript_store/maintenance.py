@@ -1,4 +1,4 @@
-"""What is whole, what is not, and what can be kept: of one conversation, without opening it; and what a place gives."""
+"""Looking after a conversation without opening it: verify, salvage and repair; ``doctor`` tries the place where it stands."""
 
 from transcript_store._conversation.repair import Repair, repair
 from transcript_store._conversation.salvage import Salvage, salvage

@@ -1,7 +1,7 @@
 """Every way out of an error, in one place.
 
-An error, and a finding of ``verify()``, carries one as a value; whoever prints it says it in words of his own. So nobody has
-to look for words in a finished sentence, where they may be a part of the user's path.
+An error, and a finding of ``verify()``, carries one as a value. The command line prints it in words of the shell. So nobody
+has to replace words in a finished sentence, where they may be part of the user's path.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ __all__ = ["WayOut"]
 
 
 class WayOut(Enum):
-    """What to do about an error. Its value says it to a Python program; the command line has words of its own.
+    """What to do about an error. The value says it in words of Python; the command line has its own words.
 
-    What stands in braces is a fact of the error. Only these words are ever put in other words: a user's path is not one of them.
+    In braces stands a fact of the error.
     """
 
     # a conversation that is not there, not loaded, or somebody else's
     CHECK_THE_PATH = "check the path"
-    INITIALIZE = "initialize() creates a conversation"
+    INITIALIZE = "check the path; initialize() begins a new conversation there"
     LIST_TELLS = "list() shows what there is"
     LOAD = "call load(), initialize() or load_or_initialize() first"
     LOAD_HERE = "load() it in this process"

@@ -1,4 +1,4 @@
-"""Words for people that more than one layer says."""
+"""Words in messages that more than one layer needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def many(number: int, what: str) -> str:
 
 
 def place(line_number: int | None, offset_bytes: int | None) -> str:
-    """Where a line of a transcript stands, in words; the first line is the header, so the second holds the first record."""
+    """Where a line of a transcript stands, in words. The first line is the header, so the second has the first record."""
     if line_number is None:
         return ""
     record = f" (record {line_number - 1})" if line_number > 1 else ""

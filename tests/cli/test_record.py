@@ -62,8 +62,8 @@ def test_metadata_is_of_the_creation(cli: Cli, tmp_path: Path) -> None:
     code, _, err = cli("record", directory, "--provider", "openai", "--model", "m2", "--system", "No.")
     assert code == 0
     assert err == (
-        f"transcript-store: {directory}: what was given as provider, model, system_prompt differs from what is on record, "
-        "which stays\n"
+        f"transcript-store: {directory}: the given provider, model, system_prompt differs from what is on record, "
+        "which is kept\n"
     )
     found = metadata(directory)
     assert (found.provider, found.model, found.system_prompt) == ("claude", "m1", "You are.")

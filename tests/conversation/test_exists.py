@@ -142,6 +142,15 @@ def test_exists_is_true_where_initialize_refuses_and_nothing_is_touched(tmp_path
         assert {name: value for name, value in before.items() if not name.endswith("/lock")} == after
 
 
+def test_a_mistyped_path_is_not_answered_with_initialize_alone(tmp_path):
+    """A newcomer mistyped a path, and was told to create a conversation there: the path comes first."""
+    with pytest.raises(ConversationNotFoundError) as caught:
+        ConversationStore(tmp_path / "agnet").load()
+    assert str(caught.value) == (
+        f"{tmp_path}/agnet: there is no conversation; check the path; initialize() begins a new conversation there"
+    )
+
+
 @pytest.mark.parametrize("state", ABSENT)
 def test_exists_is_false_where_initialize_works(tmp_path, state):
     """P13: exists() is false where there is nothing, or only what an unfinished create leaves; then initialize() works."""

@@ -24,7 +24,7 @@ from transcript_store import (
     snapshot_of,
     verify,
 )
-from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.writer import Writer
 from transcript_store._log import log
 from transcript_store._os.directory import Folder
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
@@ -322,7 +322,7 @@ def replace_without_mark(store: ConversationStore) -> None:
         raise OSError(errno.ENOSPC, "injected")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Storage, "_write_document", refuse)  # no call on a disk is only of this write
+        patch.setattr(Writer, "_write_document", refuse)  # no call on a disk is only of this write
         store.replace_transcript([message(32)], compaction_count=3)
 
 

@@ -50,7 +50,9 @@ from tests.crash.real_disk import RealDisk
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
 from transcript_store import ConversationStore
 from transcript_store._conversation import archive as _archive
+from transcript_store._conversation import leftovers
 from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.writer import Writer
 from transcript_store._log import damage, log, quarantine
 from transcript_store._log.cache import Block, Cache
 from transcript_store._log.log import Log
@@ -156,11 +158,11 @@ def whole_record_without_line_feed_cut(patch: Patch) -> None:
 def append_after_a_failed_sync(patch: Patch) -> None:
     """The failed sync is reported, forgotten, and tried again with the next append."""
 
-    def poison(self: Storage, error: OSError, doing: str) -> Exception:
-        self._log.settled = True
+    def poison(self: Writer, error: OSError, doing: str) -> Exception:
+        self.log.settled = True
         return refused(error, self.path, doing)
 
-    patch.setattr(Storage, "_poison", poison)
+    patch.setattr(Writer, "_poison", poison)
     patch.setattr(Log, "is_as_remembered", lambda self: True)
 
 
@@ -307,41 +309,41 @@ def parents_not_synced(patch: Patch) -> None:
 def delete_in_place(patch: Patch) -> None:
     """The files go one by one, under the conversation's own name."""
 
-    def throw_away(self: ConversationLibrary, parent: Folder, id: str) -> None:
-        parent.remove_tree(id)
+    def move_to_trash(parent: Folder, name: str) -> None:
+        parent.remove_tree(name)
         parent.sync()
 
-    patch.setattr(ConversationLibrary, "_throw_away", throw_away)
+    patch.setattr(leftovers, "move_to_trash", move_to_trash)
 
 
 def files_removed_before_the_rename_is_synced(patch: Patch) -> None:
-    def throw_away(self: ConversationLibrary, parent: Folder, id: str) -> None:
-        trash = trash_name(self._files)
-        self._files.rename(parent.handle, id, trash)
+    def move_to_trash(parent: Folder, name: str) -> None:
+        trash = trash_name(parent.files)
+        parent.files.rename(parent.handle, name, trash)
         parent.remove_tree(trash)
         parent.sync()
 
-    patch.setattr(ConversationLibrary, "_throw_away", throw_away)
+    patch.setattr(leftovers, "move_to_trash", move_to_trash)
 
 
 def trash_swept_before_the_rename_is_synced(patch: Patch) -> None:
     """A delete is killed; the next change removes the files of a folder that a power cut gives its name back."""
 
-    def sweep(self: ConversationLibrary) -> None:
-        with suppress(OSError), Folder.open(self._files, self.directory) as parent:
+    def sweep(files: Any, library: str) -> None:
+        with suppress(OSError), Folder.open(files, library) as parent:
             for name in filter(is_trash, parent.names()):
                 parent.remove_tree(name)
 
-    patch.setattr(ConversationLibrary, "_sweep", sweep)
+    patch.setattr(leftovers, "sweep", sweep)
 
 
 def trash_not_swept(patch: Patch) -> None:
-    patch.setattr(ConversationLibrary, "_sweep", _nothing)
+    patch.setattr(leftovers, "sweep", _nothing)
 
 
 def create_not_noted(patch: Patch) -> None:
     """Nothing says what a killed fork was making, so nobody finds what it left."""
-    patch.setattr(ConversationLibrary, "_noted", lambda *_: nullcontext())
+    patch.setattr(leftovers, "noted", lambda *_: nullcontext())
 
 
 def fork_message_by_message(patch: Patch) -> None:
@@ -369,7 +371,7 @@ def copy_of_what_the_cache_shows(patch: Patch) -> None:
 
 def snapshot_of_what_is_not_synced(patch: Patch) -> None:
     """The same of a writer whose appends are not synced."""
-    patch.setattr(Storage, "settle_to_copy", _nothing)
+    patch.setattr(Writer, "settle_to_copy", _nothing)
 
 
 def generation_deleted_without_a_sync(patch: Patch) -> None:
@@ -388,12 +390,12 @@ def end_of_the_generation_before_not_kept(patch: Patch) -> None:
 def end_of_the_generation_before_kept_too_late(patch: Patch) -> None:
     """The same, put right when the generation is gone: a crash in between leaves it unknown for ever."""
 
-    def delete_generation(self: Storage, number: int) -> None:
-        members = _archive.without(self._folder, self.members, number)
-        _archive.remove(self._folder, self._log, number)
+    def delete_generation(self: Writer, number: int) -> None:
+        members = _archive.without(self.folder, self.members, number)
+        _archive.remove(self.folder, self.log, number)
         self.write_metadata(members)
 
-    patch.setattr(Storage, "delete_generation", delete_generation)
+    patch.setattr(Writer, "delete_generation", delete_generation)
 
 
 def snapshot_before_its_media(patch: Patch) -> None:

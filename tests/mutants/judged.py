@@ -3,15 +3,6 @@
 from __future__ import annotations
 
 JUDGED: dict[str, str] = {
-    "ConversationLibrary._storage: sync_appends=True, → sync_appends=False,": (
-        "a fork reads with it and creates with it, and neither appends"
-    ),
-    "ConversationLibrary._storage: lock_timeout_seconds=0, → lock_timeout_seconds=1,": (
-        "nobody holds the lock of an id that was made up just now"
-    ),
-    "ConversationLibrary._noted: made = True → made = False": (
-        "it spares the look whether what was made is whole: it is"
-    ),
     "Lock._held_by_another: holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4096))) → "
     "holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4097)))": "how much is read of what is shorter",
     "Folder.take_over: self.path = other.path → pass": "today a folder is taken over only by one of the same path",

@@ -169,6 +169,19 @@ def test_a_gap_is_said_where_it_was(base: Base) -> None:
         assert Path(done.originals[0]).read_bytes()[gap.offset_bytes :][: gap.length_bytes] == damaged[:-1]
 
 
+@pytest.mark.parametrize("last", [7, 8])
+@pytest.mark.parametrize("behind", [b"", b"garbage", b"garbage\n", b"\n \n"])
+def test_a_gap_ends_where_what_is_lost_ends(base: Base, behind: bytes, last: int) -> None:
+    """A newcomer found `prefix` counting one byte more than `salvage` and `verify`: the line feed. Blank lines are no loss."""
+    damaged = b"".join((*base.lines[:last], *(line.replace(b'"at"', b'"it"') for line in base.lines[last:9]), behind))
+    with scratch_directory() as directory:
+        write(f"{directory}/c", base.metadata, damaged)
+        gaps = [
+            [(gap.offset_bytes, gap.length_bytes) for gap in repair(f"{directory}/c", mode=mode).gaps] for mode in MODES
+        ]
+        assert gaps[0] == gaps[1] == [(start_of(base.lines, last), len(damaged.rstrip()) - start_of(base.lines, last))]
+
+
 def test_members_that_this_version_does_not_know_are_kept(base: Base) -> None:
     """What a later version wrote into a record or a header goes with it."""
     lines = resealed(base.lines, lambda body: body + b',"later":{"a":[1]}').splitlines(keepends=True)

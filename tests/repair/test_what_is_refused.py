@@ -109,7 +109,7 @@ def test_metadata_of_ours_beside_a_lost_transcript_that_never_was() -> None:
 
     with scratch_directory() as directory:
         os.mkdir(f"{directory}/c")
-        members = new_members(id="0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", at="2026-01-01T00:00:00.000000Z")
+        members = new_members("2026-01-01T00:00:00.000000Z", id="0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51")
         Path(directory, "c/metadata.json").write_bytes(encode_document(members, None))
         with pytest.raises(ConversationNotFoundError):
             repair(f"{directory}/c", dry_run=False)

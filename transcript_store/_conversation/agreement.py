@@ -1,9 +1,9 @@
-"""Do the files of a conversation belong together?  The one place that tells; load, list, verify, repair and the archive ask it.
+"""Do the files of a conversation belong together?  Load, list, verify, repair and the archive ask this module.
 
-* Of the live transcript: metadata.json is of the same conversation, and not of a later generation.
-* Of an archived generation: it is this conversation's, the one that its name says, and it ends where the replace that ended it
-  found its end. The next generation's header says where that was (``replaces``). Where that generation is gone, the metadata
-  says it (``replaced``): whoever takes a generation out of the archive puts there what it said of the one before it.
+* The live transcript and metadata.json are of the same conversation, and metadata.json is not of a later generation.
+* An archived generation is of this conversation, has the number in its name, and ends where the replace that ended it found
+  its end. The next generation's header states that end (``replaces``). When a generation is taken out of the archive, what its
+  header states goes into the metadata (``replaced``).
 
 Nothing here does I/O.
 """
@@ -26,24 +26,21 @@ class Disagreement(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where a generation ended, as the replace says that ended it."""
+    """Where a generation ended, as the replace that ended it noted."""
 
     records: int
     head: str
 
 
 def of_live(header: Header, document: MetadataDocument) -> MetadataDocument | Disagreement:
-    """The metadata and the mark that hold for a live transcript with this header.
-
-    The header's own, without a mark, if it is of a later generation: a replace was cut off after its commit, before it wrote
-    metadata.json.
-    """
+    """The metadata and the mark that hold for a live transcript with this header."""
     members, mark = document
-    if (problem := problem_with_members(header.metadata)) is not None:
-        return Disagreement("damaged-header", f"the header is whole, but of its metadata, {problem}")
+    if (damaged := of_header(header)) is not None:
+        return damaged
     if (other := _of_another(header, members["id"], "metadata.json")) is not None:
         return other
     if header.generation > members["generation"]:
+        # A replace was cut off after its commit, before it wrote metadata.json: its transcript has the metadata too.
         return MetadataDocument(header.metadata, None)
     if header.generation < members["generation"]:
         of = f"metadata.json of {members['generation']}"
@@ -54,10 +51,20 @@ def of_live(header: Header, document: MetadataDocument) -> MetadataDocument | Di
     return document
 
 
+def of_header(header: Header) -> Disagreement | None:
+    """Why the metadata in a whole header is not valid; None if it is."""
+    problem = problem_with_members(header.metadata)
+    return (
+        None
+        if problem is None
+        else Disagreement("damaged-header", f"the header is whole, but its metadata is not valid: {problem}")
+    )
+
+
 def of_archived(number: int, header: Header, conversation: str | None) -> Disagreement | None:
     """Why an archived transcript with this header is not generation ``number`` of a conversation; None if it is.
 
-    Without a conversation (neither the live header nor metadata.json can be read) only the number is compared.
+    ``conversation`` is None if neither the live header nor metadata.json can be read; then only the number is compared.
     """
     if conversation is not None and (other := _of_another(header, conversation, "the live transcript")) is not None:
         return other
@@ -68,7 +75,7 @@ def of_archived(number: int, header: Header, conversation: str | None) -> Disagr
 
 
 def of_end(number: int, end: Position, replaced: End | None) -> Disagreement | None:
-    """Why an archived transcript that ends here is not what was replaced; None if it is, or if that is not known."""
+    """Why an archived transcript that ends here is not what was replaced; None if it is, or if nobody noted the end."""
     if replaced is None or replaced == (end.seq, end.head.decode()):
         return None
     reason = f"it is not what generation {number + 1} says it replaced: {replaced.records} records"
@@ -76,7 +83,7 @@ def of_end(number: int, end: Position, replaced: End | None) -> Disagreement | N
 
 
 def end_of(number: int, conversation: str | None, successor: Header | None, members: dict[str, Any]) -> End | None:
-    """Where an archived generation ended: as the next one's header says, or the metadata; None if neither does."""
+    """Where an archived generation ended, from the next one's header or the metadata; None if neither states it."""
     if successor is not None and (successor.conversation, successor.generation) == (conversation, number + 1):
         said = successor.members.get("replaces")
         if type(said) is dict:
@@ -88,7 +95,7 @@ def end_of(number: int, conversation: str | None, successor: Header | None, memb
 
 
 def remembering(members: dict[str, Any], removed: Iterable[Header], remaining: Collection[int]) -> dict[str, Any]:
-    """The metadata when generations with these headers go, and those with these numbers stay in the archive."""
+    """The metadata after generations are removed that have these headers; those with the remaining numbers stay."""
     said = [*_remembered(members)]
     for header in removed:
         replaces = header.members.get("replaces")

@@ -1,7 +1,7 @@
 """``archive/``: the earlier generations of a transcript, one file for each replace.
 
-An entry is made before the replace that ends its generation commits, and never changed. So an entry of the live generation
-is of a replace that never committed.
+A generation is linked into the archive before the replace that ends it commits, and its entry is never changed. So an entry
+with the live generation's number belongs to a replace that never committed.
 """
 
 from __future__ import annotations
@@ -33,20 +33,18 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One whole life of a transcript: from its beginning, or a replace, to the next replace or until now.
-
-    Where it is damaged, ``damage`` says how, and what cannot be known is None.
-    """
+    """One whole life of a transcript: from its beginning, or a replace, to the next replace or until now."""
 
     number: int
     is_live: bool
-    began_at: str | None
-    """When it began: RFC 3339 in UTC."""
-    record_count: int | None
-    head: str | None
+    began_at: str | None = None
+    """When it began: RFC 3339 in UTC. This and what follows is None where damage hides it."""
+    record_count: int | None = None
+    head: str | None = None
     """The hash of its last record."""
-    size_bytes: int | None
-    damage: str | None
+    size_bytes: int | None = None
+    damage: str | None = None
+    """What is wrong with it, in a sentence."""
 
 
 def keep(folder: Folder, live: Log) -> None:
@@ -65,16 +63,16 @@ def keep(folder: Folder, live: Log) -> None:
 
 
 def tidy(folder: Folder, live: Log) -> None:
-    """Take out of the archive what is not older than the live generation; sync it first, so that what is gone stays gone.
+    """Take out of the archive the entries that are not older than the live generation.
 
-    What is a copy of the live transcript's beginning is of a replace that never committed. Anything else is of another
-    line of history (a backup was restored), and goes to quarantine: nothing else may have its messages.
+    A copy of the live transcript's beginning belongs to a replace that never committed. Anything else belongs to another line
+    of history (a backup was restored). It goes to quarantine, because its messages may stand nowhere else.
     """
     if folder.status(ARCHIVE) is None:
         return
     with folder.subfolder(ARCHIVE) as archive:
-        archive.sync()  # whoever deleted a generation may have been killed before this
-        for generation in _numbers(archive):
+        archive.sync()  # a process that deleted a generation may have been killed before this
+        for generation in _numbers_in(archive):
             if generation < live.header.generation:
                 continue
             name = archive_name(generation)
@@ -94,29 +92,17 @@ def tidy(folder: Folder, live: Log) -> None:
 
 
 def generations(folder: Folder, live: Log, members: dict[str, Any]) -> list[Generation]:
-    """Every generation that there is, the oldest first, the live one last; each archived one is read and verified.
-
-    ``members`` is the conversation's metadata, here as in :func:`opened`.
-    """
+    """Every generation that there is, the oldest first, the live one last; each archived one is read and verified."""
     found = []
-    for number in _available(folder, live)[:-1]:
+    for number in _earlier(folder, live):
         try:
             with opened(folder, live, members, number) as log:
                 found.append(_describe(number, log, is_live=False))
         except GenerationNotFoundError:
             continue  # removed just now
         except (CorruptTranscriptError, UnsupportedVersionError) as error:
-            found.append(
-                Generation(
-                    number=number,
-                    is_live=False,
-                    began_at=None,
-                    record_count=None,
-                    head=None,
-                    size_bytes=None,
-                    damage=error.reason if isinstance(error, CorruptTranscriptError) else str(error),
-                )
-            )
+            reason = error.reason if isinstance(error, CorruptTranscriptError) else str(error)
+            found.append(Generation(number=number, is_live=False, damage=reason))
     return [*found, _describe(live.header.generation, live, is_live=True)]
 
 
@@ -128,13 +114,15 @@ def _describe(number: int, log: Log, *, is_live: bool) -> Generation:
         record_count=log.end.seq,
         head=log.end.head.decode(),
         size_bytes=log.end.offset_bytes,
-        damage=None,
     )
 
 
 @contextmanager
 def opened(folder: Folder, live: Log, members: dict[str, Any], number: int) -> Iterator[Log]:
-    """An archived generation, to read: verified, whole, of this conversation, and what its successor says it replaced."""
+    """An archived generation, to read: whole, of this conversation, and what its successor says it replaced.
+
+    ``members`` is the conversation's metadata.
+    """
     if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
     conversation = live.header.conversation
@@ -146,33 +134,33 @@ def opened(folder: Folder, live: Log, members: dict[str, Any], number: int) -> I
         try:
             log.open(None)
             log.verify(None)
-            _insist(folder, number, agreement.of_archived(number, log.header, conversation))
+            _require(folder, number, agreement.of_archived(number, log.header, conversation))
             if log.size_bytes() != log.end.offset_bytes:
                 raise _corrupt(folder, number, "torn-tail", "its last record is cut")
             successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
             replaced = agreement.end_of(number, conversation, successor, members)
-            _insist(folder, number, agreement.of_end(number, log.end, replaced))
+            _require(folder, number, agreement.of_end(number, log.end, replaced))
             yield log
         finally:
             log.close()
 
 
-def _insist(folder: Folder, number: int, found: agreement.Disagreement | None) -> None:
+def _require(folder: Folder, number: int, found: agreement.Disagreement | None) -> None:
     if found is not None:
         raise _corrupt(folder, number, *found)
 
 
 def without(folder: Folder, members: dict[str, Any], number: int) -> dict[str, Any]:
-    """The metadata for when an archived generation is gone: it has what that one says of the one before it."""
+    """The metadata for when an archived generation is deleted: with what its header says of the generation before it."""
     if folder.status(ARCHIVE) is None:
         return members
     with folder.subfolder(ARCHIVE) as archive:
-        header, numbers = _header(archive, number), _numbers(archive)
-    return agreement.remembering(members, [header] if header else [], numbers)
+        header = _header(archive, number)
+    return agreement.remembering(members, [header] if header else [], numbers(folder))
 
 
 def _header(archive: Folder, number: int) -> Header | None:
-    """The header of an archived generation; None if it is not there, or damaged: that is not the one before's fault."""
+    """The header of an archived generation; None if it is not there, or damaged."""
     try:
         with archive.reading(archive_name(number)) as source:
             header = read_header(first_line(source.read, source.size))
@@ -182,34 +170,38 @@ def _header(archive: Folder, number: int) -> Header | None:
 
 
 def remove(folder: Folder, live: Log, number: int) -> None:
-    """Remove an archived generation; on return it does not come back after a power cut."""
+    """Remove an archived generation; on return it does not come back after a power loss."""
     if number == live.header.generation:
         raise ValueError(f"generation {number} is the live one: replace_transcript() first, then it can be deleted")
     if folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
     with folder.subfolder(ARCHIVE) as archive:
-        is_there = number in _numbers(archive)
+        is_there = archive.status(archive_name(number)) is not None
         archive.remove_tree(archive_name(number))
-        archive.sync()  # also if it is gone already: whoever removed it may have been interrupted before this
+        archive.sync()  # also if it is gone already: the call that removed it may have been interrupted before this
     if not is_there:
         raise _not_found(folder, live, number)
 
 
-def _available(folder: Folder, live: Log) -> list[int]:
-    """The numbers of the generations that there are, ascending, the live one last."""
-    numbers: list[int] = []
-    if folder.status(ARCHIVE) is not None:
-        with folder.subfolder(ARCHIVE) as archive:
-            numbers = [number for number in _numbers(archive) if number < live.header.generation]
-    return [*numbers, live.header.generation]
+def numbers(folder: Folder) -> list[int]:
+    """The numbers of the generations in a conversation's archive, ascending, whole or damaged."""
+    if folder.status(ARCHIVE) is None:
+        return []
+    with folder.subfolder(ARCHIVE) as archive:
+        return _numbers_in(archive)
 
 
-def _numbers(archive: Folder) -> list[int]:
+def _numbers_in(archive: Folder) -> list[int]:
     return sorted(number for name in archive.names() if (number := generation_of(name)) is not None)
 
 
+def _earlier(folder: Folder, live: Log) -> list[int]:
+    return [number for number in numbers(folder) if number < live.header.generation]
+
+
 def _not_found(folder: Folder, live: Log, number: int) -> GenerationNotFoundError:
-    return GenerationNotFoundError(path=folder.path, number=number, available=tuple(_available(folder, live)))
+    available = (*_earlier(folder, live), live.header.generation)
+    return GenerationNotFoundError(path=folder.path, number=number, available=available)
 
 
 def _corrupt(folder: Folder, number: int, kind: str, reason: str) -> CorruptTranscriptError:

@@ -6,12 +6,12 @@ there or none. While it syncs, the next group fills. A thread that finds nobody 
 
 What can go wrong, and what holds then:
 
-* A member is interrupted (Ctrl-C) while it waits: it holds its lock ``waiting`` no more, and is passed over.
-* The leader is interrupted: it holds the lock ``leading`` no more, and the next member leads. If it had begun to store,
-  the hashes tell whether the batch is there: nothing is stored twice.
-* The batch is refused, and nothing of it is there (a full disk, a line that is too long): the leader tries alone, and the
-  next member leads the rest.
-* The sync fails: all who were in the batch get that error.
+* A member is interrupted (Ctrl-C) while it waits: its lock ``waiting`` is free then, and the leader passes it over.
+* The leader is interrupted: the lock ``leading`` is free then, and the next member leads. If the leader had begun to store,
+  the hashes tell whether the batch is there, so nothing is stored twice.
+* The batch is refused, and nothing of it is stored (a full disk, a line that is too long): the leader stores its own part
+  alone, and the next member leads the rest.
+* The sync fails: every member of the batch gets that error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.writer import Writer
 from transcript_store._log.log import AppendResult, Entry, Prepared
 from transcript_store.errors import TranscriptStoreError
 
@@ -53,11 +53,11 @@ class _Group:
         self.members: list[_Member] = []
         self.batch: Sequence[_Member] = ()
         self.prepared: Prepared | None = None
-        """What was prepared for the ``batch`` and perhaps stored: known to be there or not when this is None again."""
+        """What was prepared for the ``batch`` and perhaps stored. None as soon as it is known whether it was."""
 
 
 class GroupCommit:
-    """The way to append to one store, for all of its threads: ``mutex`` must be held to use its storage."""
+    """Appends to one store, for all of its threads. ``mutex`` is held while its storage is used."""
 
     def __init__(self, mutex: AbstractContextManager[object]) -> None:
         self._mutex = mutex
@@ -65,12 +65,17 @@ class GroupCommit:
         self._undecided: _Group | None = None
         """The group that is being stored, or whose leader was interrupted while it stored it."""
         self._is_idle = True
-        """Whether nobody is appending. A guess (a call that fails leaves it False): it only says which way may be quicker."""
+        """Whether nobody is appending. A guess, which only chooses the faster way: a call that fails leaves it False.
 
-    def append(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[AppendResult]:
-        """Append records as one, perhaps with those of other threads, to the storage that ``writable`` gives or refuses.
+        Measured, a thread on its own saves 2 µs in an append: a fifth on a disk in memory, nothing to notice on any other.
+        """
 
-        Raises what :meth:`Storage.append` does.
+    def append(self, entries: Sequence[Entry], writable: Callable[[], Writer]) -> Sequence[AppendResult]:
+        """Append records as one, perhaps with those of other threads.
+
+        ``writable`` gives the storage, or raises if there is none to write to. It is called with the mutex held.
+
+        Raises what :meth:`Writer.append` does.
         """
         if self._is_idle and not self._open.members:
             with self._mutex:
@@ -80,21 +85,22 @@ class GroupCommit:
                 return stored
         return self._append_in_group(entries, writable)
 
-    def settle(self, storage: Storage) -> None:
-        """Find out, before the transcript is replaced, whether what an interrupted leader was storing is in it.
+    def settle(self, storage: Writer) -> None:
+        """Before the transcript is replaced: find out whether it has the batch of an interrupted leader.
 
-        Its members are told then, or store it behind what takes the transcript's place: never twice.
+        If it has, the members get their answer. If not, they store it in the new transcript. So it is never there twice.
         """
         group, self._undecided = self._undecided, None
         if group is not None and group.prepared is not None:
             self._take_over(group, storage)
             group.prepared = None
 
-    def _append_in_group(self, entries: Sequence[Entry], writable: Callable[[], Storage]) -> Sequence[AppendResult]:
+    def _append_in_group(self, entries: Sequence[Entry], writable: Callable[[], Writer]) -> Sequence[AppendResult]:
         member = _Member(entries)
         with member.waiting:
             group = self._open
-            group.members.append(member)  # a group that was closed since then has had its leader: this call leads again
+            # If the group was closed since the line above, nobody answers this call, and it leads again.
+            group.members.append(member)
             with group.leading:
                 if not member.is_answered:
                     with self._mutex:
@@ -107,8 +113,8 @@ class GroupCommit:
             raise member.error
         return member.stored
 
-    def _lead(self, group: _Group, own: _Member, storage: Storage) -> None:
-        """Store what the members of a group brought; on return ``own`` at least has its answer."""
+    def _lead(self, group: _Group, own: _Member, storage: Writer) -> None:
+        """Store what the members of a group brought. On return at least ``own`` has its answer."""
         if group.prepared is not None:
             self._take_over(group, storage)
         if own.is_answered:
@@ -126,7 +132,7 @@ class GroupCommit:
             group.batch = [own]
             self._store(group, storage)
 
-    def _store(self, group: _Group, storage: Storage) -> None:
+    def _store(self, group: _Group, storage: Writer) -> None:
         group.prepared = None
         prepared = storage.prepare([entry for member in group.batch for entry in member.entries])
         self._undecided = group
@@ -136,8 +142,8 @@ class GroupCommit:
         self._undecided = None
 
     @staticmethod
-    def _take_over(group: _Group, storage: Storage) -> None:
-        """Find out whether what an interrupted leader was storing is there, and tell its members if it is."""
+    def _take_over(group: _Group, storage: Writer) -> None:
+        """Find out whether the batch of an interrupted leader is stored, and answer its members if it is."""
         storage.settle()
         assert group.prepared is not None
         if storage.log.holds(group.prepared.end):

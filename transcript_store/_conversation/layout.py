@@ -1,4 +1,4 @@
-"""What stands in a conversation's folder: the names of its files, and whether there is a conversation at all.
+"""What stands in a conversation's folder: which of its files, and whether there is a conversation at all.
 
 ::
 
@@ -40,6 +40,23 @@ FILE_IN_PLACE = "a file stands where a conversation's folder should be"
 _HARMLESS = frozenset({LOCK, "lost+found"})
 
 
+def open_folder(
+    files: FileSystem,
+    path: str,
+    *,
+    absent: str = "there is no conversation",
+    way_out: WayOut = WayOut.CHECK_THE_PATH,
+) -> Folder:
+    """Open the folder of a conversation; if there is none, ``absent`` and ``way_out`` are what the error says."""
+    try:
+        return Folder.open(files, path)
+    except FileNotFoundError:
+        raise ConversationNotFoundError(path=path, reason=absent, way_out=way_out) from None
+    except NotADirectoryError:
+        chosen = WayOut.CHOOSE_A_FOLDER
+        raise CorruptTranscriptError(path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=chosen) from None
+
+
 def read_metadata(folder: Folder) -> MetadataDocument:
     """metadata.json, whole; raises ``CorruptMetadataError`` or ``UnsupportedVersionError``."""
     path = folder.path_of(METADATA)
@@ -59,9 +76,9 @@ def read_metadata(folder: Folder) -> MetadataDocument:
 
 
 def metadata_bytes(folder: Folder) -> bytes | NotADocument | None:
-    """What stands in metadata.json, None if there is none; of a file that is too long to be one, that it is.
+    """The bytes of metadata.json; None if there is none, ``NotADocument`` if it is too long. Raises ``NotOursError``.
 
-    A sparse file takes no room on a disk, and all of it in memory. Raises ``NotOursError``.
+    The length is looked at first: a sparse file takes no room on the disk, and all of it in memory.
     """
     try:
         with folder.reading(METADATA) as source:
@@ -75,9 +92,9 @@ def metadata_bytes(folder: Folder) -> bytes | NotADocument | None:
 
 
 def require_conversation(folder: Folder) -> None:
-    """Raise unless there is at least a part of a conversation in a folder; then it is ours, and may be locked.
+    """Raise unless at least a part of a conversation is in a folder. Then the folder is ours, and may be locked.
 
-    metadata.json is read only where the transcript does not tell: whoever loads reads it once, with the lock held.
+    metadata.json is read only if the transcript is missing or is not ours: a load reads it later, with the lock held.
     """
     names = names_in(folder)
     if (error := absence(names, folder.path)) is not None:
@@ -97,7 +114,7 @@ def require_conversation(folder: Folder) -> None:
 
 
 def never_finished(path: str) -> ConversationNotFoundError:
-    """What is wrong with metadata that has no mark, and no transcript beside it."""
+    """The error for a metadata.json that has no mark and no transcript beside it."""
     what = "there is only the beginning of a create that never finished"
     return ConversationNotFoundError(path=path, reason=what, way_out=WayOut.INITIALIZE)
 
@@ -111,10 +128,10 @@ def _begins_like_ours(folder: Folder) -> bool:
 
 
 def occupant(files: FileSystem, path: str) -> str | None:
-    """What stands at a path so that no conversation can be created there, in words; None if one can.
+    """Why no conversation can be created at a path, in words; None if one can.
 
-    An empty folder is fine, and so is a fresh volume, and what an unfinished create leaves: a lock, temporaries, and a
-    metadata.json whose mark is void. A folder within another conversation's is not: who deletes that one would delete both.
+    An empty folder can be used, and so can a fresh volume, and what an unfinished create leaves: a lock, temporaries, and a
+    metadata.json whose mark is void. A folder inside another conversation's cannot: deleting that one would delete both.
     """
     with refusals(path, "look at the folder"):
         return _occupant_at(files, path) or _conversation_around(files, path)
@@ -126,7 +143,7 @@ def _occupant_at(files: FileSystem, path: str) -> str | None:
     except FileNotFoundError:
         return _dangling_link(files, path)
     except NotADirectoryError:
-        return "a file stands where a folder should be"
+        return FILE_IN_PLACE
     with folder:
         return occupant_of(folder)
 
@@ -150,7 +167,7 @@ def _dangling_link(files: FileSystem, path: str) -> str | None:
 
 
 def occupant_of(folder: Folder) -> str | None:
-    """The same of a folder that is open."""
+    """As :func:`occupant`, of a folder that is open; the folders around it are not looked at."""
     names = names_in(folder)
     if TRANSCRIPT in names:
         return "there is a conversation already"
@@ -161,15 +178,20 @@ def occupant_of(folder: Folder) -> str | None:
             return f"{METADATA}: {error.reason}"
         if isinstance(document, NotADocument) or document.mark is not None:
             return f"there is a {METADATA} of a conversation that lost its transcript, or of something else"
-    if LOCK in names:
-        try:
-            folder.files.close(folder.open_file(LOCK))
-        except FileNotFoundError:
-            pass  # it went away with a conversation that is being deleted
-        except NotOursError as error:
-            return f"{LOCK}: {error.reason}"
+    if LOCK in names and (reason := in_place_of_file(folder, LOCK)) is not None:
+        return f"{LOCK}: {reason}"
     others = _others(names - {METADATA})
     return f"the folder is not empty ({others})" if others else None
+
+
+def in_place_of_file(folder: Folder, name: str) -> str | None:
+    """What stands where one of our files should be, in words; None if a file stands there, or nothing."""
+    with suppress(FileNotFoundError):
+        try:
+            folder.files.close(folder.open_file(name))
+        except NotOursError as error:
+            return error.reason
+    return None
 
 
 def names_in(folder: Folder) -> set[str]:
@@ -195,7 +217,7 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
 
 
 def strangers(folder: Folder) -> str:
-    """What stands in a conversation's folder, its archive or its quarantine and is not of it, for a message; "" if nothing does."""
+    """What is in a conversation's folder, its archive or its quarantine, but is not part of it, for a message; "" if nothing."""
     found = names_in(folder) - {METADATA, TRANSCRIPT, ARCHIVE, QUARANTINE}
     for name, is_ours in ((ARCHIVE, is_generation), (QUARANTINE, is_quarantined)):
         with suppress(FileNotFoundError, NotOursError), folder.subfolder(name) as subfolder:

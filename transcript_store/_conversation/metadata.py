@@ -1,4 +1,4 @@
-"""metadata.json: what a conversation is, for those who list; replaced whole, atomically.
+"""metadata.json: the facts about a conversation that need no transcript. It is always replaced as a whole, atomically.
 
 ::
 
@@ -39,11 +39,10 @@ CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "
 """What ``update_metadata`` can change; ``provider`` only while it is None, or within its family."""
 
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
-_CHECKED = [(field, 0 if field == "compaction_count" else None) for field in CHANGEABLE]
 REPLACED = "replaced"
-"""Where earlier generations ended whose successor is gone: a list of ``conversation``, ``generation``, ``records``, ``head``."""
+"""Where earlier generations ended whose successor was deleted: a list of ``conversation``, ``generation``, ``records``, ``head``."""
 _RESERVED_BYTES = 1 << 20
-"""Of what metadata.json may take, for what the store itself adds to it."""
+"""Kept free in metadata.json for what the store itself adds."""
 ENVELOPE = ("format", "version", "mark", "hash")
 
 
@@ -52,7 +51,7 @@ class ConversationMetadata:
     """What a conversation is, as :meth:`ConversationStore.get_metadata` gives it: frozen, and a fresh copy.
 
     Times are RFC 3339 text in UTC with microseconds. ``updated_at`` is never older than the last record. ``generation``
-    counts the replaces, from 0; ``compaction_count`` is the caller's to keep.
+    counts the replaces, from 0. ``compaction_count`` is whatever the caller last set.
     """
 
     id: str
@@ -66,9 +65,9 @@ class ConversationMetadata:
     labels: dict[str, str]
     generation: int
     forked_from: dict[str, Any] | None = None
-    """Of a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` at which it parted from the original."""
+    """Of a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` of the original's last record that it has."""
     restored_from: dict[str, Any] | None = None
-    """Of what was restored: the ``snapshot``'s id, and what that said of the conversation it was made of."""
+    """Of a restored conversation: the ``snapshot``'s id, and the metadata of the conversation that the snapshot was made of."""
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -88,11 +87,11 @@ _AT_FIRST: dict[str, Any] = {
     "labels": {},
     "generation": 0,
 }
-"""What a conversation is that was told nothing, beside its id and its times; in the order in which it is written."""
+"""The members of a conversation that begins with nothing, except its id and its times, in the order in which they are written."""
 
 
 class MetadataDocument(NamedTuple):
-    """metadata.json decoded: its members (the envelope left out, unknown members kept) and its mark."""
+    """metadata.json decoded: its members (unknown ones too, without those of the envelope) and its mark."""
 
     members: dict[str, Any]
     mark: Mark | None
@@ -113,7 +112,7 @@ def checked_id(text: object) -> str:
     return text
 
 
-def new_members(*, id: str, at: str, **fields: Any) -> dict[str, Any]:
+def new_members(at: str, *, id: str, **fields: Any) -> dict[str, Any]:
     """The members of a conversation that begins now."""
     return {"id": id, "created_at": at, "updated_at": at, **_AT_FIRST, "labels": {}, **fields}
 
@@ -124,7 +123,7 @@ def family(provider: str) -> str:
 
 
 def differing(fields: dict[str, Any], members: dict[str, Any]) -> list[str]:
-    """The names of the fields that were given and are not what is on record; of labels, what was not given may be there."""
+    """The names of the given fields that differ from what is on record. Labels that were not given may be there too."""
     given = {name: value for name, value in fields.items() if value is not None}
     recorded = members.get("labels") or {}
     labels = given.pop("labels", {})
@@ -132,7 +131,7 @@ def differing(fields: dict[str, Any], members: dict[str, Any]) -> list[str]:
     return names + ["labels"] * any(recorded.get(label) != text for label, text in labels.items())
 
 
-def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) -> dict[str, Any]:
+def copied_members(members: dict[str, Any], at: str, *, id: str, **origin: Any) -> dict[str, Any]:
     """The members of a conversation that begins now as a copy of another; ``origin`` says of which."""
     kept = {key: value for key, value in members.items() if key not in ("forked_from", REPLACED)}
     return {**kept, "id": id, "created_at": at, "updated_at": at, "generation": 0, **origin}
@@ -141,13 +140,10 @@ def copied_members(members: dict[str, Any], *, id: str, at: str, **origin: Any) 
 def checked_fields(fields: dict[str, Any], max_bytes: int) -> dict[str, Any]:
     """Check what a caller wants to set and return a deep copy; raises ``InvalidMetadataError`` naming the field."""
     checked: dict[str, Any] = {}
-    for field, value in fields.items():
+    for field, given in fields.items():
+        value = list(given) if field == "tools" and type(given) is tuple else given
         if field == "labels" and value is None:
-            checked[field] = {}
-            continue
-        if field == "tools" and type(value) is tuple:
-            checked[field] = checked_fields({field: list(value)}, max_bytes)[field]
-            continue
+            value = {}
         _check_field(field, value)
         try:
             encoded = encode({field: value}, "metadata", max_bytes)
@@ -158,37 +154,44 @@ def checked_fields(fields: dict[str, Any], max_bytes: int) -> dict[str, Any]:
 
 
 def _check_field(field: str, value: Any) -> None:
+    if (reason := _problem_with(field, value)) is not None:
+        raise InvalidMetadataError(field=field, reason=reason)
+    if field == "tools":
+        for number, tool in enumerate(value or ()):
+            if (reason := _problem_with_tool(tool)) is not None:
+                raise InvalidMetadataError(field=f"tools[{number}]", reason=reason)
+
+
+def _problem_with(field: str, value: Any) -> str | None:
+    kind = type(value).__name__
     if field in ("provider", "model", "system_prompt"):
         if value is not None and type(value) is not str:
-            raise InvalidMetadataError(field=field, reason=f"must be a str or None, not {type(value).__name__}")
+            return f"must be a str or None, not {kind}"
         if field == "provider" and value == "":
-            raise InvalidMetadataError(field=field, reason="must not be empty; None means not known yet")
+            return "must not be empty; None means not known yet"
     elif field == "compaction_count":
         if type(value) is not int or not 0 <= value < 2**63:
-            raise InvalidMetadataError(field=field, reason=f"must be an int from 0, not {value!r:.40}")
+            return f"must be an int from 0, not {value!r:.40}"
     elif field == "labels":
         if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
-            raise InvalidMetadataError(field=field, reason="must be a dict of str to str")
+            return "must be a dict of str to str"
     elif field == "restored_from" and type(value) is not dict:
-        raise InvalidMetadataError(field=field, reason=f"must be a JSON object, not {type(value).__name__}")
-    elif field == "tools" and value is not None:
-        if type(value) is not list:
-            raise InvalidMetadataError(
-                field=field, reason=f"must be a list of JSON objects, not {type(value).__name__}"
-            )
-        for number, tool in enumerate(value):
-            _check_tool(tool, f"tools[{number}]")
+        return f"must be a JSON object, not {kind}"
+    elif field == "tools" and value is not None and type(value) is not list:
+        return f"must be a list of JSON objects, not {kind}"
+    return None
 
 
-def _check_tool(tool: Any, where: str) -> None:
+def _problem_with_tool(tool: Any) -> str | None:
     if type(tool) is not dict:
-        raise InvalidMetadataError(field=where, reason=f"must be a JSON object, not {type(tool).__name__}")
+        return f"must be a JSON object, not {type(tool).__name__}"
     if type(tool.get("name")) is not str or not tool["name"]:
-        raise InvalidMetadataError(field=where, reason="must have a name, a str that is not empty")
+        return "must have a name, a str that is not empty"
     if type(tool.get("description", "")) is not str:
-        raise InvalidMetadataError(field=where, reason="must have a description that is a str")
+        return "must have a description that is a str"
     if type(tool.get("parameters", {})) is not dict:
-        raise InvalidMetadataError(field=where, reason="must have parameters that are a JSON object (a JSON Schema)")
+        return "must have parameters that are a JSON object (a JSON Schema)"
+    return None
 
 
 def encode_document(members: dict[str, Any], mark: Mark | None) -> bytes:
@@ -206,9 +209,9 @@ def encode_document(members: dict[str, Any], mark: Mark | None) -> bytes:
 def decode_document(
     data: bytes | NotADocument | None, *, check_members: bool = True
 ) -> MetadataDocument | NotADocument:
-    """Decode metadata.json (None if it is not there), or say why it is not one, if that is not known already.
+    """Decode what :func:`layout.metadata_bytes` gave, or say why it is not a metadata.json.
 
-    Without ``check_members`` its hash alone vouches for what the members are.
+    Without ``check_members`` the types of the members are not checked: the hash shows that a store wrote them.
     """
     if data is None:
         return NotADocument("it is missing")
@@ -231,21 +234,25 @@ def decode_document(
     members = {key: value for key, value in document.items() if key not in ENVELOPE}
     if check_members and (problem := problem_with_members(members)):
         return NotADocument(problem)
-    mark = document.get("mark")
-    if mark is None:
-        return MetadataDocument(members, None)
     try:
-        position = Position(mark["seq"], mark["offset"], mark["head"].encode())
-        numbers = (mark["generation"], position.seq, position.offset_bytes)
-        if any(type(number) is not int or number < 0 for number in numbers) or len(position.head) != 32:
-            return NotADocument("its mark is not one")
-        return MetadataDocument(members, Mark(mark["generation"], position))
-    except (KeyError, TypeError, AttributeError):
+        return MetadataDocument(members, _mark(document.get("mark")))
+    except (KeyError, TypeError, AttributeError, ValueError):
         return NotADocument("its mark is not one")
 
 
+def _mark(said: Any) -> Mark | None:
+    """The mark that a metadata.json states; raises one of Python's errors if it is not one."""
+    if said is None:
+        return None
+    mark = Mark(said["generation"], Position(said["seq"], said["offset"], said["head"].encode()))
+    numbers = (mark.generation, mark.position.seq, mark.position.offset_bytes)
+    if any(type(number) is not int or number < 0 for number in numbers) or len(mark.position.head) != 32:
+        raise ValueError
+    return mark
+
+
 def require_to_fit(members: dict[str, Any]) -> None:
-    """Raise ``InvalidMetadataError`` if metadata.json would be longer than what is read of it."""
+    """Raise ``InvalidMetadataError`` if metadata.json would be longer than a reader accepts."""
     length = len(encode_document(members, None)) + _RESERVED_BYTES
     if length > LONGEST_METADATA_BYTES:
         sizes = {
@@ -270,11 +277,11 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
     except orjson.JSONEncodeError:
         return "it nests too deeply"
     try:
-        for field, absent in _CHECKED:
-            if (value := members.get(field, absent)) is not None or absent is not None:
-                _check_field(field, value)
+        for field in CHANGEABLE:
+            if field == "compaction_count" or members.get(field) is not None:
+                _check_field(field, members.get(field, 0))
         if members.get("tools") is not None:
-            encode({"tools": members["tools"]}, "tools", 2**63)  # all else is flat
+            encode({"tools": members["tools"]}, "tools", 2**63)  # the other fields are flat
     except (InvalidMetadataError, InvalidMessageError) as error:
         return f"its {error}"
     return None

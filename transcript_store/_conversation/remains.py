@@ -1,4 +1,4 @@
-"""What is left of a conversation, whatever happened to its files: which of them are there, and what its metadata is.
+"""What is left of a damaged conversation: which of its files are there, and its metadata.
 
 A repair and a salvage begin with it. Nothing is changed here.
 """
@@ -6,12 +6,13 @@ A repair and a salvage begin with it. Nothing is changed here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal
 
 import orjson
 
-from transcript_store._conversation.layout import FILE_IN_PLACE, metadata_bytes, require_conversation
+from transcript_store._conversation import archive
+from transcript_store._conversation.layout import in_place_of_file, metadata_bytes, open_folder, require_conversation
 from transcript_store._conversation.metadata import (
     ENVELOPE,
     MetadataDocument,
@@ -29,12 +30,7 @@ from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, METADATA, QUARANTINE, TRANSCRIPT, archive_name, generation_of, new_id
 from transcript_store._os.refusals import NotOursError, refusals
-from transcript_store.errors import (
-    ConversationNotFoundError,
-    CorruptMetadataError,
-    CorruptTranscriptError,
-    UnsupportedVersionError,
-)
+from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError
 from transcript_store.ways_out import WayOut
 
 MetadataSource = Literal["metadata.json", "header", "archive", "nothing"]
@@ -45,34 +41,25 @@ def opened(directory: filesystem.AnyPath, file_system: FileSystem | None, doing:
     """The folder of a conversation, or of what is left of one."""
     path = filesystem.absolute_path(directory)
     files = filesystem.REAL if file_system is None else file_system
-    with refusals(path, doing, "Nothing of it was changed"):
-        try:
-            folder = Folder.open(files, path)
-        except FileNotFoundError:
-            raise ConversationNotFoundError(path=path, reason="there is no conversation") from None
-        except NotADirectoryError:
-            raise CorruptTranscriptError(
-                path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=WayOut.CHOOSE_A_FOLDER
-            ) from None
-        with folder:
-            _insist_on_something(folder)
-            yield folder
+    with refusals(path, doing, "Nothing of it was changed"), open_folder(files, path) as folder:
+        _require_something(folder)
+        yield folder
 
 
-def _insist_on_something(folder: Folder) -> None:
+def _require_something(folder: Folder) -> None:
     """Raise unless the folder holds a conversation, or what is left of one, in files and folders of ours."""
     for name in (METADATA, TRANSCRIPT):
-        _insist_on_a_file(folder, name)
+        _require_a_file(folder, name)
     for name in (ARCHIVE, QUARANTINE):
         try:
             with folder.subfolder(name) as subfolder:
                 for entry in subfolder.names() if name == ARCHIVE else ():
                     if generation_of(entry) is not None:
-                        _insist_on_a_file(subfolder, entry)
+                        _require_a_file(subfolder, entry)
         except FileNotFoundError:
             pass
         except NotOursError as error:
-            raise _foreign(folder, name, error) from None
+            raise _foreign(folder, name, error.reason) from None
     try:
         require_conversation(folder)
     except (CorruptTranscriptError, CorruptMetadataError) as error:
@@ -84,7 +71,7 @@ def _insist_on_something(folder: Folder) -> None:
 
 
 def _is_ours(folder: Folder) -> bool:
-    """Whether the folder is a conversation's, whatever happened to its files: others have such names too."""
+    """Whether the folder is a conversation's, whatever happened to its files. Other programs use such names too."""
     if folder.status(ARCHIVE) is not None:
         return True
     for name in (METADATA, TRANSCRIPT):
@@ -94,24 +81,21 @@ def _is_ours(folder: Folder) -> bool:
     return False
 
 
-def _insist_on_a_file(folder: Folder, name: str) -> None:
-    try:
-        folder.files.close(folder.open_file(name))
-    except FileNotFoundError:
-        pass
-    except NotOursError as error:
-        raise _foreign(folder, name, error) from None
+def _require_a_file(folder: Folder, name: str) -> None:
+    if (reason := in_place_of_file(folder, name)) is not None:
+        raise _foreign(folder, name, reason)
 
 
-def _foreign(folder: Folder, name: str, error: NotOursError) -> CorruptTranscriptError | CorruptMetadataError:
+def _foreign(folder: Folder, name: str, reason: str) -> CorruptTranscriptError | CorruptMetadataError:
     kind = CorruptMetadataError if name == METADATA else CorruptTranscriptError
-    return kind(path=folder.path_of(name), kind="foreign", reason=error.reason)
+    return kind(path=folder.path_of(name), kind="foreign", reason=reason)
 
 
 class Remains:
-    """The files of a conversation, and the most that is known for certain of what it is; with ``accepts_edits``, by hand too.
+    """The files of a conversation, and its metadata, as far as that is known for certain.
 
-    Raises ``UnsupportedVersionError`` for what a later version wrote: it could be misread.
+    With ``accepts_edits`` metadata that a person edited counts too. Raises ``UnsupportedVersionError`` for what a later version
+    wrote, because it could be misread.
     """
 
     def __init__(self, folder: Folder, *, accepts_edits: bool) -> None:
@@ -121,27 +105,16 @@ class Remains:
         """metadata.json as it stands there; None if it does not."""
         self.has_transcript = folder.status(TRANSCRIPT) is not None
         self.header = self.header_of(TRANSCRIPT)
-        self.archived = self._numbers_in_archive()
+        self.archived = archive.numbers(folder)
         self.members, self.metadata_from = self._choose_metadata(accepts_edits)
-
-    def _numbers_in_archive(self) -> list[int]:
-        if self.folder.status(ARCHIVE) is None:
-            return []
-        with self.folder.subfolder(ARCHIVE) as archive:
-            return sorted(number for name in archive.names() if (number := generation_of(name)) is not None)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Source]:
         """A file of the conversation, by its path within it."""
-        if name.startswith(f"{ARCHIVE}/"):
-            with (
-                self.folder.subfolder(ARCHIVE) as archive,
-                archive.reading(name.removeprefix(f"{ARCHIVE}/")) as source,
-            ):
-                yield source
-        else:
-            with self.folder.reading(name) as source:
-                yield source
+        subfolder, _, name = name.rpartition("/")
+        with ExitStack() as stack:
+            folder = stack.enter_context(self.folder.subfolder(subfolder)) if subfolder else self.folder
+            yield stack.enter_context(folder.reading(name))
 
     def header_of(self, name: str) -> Header | None:
         """The header of a transcript; None if it cannot be read."""
@@ -157,7 +130,7 @@ class Remains:
         return None if problem_with_members(found[0].metadata) else found[0]
 
     def _choose_metadata(self, accepts_edits: bool) -> tuple[dict[str, Any], MetadataSource]:
-        """The metadata of the repaired conversation, and where it is from: the most that is known for certain."""
+        """The metadata of the repaired conversation, and where it comes from."""
         document = decode_document(self.data)
         header = self.header
         if isinstance(document, NotADocument) and document.version is not None:
@@ -179,7 +152,7 @@ class Remains:
         for number in sorted(self.archived, reverse=True):
             if (archived := self.header_of(path_in_archive(number))) is not None:
                 return archived.metadata, "archive"
-        return new_members(id=new_id(self.folder.files), at=self.now), "nothing"
+        return new_members(self.now, id=new_id(self.folder.files)), "nothing"
 
 
 def path_in_archive(generation: int) -> str:
@@ -187,7 +160,7 @@ def path_in_archive(generation: int) -> str:
 
 
 def _edited_members(data: bytes) -> dict[str, Any] | None:
-    """The members of a metadata.json, or of a header's metadata, that somebody edited; None if they are not what they must be."""
+    """The members of an edited metadata.json, or of the metadata in an edited header; None if they are not valid."""
     try:
         document = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:

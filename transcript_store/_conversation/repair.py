@@ -1,4 +1,4 @@
-"""The way back from damage: :func:`repair` says what of a conversation can be kept, and on request makes it whole.
+"""Mending damage: :func:`repair` says what of a conversation can be kept, and on request makes it whole.
 
 .. code-block:: python
 
@@ -11,8 +11,8 @@
     repair("agent/main", mode="salvage", dry_run=False)  # every whole record; the original is kept in quarantine/
 
 Order of writes: the damaged files into ``quarantine/``, synced; the new generation under a temporary name, sync, **rename**,
-sync the folder; metadata. A crash before the rename leaves the damaged conversation as it was, one after it a whole
-transcript whose metadata the next repair writes.
+sync the folder; metadata. After a crash before the rename the damaged conversation is as it was. After a crash behind it
+the transcript is whole, and the next repair writes its metadata.
 """
 
 from __future__ import annotations
@@ -24,11 +24,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from transcript_store._conversation import agreement
-from transcript_store._conversation.metadata import (
-    MetadataDocument,
-    decode_document,
-    encode_document,
-)
+from transcript_store._conversation.arguments import require_one_of
+from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._conversation.remains import MetadataSource, Remains, opened, path_in_archive
 from transcript_store._conversation.verify import Finding, look
 from transcript_store._log import quarantine
@@ -40,21 +37,9 @@ from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
-from transcript_store._os.names import (
-    ARCHIVE,
-    LAST_GENERATION,
-    LOCK,
-    METADATA,
-    QUARANTINE,
-    TRANSCRIPT,
-    archive_name,
-)
+from transcript_store._os.names import ARCHIVE, LAST_GENERATION, LOCK, METADATA, QUARANTINE, TRANSCRIPT, archive_name
 from transcript_store._os.refusals import NotOursError, refusals
-from transcript_store.errors import (
-    ConversationNotFoundError,
-    CorruptTranscriptError,
-    UnsupportedVersionError,
-)
+from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
 from transcript_store.ways_out import WayOut
 
 _FROM_THERE = "What was damaged is in place or in quarantine/"
@@ -77,13 +62,13 @@ class Repair:
     gaps: tuple[Gap, ...]
     """The bytes of the damaged transcript that are not kept."""
     metadata_from: MetadataSource
-    """Where the metadata comes from. Anything but ``metadata.json`` may be older than the last change of it."""
+    """Where the metadata comes from. Unless this is ``metadata.json``, it may be older than its last change."""
     generation: int | None
     """The generation that holds the repaired transcript; None where the transcript is whole and stays as it is."""
     originals: tuple[str, ...]
     """Where the damaged files are kept, byte for byte."""
     taken_from: tuple[str, ...]
-    """Where each of them stood, in the same order: copied back there, it undoes the repair."""
+    """Where each of them stood, in the same order. Copy each back there to undo the repair."""
 
 
 def repair(
@@ -91,28 +76,38 @@ def repair(
 ) -> Repair:
     """Say what of a damaged conversation can be kept, and with ``dry_run=False`` make it whole. Never runs by itself.
 
-    ``mode`` says what is kept of a damaged transcript:
+    When an applied repair returns, ``verify()`` finds nothing. The repaired transcript is a new generation, whose records keep
+    their times, messages and extras. The damaged files are in ``quarantine/``, byte for byte. Damaged or lost metadata is
+    rebuilt from the transcript's header, which does not have later changes. A damaged generation is taken out of ``archive/``.
 
-    * ``"prefix"``: the records before the first damage, or before the batch that it is in. Nothing is doubtful, and what
-      stands behind it is left out.
-    * ``"salvage"``: every whole record, and of a batch that is damaged the rest. Where something is missing between
-      two, a record without a message says so, with the offset and the length of the gap in its ``extra`` as ``transcript_store.gap``.
-    * ``"accept-edits"``: every line that has the form of a record, whole or not: for files that were edited by hand.
+    A repair is committed like a replace: after a crash the damage is as it was, or the conversation is repaired. A dry run
+    takes no lock.
 
-    When it returns from a repair that was applied, ``verify()`` finds nothing, the repaired transcript is a new generation
-    whose records keep their times, messages and extras, and the damaged files are in ``quarantine/`` byte for byte. Damaged
-    or lost metadata is rebuilt from the transcript's header (which does not know of later changes), a damaged generation
-    in ``archive/`` is taken out. It is committed like a replace: a crash leaves the damage as it was, or the repaired
-    conversation. A dry run takes no lock.
+    Args:
+        directory: the conversation's folder.
+        mode: what is kept of a damaged transcript.
 
-    Raises ``ConversationNotFoundError``, ``ConversationLockedError`` (a live writer; not for a dry run),
-    ``CorruptTranscriptError`` and ``CorruptMetadataError`` of kind ``foreign`` if something that is no file stands where
-    one of ours should be (move it away) or nothing that is there is ours, ``UnsupportedVersionError``, ``ValueError`` for
-    an unknown mode, and ``StorageError`` if the disk refuses: the conversation is then as it was, or what was damaged is in
-    place or in ``quarantine/``, and the next ``repair()`` goes on from there; the error says which.
+            * ``"prefix"``: the records before the first damage, or before the batch that it is in. Every one of them is as it
+              was stored. Everything behind the damage is left out.
+            * ``"salvage"``: every whole record, and of a damaged batch the rest. Where something is missing between two
+              records, a record without a message says so: its ``extra`` has the offset and the length of the gap as
+              ``transcript_store.gap``.
+            * ``"accept-edits"``: every line that has the form of a record, whole or not. For files that were edited by hand.
+        dry_run: only say what a repair would do.
+        file_system: another file system, for tests (``transcript_store.testing``).
+
+    Raises:
+        ConversationNotFoundError: nothing is there; check the path.
+        ConversationLockedError: it has a live writer; close that first. Not raised by a dry run.
+        CorruptTranscriptError: nothing there is ours, or something that is not a file stands where one of ours should be; move
+            it away. (``kind`` is ``foreign``.)
+        CorruptMetadataError: the same, of metadata.json.
+        UnsupportedVersionError: a later version wrote it; upgrade.
+        ValueError: there is no such mode.
+        StorageError: the system refused. The message says whether the conversation is as it was, or its damaged files are in
+            place or in ``quarantine/``; then the next ``repair()`` goes on from there.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    require_one_of("mode", mode, MODES)
     doing = "repair the conversation"
     with opened(directory, file_system, doing) as folder:
         if dry_run:
@@ -135,7 +130,7 @@ def repair(
 
 
 def _settle(folder: Folder) -> None:
-    """Sync what a killed process left: nothing is called whole that a power cut could take back."""
+    """Sync the names that a killed process left: nothing is called whole that a power loss could take back."""
     folder.sync()
     if folder.status(ARCHIVE) is not None:
         with folder.subfolder(ARCHIVE) as archive:
@@ -143,16 +138,19 @@ def _settle(folder: Folder) -> None:
 
 
 class _Original(NamedTuple):
-    """A file that goes to quarantine, and why; ``name`` is its path within the conversation."""
+    """A file that goes to quarantine, and why."""
 
     name: str
+    """Its path within the conversation."""
     generation: int
     kind: str
     reason: str
+    kept_as: str
+    """Its name in quarantine/."""
 
 
 class _Work(Remains):
-    """What follows from one look at a damaged conversation."""
+    """One look at a damaged conversation, and what a repair does about it."""
 
     def __init__(self, folder: Folder, mode: Mode) -> None:
         self._mode = mode
@@ -167,8 +165,10 @@ class _Work(Remains):
         self._damaged_generation = self.header.generation if self.header else self.members["generation"]
         self._generation = self._next_generation() if self._rewrites_transcript else self._damaged_generation
         self._originals = list(self._choose_originals())
-        self._names = [self._name_of(original) for original in self._originals]
-        self._plan = self._plan_transcript()
+        self._plan = NOTHING
+        if self._rewrites_transcript and self.has_transcript:
+            with self.reading(TRANSCRIPT) as source:
+                self._plan = self._plan_of(source)
 
     def _is_damaged(self, name: str) -> bool:
         return self.folder.path_of(name) in self._findings
@@ -183,7 +183,7 @@ class _Work(Remains):
         return last + 1
 
     def _choose_originals(self) -> Iterator[_Original]:
-        """The files that will be replaced or removed: what is damaged, and metadata that is of something else."""
+        """The files that will be replaced or removed: damaged ones, and the metadata of another conversation."""
         live = self._damaged_generation
         candidates = [(METADATA, live)] if self.data is not None else []
         candidates += [(TRANSCRIPT, live)] if self.has_transcript else []
@@ -191,37 +191,26 @@ class _Work(Remains):
         for name, generation in candidates:
             finding = self._findings.get(self.folder.path_of(name))
             if finding is not None:
-                yield _Original(name, generation, finding.kind, finding.reason)
+                yield self._original(name, generation, finding.kind, finding.reason)
             elif name == METADATA and self._rewrites_metadata and self._is_of_another_conversation():
-                yield _Original(name, generation, "wrong-conversation", "it is not of the transcript beside it")
+                reason = "it is not of the transcript beside it"
+                yield self._original(name, generation, "wrong-conversation", reason)
 
     def _is_of_another_conversation(self) -> bool:
         """Whether a whole metadata.json is of another conversation than the transcript."""
         document = decode_document(self.data)
         return isinstance(document, MetadataDocument) and document.members["id"] != self.members["id"]
 
-    def _choose_leftovers(self) -> Iterator[int]:
-        """What is in the archive of a replace that never committed: the beginning of the damaged transcript itself."""
-        if self._rewrites_transcript and self.header is not None:
-            for number in self.archived:
-                if number >= self.header.generation and not self._is_damaged(path_in_archive(number)):
-                    yield number
-
-    def _name_of(self, original: _Original) -> str:
-        with self.reading(original.name) as source:
+    def _original(self, name: str, generation: int, kind: str, reason: str) -> _Original:
+        with self.reading(name) as source:
             pieces = partial(pieces_of, source.read, 0, source.size)
-            return quarantine.named(pieces, generation=original.generation, offset_bytes=0)[0]
+            kept_as, *_ = quarantine.named(pieces, generation=generation, offset_bytes=0)
+        return _Original(name, generation, kind, reason, kept_as)
 
-    def _kept_as(self, source: Source) -> Plan:
+    def _plan_of(self, source: Source) -> Plan:
         """What is kept of the transcript."""
-        names = {original.name: name for original, name in zip(self._originals, self._names, strict=True)}
-        return plan(source.read, source.size, self._mode, at=self.members["created_at"], original=names[TRANSCRIPT])
-
-    def _plan_transcript(self) -> Plan:
-        if not self._rewrites_transcript or not self.has_transcript:
-            return NOTHING
-        with self.reading(TRANSCRIPT) as source:
-            return self._kept_as(source)
+        original = next(original.kept_as for original in self._originals if original.name == TRANSCRIPT)
+        return plan(source.read, source.size, self._mode, at=self.members["created_at"], original=original)
 
     # ---- what follows --------------------------------------------------------------------------------------------
 
@@ -239,7 +228,7 @@ class _Work(Remains):
             gaps=self._plan.gaps,
             metadata_from=self.metadata_from,
             generation=self._generation if self._rewrites_transcript else None,
-            originals=tuple(folder + name for name in self._names),
+            originals=tuple(folder + original.kept_as for original in self._originals),
             taken_from=tuple(self.folder.path_of(original.name) for original in self._originals),
         )
 
@@ -260,16 +249,26 @@ class _Work(Remains):
         removed = [original.generation for original in self._originals if original.name.startswith(f"{ARCHIVE}/")]
         members = self._remembering(removed)
         if self._rewrites_transcript:
-            self._take_out_of_archive(list(self._choose_leftovers()))  # they would count as generations afterwards
+            self._take_out_of_archive(self._uncommitted())
             image = self._write_transcript(members)
             self._write_metadata(image.header.metadata, image.end)
         elif self._rewrites_metadata or members != self.members:
             self._write_metadata({**members, "generation": self._generation}, self._end_on_the_medium())
-        self._take_out_of_archive(removed)  # last, for the metadata is from there, or what it says of those that stay
+        self._take_out_of_archive(removed)  # last: until now the metadata, or a part of it, may stand only there
         return replace(self.proposal, applied=True)
 
+    def _uncommitted(self) -> list[int]:
+        """Archive entries of a replace that never committed, which would count as generations after the repair.
+
+        They hold the beginning of the damaged transcript, which is in quarantine.
+        """
+        if self.header is None:
+            return []
+        live = self.header.generation
+        return [n for n in self.archived if n >= live and not self._is_damaged(path_in_archive(n))]
+
     def _remembering(self, removed: list[int]) -> dict[str, Any]:
-        """The metadata, with what the generations that go to quarantine say of those before them, as far as it can be read."""
+        """The metadata, with what the headers of the generations that go to quarantine say of the generations before them."""
         found = (self.header_of(path_in_archive(number)) for number in removed)
         headers = [header for header in found if header is not None]
         if self._rewrites_transcript and self.header is not None:
@@ -277,7 +276,7 @@ class _Work(Remains):
         return agreement.remembering(self.members, headers, self.archived)
 
     def _end_on_the_medium(self) -> Position:
-        """The end of a transcript that is whole, synced: nothing else may be remembered as a mark."""
+        """The end of a whole transcript, synced: a mark must be true."""
         log = Log(self.folder, writable=True)
         try:
             log.open(None)
@@ -287,7 +286,7 @@ class _Work(Remains):
             log.close()
 
     def _take_out_of_archive(self, numbers: list[int]) -> None:
-        """Remove what is safe in quarantine."""
+        """Remove archived generations that are not needed there any more."""
         if numbers:
             with self.folder.subfolder(ARCHIVE) as archive:
                 for number in numbers:
@@ -295,13 +294,13 @@ class _Work(Remains):
                 archive.sync()
 
     def _write_transcript(self, members: dict[str, Any]) -> Image:
-        """Put the repaired transcript in place. The original is read meanwhile: it is in quarantine, and at its name until then."""
+        """Put the repaired transcript in place. The original is read while it is written: it has its name until the rename."""
         log = Log(self.folder, writable=True)
         updated_at = max(self.now, self.members["updated_at"])
         members = {**members, "generation": self._generation, "updated_at": updated_at}
         origin = {"generation": self._damaged_generation, "mode": self._mode, "records": self._plan.kept}
         with ExitStack() as stack:
-            kept = self._kept_as(stack.enter_context(self.reading(TRANSCRIPT))) if self.has_transcript else self._plan
+            kept = self._plan_of(stack.enter_context(self.reading(TRANSCRIPT))) if self.has_transcript else self._plan
             image = log.image(members, kept.records(), repaired_from=origin)
             self.folder.replace_file(TRANSCRIPT, image.pieces())
         return image

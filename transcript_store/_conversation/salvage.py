@@ -1,4 +1,4 @@
-"""Reading what is damaged as it is: :func:`salvage` shows what each line of a transcript still holds, and changes nothing."""
+"""Reading a damaged conversation: :func:`salvage` gives what each line of its transcript still holds, and changes nothing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Salvage:
     directory: str
     metadata: ConversationMetadata
     metadata_from: MetadataSource
-    """Where the metadata comes from. Anything but ``metadata.json`` may be older than the last change of it."""
+    """Where the metadata comes from. Unless this is ``metadata.json``, it may be older than its last change."""
     found: tuple[Salvaged, ...]
-    """The live transcript behind its header, in its order."""
+    """The live transcript without its header, in order."""
 
     @property
     def is_whole(self) -> bool:
@@ -30,15 +30,20 @@ class Salvage:
 
 
 def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> Salvage:
-    """Read a damaged conversation as far as that is possible; changes nothing and takes no lock.
+    """Read a damaged conversation as far as that is possible. Changes nothing and takes no lock.
 
-    Every record that verifies is there, wherever it stands, and so is every line that has the form of a record but was
-    changed: its ``damage`` says so, and what it says may not be what was stored. Bytes that hold neither are there as a
-    length. So nothing has to be repaired before it can be read; :func:`repair` with ``mode="accept-edits"`` keeps the same
-    records. Costs memory for the whole file. Beside a live writer the last line may be one that is being written.
+    The result has every record that verifies, wherever it stands. It also has every line that has the form of a record but was
+    changed; ``damage`` then says so, and the content may not be what was stored. Other bytes are given by their length. So
+    nothing has to be repaired before it can be read. :func:`repair` with ``mode="accept-edits"`` keeps the same records.
 
-    Raises ``ConversationNotFoundError``, ``CorruptTranscriptError`` and ``CorruptMetadataError`` of kind ``foreign`` if nothing
-    that is there is ours, ``UnsupportedVersionError``, and ``StorageError`` if the disk refuses.
+    The result takes memory for the whole transcript. Beside a live writer the last line may be one that is being written.
+
+    Raises:
+        ConversationNotFoundError: nothing is there; check the path.
+        CorruptTranscriptError: nothing there is ours (``kind`` is ``foreign``); choose another folder.
+        CorruptMetadataError: something that is not a file stands where metadata.json should be (``foreign``); move it away.
+        UnsupportedVersionError: a later version wrote it; upgrade.
+        StorageError: the system refuses to read it; the message says what to do.
     """
     with opened(directory, file_system, "read the conversation") as folder:
         left = Remains(folder, accepts_edits=True)

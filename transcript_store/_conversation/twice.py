@@ -1,4 +1,4 @@
-"""Damage counts when it is seen twice: a writer at work can make one moment look damaged to whoever reads beside it."""
+"""Damage counts when it is seen twice: beside a writer at work, a transcript can look damaged for a moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def twice(
     *,
     key: Callable[[Found], Any] = lambda found: found,
 ) -> Found:
-    """Look until what is found is fine, or the same twice in a row (by its ``key``), or so often that it is believed."""
+    """Look until what is found is fine, or the same twice in a row (by its ``key``), or until the last of 20 looks."""
     found = look()
     for _ in range(_ATTEMPTS - 1):
         if is_fine(found):

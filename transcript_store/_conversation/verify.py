@@ -1,19 +1,15 @@
-"""What is whole, and what is not: :func:`verify` looks at everything in a conversation's folder and changes nothing."""
+"""Checking a conversation: :func:`verify` reads all of its folder, reports what is not whole, and changes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from transcript_store._conversation import agreement
-from transcript_store._conversation.layout import (
-    FILE_IN_PLACE,
-    absence,
-    names_in,
-    never_finished,
-    read_metadata,
-)
-from transcript_store._conversation.metadata import MetadataDocument, problem_with_members
+from transcript_store._conversation.layout import absence, names_in, never_finished, open_folder, read_metadata
+from transcript_store._conversation.metadata import MetadataDocument
 from transcript_store._conversation.twice import twice
 from transcript_store._log.damage import check, count_whole, describe_at, first_line, parts
 from transcript_store._log.header import NotAHeader, read_header
@@ -24,10 +20,13 @@ from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, archive_name, generation_of
 from transcript_store._os.refusals import NotOursError, refusals
-from transcript_store.errors import ConversationNotFoundError, CorruptMetadataError, UnsupportedVersionError
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
 from transcript_store.ways_out import WayOut, way_out_of_damage
-
-_NOWHERE = Position(0, 0, b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +56,16 @@ class Verification:
     """What :func:`verify` saw."""
 
     directory: str
-    records: int
-    """Whole records in transcript.jsonl, those behind damage included."""
-    generation: int | None
+    records: int = 0
+    """Whole records in transcript.jsonl, those behind damage included: as many as ``repair(mode="salvage")`` keeps."""
+    generation: int | None = None
     """The live generation; None where the header cannot be read."""
-    head: str | None
+    head: str | None = None
     """The hash of the last record before any damage; None where there is no header."""
-    archived_generations: tuple[int, ...]
-    quarantined: tuple[str, ...]
+    archived_generations: tuple[int, ...] = ()
+    quarantined: tuple[str, ...] = ()
     """Files that hold bytes taken out earlier. They are not damage."""
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -75,22 +74,21 @@ class Verification:
 
 
 def verify(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> Verification:
-    """Check every line of a conversation, its archive and its metadata; changes nothing and takes no lock.
+    """Check every line of a conversation, its archive and its metadata. Changes nothing and takes no lock.
 
-    Costs a read and a SHA-256 of all files; no message is decoded, and a file that is whole is never in memory as a whole.
-    Beside a live writer the line that is being written may show as a torn tail. Raises ``ConversationNotFoundError`` if
-    nothing is there and ``StorageError`` if it cannot be read.
+    It reads all files and computes their SHA-256; no message is decoded, and memory holds only a piece of a file that is
+    whole. Beside a live writer, the line that is being written may show as a torn tail.
+
+    Raises:
+        ConversationNotFoundError: nothing is there; check the path.
+        StorageError: the system refuses to read it; the message says what to do.
     """
     path = filesystem.absolute_path(directory)
-    files = filesystem.REAL if file_system is None else file_system
     with refusals(path, "look at the conversation"):
         try:
-            folder = Folder.open(files, path)
-        except FileNotFoundError:
-            raise ConversationNotFoundError(path=path, reason="there is no conversation") from None
-        except NotADirectoryError:
-            finding = Finding(path=path, kind="foreign", reason=FILE_IN_PLACE, way_out=WayOut.CHOOSE_A_FOLDER)
-            return _verification(path, findings=[finding])
+            folder = open_folder(filesystem.REAL if file_system is None else file_system, path)
+        except CorruptTranscriptError as error:
+            return _not_ours(error)
         with folder:
             return look(folder)
 
@@ -100,7 +98,7 @@ def look(folder: Folder) -> Verification:
 
     def look_once() -> Verification:
         try:
-            return _look(folder)
+            return _Look(folder).everything()
         except FileNotFoundError:  # it was there a moment ago
             if folder.is_at_its_path():
                 raise
@@ -109,134 +107,169 @@ def look(folder: Folder) -> Verification:
     return twice(folder.files, look_once, lambda found: found.is_whole)
 
 
-def _look(folder: Folder) -> Verification:
-    findings: list[Finding] = []
-    names = names_in(folder)
-    absent = absence(names, folder.path)
-    if isinstance(absent, ConversationNotFoundError):
-        raise absent
-    if absent is not None:
-        assert absent.way_out is not None
-        finding = Finding(path=folder.path, kind=absent.kind, reason=absent.reason, way_out=absent.way_out)
-        return _verification(folder.path, findings=[finding])
-    document = _metadata(folder, findings)
+def _not_ours(error: CorruptTranscriptError) -> Verification:
+    """What there is to say of a path where no part of a conversation stands."""
+    assert error.way_out is not None
+    finding = Finding(path=error.path, kind=error.kind, reason=error.reason, way_out=error.way_out)
+    return Verification(directory=error.path, findings=(finding,))
+
+
+class _Checked(NamedTuple):
+    """What is whole of one transcript file: its header, how many records, and where the undamaged part ends."""
+
     header: Header | None = None
-    records, head = 0, None
-    if TRANSCRIPT not in names:
-        if document is not None and document.mark is None:
+    records: int = 0
+    end: Position = Position(0, 0, b"")
+
+
+class _Place(TypedDict, total=False):
+    line_number: int
+    offset_bytes: int
+    length_bytes: int | None
+
+
+class _Look:
+    """One look at a conversation's folder, and what it found."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._findings: list[Finding] = []
+
+    def everything(self) -> Verification:
+        folder, names = self._folder, names_in(self._folder)
+        absent = absence(names, folder.path)
+        if isinstance(absent, ConversationNotFoundError):
+            raise absent
+        if absent is not None:
+            return _not_ours(absent)
+        document = self._metadata()
+        live = _Checked()
+        if TRANSCRIPT in names:
+            live = self._transcript(folder, TRANSCRIPT, document.mark if document else None)
+            if live.header is not None and document is not None:
+                agreed = agreement.of_live(live.header, document)
+                if isinstance(agreed, agreement.Disagreement):
+                    self._find(folder.path_of(TRANSCRIPT), *agreed)
+        elif document is not None and document.mark is None:
             raise never_finished(folder.path)
-        findings.append(Finding(path=folder.path_of(TRANSCRIPT), kind="missing", reason="there is no transcript"))
-    else:
-        header, records, end = _transcript(folder, TRANSCRIPT, document.mark if document else None, findings)
-        head = end.head.decode() if header else None
-        if header is not None and document is not None:
-            agreed = agreement.of_live(header, document)
-            if isinstance(agreed, agreement.Disagreement):
-                _note(folder.path_of(TRANSCRIPT), agreed, findings)
-    archived: list[int] = []
-    if ARCHIVE in names:
-        try:
-            with folder.subfolder(ARCHIVE) as archive:
-                archived = _archive(archive, header, document, folder, findings)
-        except NotOursError as error:
-            findings.append(Finding(path=folder.path_of(ARCHIVE), kind="foreign", reason=error.reason))
-    quarantined: list[str] = []
-    if QUARANTINE in names:
-        try:
-            with folder.subfolder(QUARANTINE) as quarantine:
+        else:
+            self._find(folder.path_of(TRANSCRIPT), "missing", "there is no transcript")
+        archived: list[int] = []
+        if ARCHIVE in names:
+            with self._foreign_is_found(folder.path_of(ARCHIVE)), folder.subfolder(ARCHIVE) as archive:
+                archived = self._archive(archive, live.header, document)
+        quarantined: list[str] = []
+        if QUARANTINE in names:
+            with self._foreign_is_found(folder.path_of(QUARANTINE)), folder.subfolder(QUARANTINE) as quarantine:
                 quarantined = [quarantine.path_of(name) for name in quarantine.names() if not name.endswith(".json")]
+        return Verification(
+            directory=folder.path,
+            records=live.records,
+            generation=live.header.generation if live.header else None,
+            head=live.end.head.decode() if live.header else None,
+            archived_generations=tuple(archived),
+            quarantined=tuple(quarantined),
+            findings=tuple(self._findings),
+        )
+
+    def _find(self, path: str, kind: str, reason: str, **place: Unpack[_Place]) -> None:
+        self._findings.append(Finding(path=path, kind=kind, reason=reason, **place))
+
+    @contextmanager
+    def _foreign_is_found(self, path: str) -> Iterator[None]:
+        try:
+            yield
         except NotOursError as error:
-            findings.append(Finding(path=folder.path_of(QUARANTINE), kind="foreign", reason=error.reason))
-    return _verification(
-        folder.path, records, header.generation if header else None, head, archived, quarantined, findings
-    )
+            self._find(path, "foreign", error.reason)
 
+    def _metadata(self) -> MetadataDocument | None:
+        try:
+            return read_metadata(self._folder)
+        except CorruptMetadataError as error:
+            self._find(error.path, error.kind, error.reason)
+        except UnsupportedVersionError as error:
+            self._find(error.path, "version", "it was written by a later version")
+        return None
 
-def _verification(
-    path: str,
-    records: int = 0,
-    generation: int | None = None,
-    head: str | None = None,
-    archived: list[int] | None = None,
-    quarantined: list[str] | None = None,
-    findings: list[Finding] | None = None,
-) -> Verification:
-    return Verification(
-        directory=path,
-        records=records,
-        generation=generation,
-        head=head,
-        archived_generations=tuple(archived or ()),
-        quarantined=tuple(quarantined or ()),
-        findings=tuple(findings or ()),
-    )
+    def _transcript(self, folder: Folder, name: str, mark: Mark | None = None) -> _Checked:
+        with self._foreign_is_found(folder.path_of(name)), folder.reading(name) as source:
+            return self._check(folder.path_of(name), source, mark)
+        return _Checked()
 
-
-def _metadata(folder: Folder, findings: list[Finding]) -> MetadataDocument | None:
-    try:
-        return read_metadata(folder)
-    except CorruptMetadataError as error:
-        findings.append(Finding(path=error.path, kind=error.kind, reason=error.reason))
-    except UnsupportedVersionError as error:
-        findings.append(Finding(path=error.path, kind="version", reason="it was written by a later version"))
-    return None
-
-
-def _transcript(
-    folder: Folder, name: str, mark: Mark | None, findings: list[Finding]
-) -> tuple[Header | None, int, Position]:
-    """Check one transcript file; returns its header, how many records are whole, and the end of the undamaged part."""
-    try:
-        with folder.reading(name) as source:
-            return _check(folder.path_of(name), source, mark, findings)
-    except NotOursError as error:
-        findings.append(Finding(path=folder.path_of(name), kind="foreign", reason=error.reason))
-        return None, 0, _NOWHERE
-
-
-def _check(
-    path: str, source: Source, mark: Mark | None, findings: list[Finding]
-) -> tuple[Header | None, int, Position]:
-    found = read_header(first_line(source.read, source.size))
-    if isinstance(found, NotAHeader):
-        kind = "version" if found.version is not None else found.kind
-        findings.append(Finding(path=path, kind=kind, reason=found.reason, line_number=1, offset_bytes=0))
-        return None, 0 if found.version is not None else count_whole(source.read, source.size), _NOWHERE
-    header, begin = found
-    if (problem := problem_with_members(header.metadata)) is not None:
-        reason = f"the header is whole, but of its metadata, {problem}"
-        findings.append(Finding(path=path, kind="damaged-header", reason=reason, line_number=1, offset_bytes=0))
-        return None, count_whole(source.read, source.size), _NOWHERE
-    place = mark.position if mark is not None and mark.generation == header.generation else begin
-    damage, end = check(source.read, source.size, begin, place)
-    if damage is None:
-        return header, end.seq, end
-    records, gaps = _take_apart(source, damage.offset_bytes)
-    if damage.kind in ("truncated", "rewritten"):
-        gaps = []  # no bytes are bad: there are too few, or others
-    first = gaps[0] if gaps and gaps[0].start <= damage.offset_bytes < gaps[0].end else None
-    findings.append(
-        Finding(
-            path=path,
-            kind=damage.kind,
-            reason=damage.reason,
+    def _check(self, path: str, source: Source, mark: Mark | None) -> _Checked:
+        found = read_header(first_line(source.read, source.size))
+        if isinstance(found, NotAHeader):
+            is_later = found.version is not None  # its records may have another form, so they are not counted
+            kind = "version" if is_later else found.kind
+            self._find(path, kind, found.reason, line_number=1, offset_bytes=0)
+            return _Checked(records=0 if is_later else count_whole(source.read, source.size))
+        header, begin = found
+        if (damaged := agreement.of_header(header)) is not None:
+            self._find(path, *damaged, line_number=1, offset_bytes=0)
+            return _Checked(records=count_whole(source.read, source.size))
+        place = mark.position if mark is not None and mark.generation == header.generation else begin
+        damage, end = check(source.read, source.size, begin, place)
+        if damage is None:
+            return _Checked(header, end.seq, end)
+        records, gaps = _take_apart(source, damage.offset_bytes)
+        if damage.kind in ("truncated", "rewritten"):
+            gaps = []  # no bytes are bad: there are too few, or others
+        first = gaps.pop(0) if gaps and gaps[0].start <= damage.offset_bytes < gaps[0].end else None
+        self._find(
+            path,
+            damage.kind,
+            damage.reason,
             line_number=damage.line_number,
             offset_bytes=damage.offset_bytes,
             length_bytes=first.end - damage.offset_bytes if first else None,
         )
-    )
-    findings += (
-        Finding(
-            path=path,
-            kind="damaged-line",
-            reason=describe_at(source.read, gap.start, gap.line_end),
-            line_number=gap.line_number,
-            offset_bytes=gap.start,
-            length_bytes=gap.end - gap.start,
-        )
-        for gap in (gaps[1:] if first else gaps)
-    )
-    return header, records, end
+        for gap in gaps:
+            self._find(
+                path,
+                "damaged-line",
+                describe_at(source.read, gap.start, gap.line_end),
+                line_number=gap.line_number,
+                offset_bytes=gap.start,
+                length_bytes=gap.end - gap.start,
+            )
+        return _Checked(header, records, end)
+
+    def _archive(self, archive: Folder, live: Header | None, document: MetadataDocument | None) -> list[int]:
+        """Check each archived generation: its lines, whose it is, and where it ends. Returns the numbers of the readable ones."""
+        conversation = live.conversation if live else document.members["id"] if document else None
+        members = document.members if document else live.metadata if live else {}
+        ends: dict[int, Position] = {}
+        headers = {live.generation: live} if live else {}
+        for name in archive.names():
+            number, path = generation_of(name), archive.path_of(name)
+            if number is None:
+                continue
+            if live is not None and number >= live.generation:
+                if number > live.generation or not self._is_begun_by_live(archive, name):
+                    reason = (
+                        f"it is not older than the live generation {live.generation}: a backup was restored over it"
+                    )
+                    self._find(path, "wrong-generation", reason)
+                continue
+            header, _, end = self._transcript(archive, name)
+            if header is not None:
+                headers[number], ends[number] = header, end
+                self._disagreement(path, agreement.of_archived(number, header, conversation))
+        for number, end in ends.items():
+            path = archive.path_of(archive_name(number))
+            if all(finding.path != path for finding in self._findings):  # one finding says enough
+                replaced = agreement.end_of(number, conversation, headers.get(number + 1), members)
+                self._disagreement(path, agreement.of_end(number, end, replaced))
+        return sorted(ends)
+
+    def _disagreement(self, path: str, found: agreement.Disagreement | None) -> None:
+        if found is not None:
+            self._find(path, *found)
+
+    def _is_begun_by_live(self, archive: Folder, name: str) -> bool:
+        """Whether the live transcript begins with what is archived under this name: a replace that never committed."""
+        with self._folder.reading(TRANSCRIPT) as live, archive.reading(name) as copy:
+            return is_same(copy.read, copy.size, pieces_of(live.read, 0, min(live.size, copy.size)))
 
 
 class _Gap(NamedTuple):
@@ -249,7 +282,7 @@ class _Gap(NamedTuple):
 
 
 def _take_apart(source: Source, offset: int) -> tuple[int, list[_Gap]]:
-    """How many records are whole, wherever they stand, and what is not whole behind an offset."""
+    """How many records are whole, wherever they stand, and which bytes behind an offset are not."""
     gaps: list[_Gap] = []
     records, is_open = 0, False
     for part in parts(source.read, source.size):
@@ -262,44 +295,3 @@ def _take_apart(source: Source, offset: int) -> tuple[int, list[_Gap]]:
                 gaps.append(_Gap(start, end, end, part.line_number))
                 is_open = True
     return records, gaps
-
-
-def _archive(
-    archive: Folder, header: Header | None, document: MetadataDocument | None, folder: Folder, findings: list[Finding]
-) -> list[int]:
-    """Check the archived generations: each by itself, whose it is, and against what was replaced."""
-    conversation = header.conversation if header else document.members["id"] if document else None
-    members = document.members if document else header.metadata if header else {}
-    ends: dict[int, Position] = {}
-    headers = {header.generation: header} if header else {}
-    for name in archive.names():
-        generation = generation_of(name)
-        if generation is None:
-            continue
-        if header is not None and generation >= header.generation:
-            if generation > header.generation or not _is_begun_by(folder, archive, name):
-                reason = f"it is not older than the live generation {header.generation}: a backup was restored over it"
-                findings.append(Finding(path=archive.path_of(name), kind="wrong-generation", reason=reason))
-            continue
-        archived, _, end = _transcript(archive, name, None, findings)
-        if archived is None:
-            continue
-        headers[generation], ends[generation] = archived, end
-        _note(archive.path_of(name), agreement.of_archived(generation, archived, conversation), findings)
-    for generation, end in ends.items():
-        replaced = agreement.end_of(generation, conversation, headers.get(generation + 1), members)
-        path = archive.path_of(archive_name(generation))
-        if all(finding.path != path for finding in findings):  # of another conversation, or cut: that says enough
-            _note(path, agreement.of_end(generation, end, replaced), findings)
-    return sorted(ends)
-
-
-def _is_begun_by(folder: Folder, archive: Folder, name: str) -> bool:
-    """Whether the live transcript begins with what is archived under this name: a replace that never committed."""
-    with folder.reading(TRANSCRIPT) as live, archive.reading(name) as copy:
-        return is_same(copy.read, copy.size, pieces_of(live.read, 0, min(live.size, copy.size)))
-
-
-def _note(path: str, found: agreement.Disagreement | None, findings: list[Finding]) -> None:
-    if found is not None:
-        findings.append(Finding(path=path, kind=found.kind, reason=found.reason))

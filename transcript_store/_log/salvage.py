@@ -150,7 +150,10 @@ def _prefix(read: Read, size: int) -> Plan:
     damage = judge(read, size, walk, begin)
     if damage is None:
         return Plan(lambda: _before(read, begin, walk.end), walk.end.seq, 0, ())
-    whole = count_whole(read, size)
+    whole = ends_at = 0
+    for part in parts(read, size):
+        whole += sum(stretch.whole is not None for stretch in part.stretches)
+        ends_at = part.end  # without its line feed, as a gap of ``salvage`` ends
     if damage.line_feed_missing:  # the last record is whole, and is kept
         end, kept, last = damage.cut_at_bytes, walk.end.seq, None
         found = [stretch for part in parts(read, end, walk.end) for stretch in part.stretches]
@@ -162,10 +165,9 @@ def _prefix(read: Read, size: int) -> Plan:
         yield from _before(read, begin, walk.end)
         yield from (_copied(read, stretch) for stretch in last)
 
-    if end == size:
-        return Plan(records, kept, max(0, whole - kept), ())
-    gap = Gap(offset_bytes=end, length_bytes=size - end, reason=damage.reason)
-    return Plan(records, kept, max(0, whole - kept), (gap,))
+    # Behind the records that are kept there may be blank lines only, or copies of those records: then nothing is lost.
+    lost = Gap(offset_bytes=end, length_bytes=ends_at - end, reason=damage.reason) if ends_at > end else None
+    return Plan(records, kept, max(0, whole - kept), (lost,) if lost else ())
 
 
 def _before(read: Read, begin: Position, end: Position) -> Iterator[Copied]:

@@ -1,0 +1,350 @@
+"""One conversation, written by the process that holds its lock.
+
+Order of writes (docs/durability.md says why each sync is there):
+
+* create: lock; metadata with a void mark; transcript under a temporary name, sync, **rename**, sync the folder; metadata.
+* replace: sync the old transcript; link it into ``archive/``, sync that; new transcript as above, **rename**; metadata.
+* metadata: sync the transcript, so that the mark is true; temporary file, sync, **rename**, sync the folder.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from transcript_store._conversation import archive
+from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occupant_of
+from transcript_store._conversation.metadata import encode_document, require_to_fit
+from transcript_store._conversation.storage import Options, State, Storage
+from transcript_store._log import quarantine
+from transcript_store._log.log import AppendResult, CannotCutBackError, Entry, Image, Prepared
+from transcript_store._log.record import Copied, Mark
+from transcript_store._os.directory import Folder, identity
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.lock import Lock
+from transcript_store._os.names import ARCHIVE, LOCK, METADATA, QUARANTINE, TRANSCRIPT
+from transcript_store._os.refusals import NotOursError, SyncFailedError, refusals, refused
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationLockedError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    PoisonedError,
+    StorageError,
+)
+from transcript_store.ways_out import WayOut
+
+logger = logging.getLogger("transcript_store.storage")
+
+MARK_EVERY = 1000
+"""Records between two marks of a writer that syncs each append. A mark costs two syncs: two in a thousand are not felt."""
+
+_UNKNOWN = "Whether it is on the disk is unknown, and this store writes nothing more"
+
+
+class Writer(Storage):
+    """A conversation as its one writer sees it."""
+
+    writable = True
+
+    def __init__(self, files: FileSystem, path: str, options: Options) -> None:
+        super().__init__(files, path, options)
+        self._sync_appends = options.sync_appends
+        self._mark_due = MARK_EVERY
+        """If appends are synced, the record with this number renews the mark."""
+        self._failure = ""
+        """The system's words for the sync that failed."""
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a sync failed, so that nothing more is written."""
+        return self.state is State.POISONED
+
+    # ---- begin ---------------------------------------------------------------------------------------------------
+
+    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Iterable[Entry | Copied]) -> None:
+        """Create the conversation with its first records; ``members_at`` gives its metadata for a time.
+
+        The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
+        leftovers of an unfinished create is there; then nothing was touched.
+        """
+        self._refuse_occupied(occupant(self.files, self.path))
+        members = members_at(self.log.stamp()[1])
+        require_to_fit(members)
+        image = self.log.image(members, entries)
+        doing = "create the conversation"
+        with refusals(self.path, doing, "There is none yet"):
+            while True:
+                self._make_folder()
+                self._refuse_occupied(occupant_of(self.folder))  # not even a lock is put into a folder that is not ours
+                if self._take_lock():
+                    break
+            self._refuse_occupied(occupant_of(self.folder))  # another process may have been faster
+            self.folder.sweep()
+            self.folder.replace_file(METADATA, [encode_document(members, None)])
+            try:
+                self._put_in_place(image, members)
+            except SyncFailedError as error:
+                unknown = "Whether there is one now is unknown"
+                raise refused(error, self.path, doing, unknown, WayOut.EXISTS_TELLS) from error
+        self.state = State.READY
+        self._renew_mark()
+
+    def _make_folder(self) -> None:
+        """Make the folder, and make it again if it is moved away (deleted, say) between two calls."""
+        for attempts_left in (2, 1, 0):
+            try:
+                self.folder.take_over(Folder.make(self.files, self.path))
+                return
+            except (FileExistsError, NotADirectoryError):
+                self._refuse_occupied(FILE_IN_PLACE)
+            except FileNotFoundError:
+                if not attempts_left:
+                    raise  # a file system in which nothing can be made
+
+    def _refuse_occupied(self, what: str | None) -> None:
+        if what is not None:
+            raise ConversationExistsError(path=self.path, reason=what)
+
+    def _take_lock(self, *, can_read_only: bool = False) -> bool:
+        """Take the writer's lock; False if the folder was moved away, or removed, before it was taken."""
+        self.lock = Lock(self.folder, WayOut.WAIT_OR_READ)
+        with refusals(self.folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only):
+            try:
+                if self.lock.take(self.options.lock_timeout_seconds) and self.folder.is_at_its_path():
+                    return True
+                self.lock.release()
+                return False
+            except NotOursError as error:
+                raise self.corrupt("foreign", f"{LOCK}: {error.reason}") from None
+
+    def load_what_is_there(self) -> bool:
+        if not self._take_lock(can_read_only=True):
+            return False
+        self._load_locked()
+        return True
+
+    def _load_locked(self) -> None:
+        """Load with the lock held; renew the mark if the transcript grew past it."""
+        # A process that was killed between a rename and its sync left a name that a power loss would take back, and with it
+        # whatever is appended under that name.
+        self.folder.sync()
+        self.folder.sweep()
+        for name in (ARCHIVE, QUARANTINE):
+            with suppress(OSError), self.folder.subfolder(name) as subfolder:
+                subfolder.sweep()
+        self.take_in()
+        archive.tidy(self.folder, self.log)
+        if self.log.hard_links() > 1:
+            what = "the transcript has a second name (a hard link): a write to one of them is a write to both"
+            logger.warning("%s: %s", self.path, what)
+        self.state = State.READY
+        self._renew_mark()
+
+    # ---- append --------------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry]) -> list[AppendResult]:
+        """Append records as one. With ``sync_appends`` they are on the medium on return."""
+        prepared = self.prepare(entries)
+        self.store(prepared)
+        return prepared.stored
+
+    def prepare(self, entries: Sequence[Entry]) -> Prepared:
+        """The first half of an append: everything but the write."""
+        self._ensure_writable()
+        return self.log.prepare(entries)
+
+    def store(self, prepared: Prepared) -> None:
+        """The second half. Call it right after the first, with nothing in between."""
+        try:
+            self.log.append(prepared, sync=self._sync_appends)
+        except CannotCutBackError as error:
+            raise self._poison(error, "append") from error
+        except SyncFailedError as error:
+            raise self._poison(error, "sync what was appended") from error
+        except OSError as error:
+            path = self.folder.path_of(TRANSCRIPT)
+            raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
+        if self._sync_appends and prepared.end.seq >= self._mark_due:
+            self._renew_mark()
+
+    # ---- change --------------------------------------------------------------------------------------------------
+
+    def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
+        """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
+        self._ensure_writable()
+        self.log.complete()  # only what was verified goes into the archive
+        live, end = self.log.header.generation, self.log.end
+        members = {**members, "generation": live + 1, "updated_at": self._now()}
+        require_to_fit(members)
+        replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
+        image = self.log.image(members, entries, replaces=replaces)
+        with self._changing("replace the transcript"):
+            self.log.sync()
+            self.state = State.CHANGING
+            archive.keep(self.folder, self.log)
+            self._put_in_place(image, members)
+            self.state = State.READY
+        self._renew_mark()
+
+    def write_metadata(self, members: dict[str, Any]) -> None:
+        """Replace the metadata document, with a mark of everything that is stored."""
+        self._ensure_writable()
+        members = {**members, "updated_at": self._now()}
+        require_to_fit(members)
+        with self._changing("write the metadata"):
+            self._remember(members)
+
+    def delete_generation(self, number: int) -> None:
+        """Remove an earlier generation from the archive, durably."""
+        self._ensure_writable()
+        with self._changing("delete an earlier generation"):
+            # What it says of the generation before it goes into the metadata first: a crash in between must not lose it.
+            members = archive.without(self.folder, self.members, number)
+            if members != self.members:
+                self._remember(members)
+            archive.remove(self.folder, self.log, number)
+
+    def purge_quarantine(self) -> int:
+        """Remove everything in quarantine/, durably; returns how many pieces of damaged files were in it."""
+        self._ensure_writable()
+        with self._changing("purge the quarantine"):
+            return quarantine.purge(self.folder)
+
+    def _now(self) -> str:
+        return max(self.updated_at, self.log.stamp()[1])
+
+    @contextmanager
+    def _changing(self, doing: str) -> Iterator[None]:
+        """A change that ends in a commit.
+
+        What the system refuses before the commit leaves everything as it was. A failed sync poisons. After anything else (an
+        interruption) the state stays CHANGING, and the next call reads the folder anew.
+        """
+        try:
+            self._require_the_lock()
+            yield
+        except SyncFailedError as error:
+            raise self._poison(error, doing) from error
+        except OSError as error:
+            self.state = State.READY
+            raise refused(error, self.path, doing, "What was there before is in place and intact") from error
+
+    def _poison(self, error: OSError, doing: str) -> Exception:
+        self.state, self._failure = State.POISONED, str(error.strerror)
+        return refused(error, self.folder.path_of(TRANSCRIPT), doing, _UNKNOWN, WayOut.LOAD_TO_SEE)
+
+    def _put_in_place(self, image: Image, members: dict[str, Any]) -> None:
+        """Write a new transcript and give it its name: the commit of a create and of a replace.
+
+        Raises ``SyncFailedError`` if it may or may not have its name, any other ``OSError`` if it has not.
+        """
+        temporary, handle = self.folder.write_temporary(image.pieces())
+        try:
+            inode = identity(self.files.handle_status(handle))
+            self.files.rename(self.folder.handle, temporary, TRANSCRIPT)
+        except BaseException:
+            with suppress(OSError):
+                self.files.close(handle)
+            self.folder.discard(temporary)
+            raise
+        self.log.adopt(image, handle, inode)
+        self.members, self.mark = members, None
+        self.folder.sync()
+
+    def _remember(self, members: dict[str, Any]) -> None:
+        self.log.sync()
+        self.state = State.CHANGING
+        self._write_document(members)
+        self.state = State.READY
+
+    def _write_document(self, members: dict[str, Any]) -> None:
+        mark = Mark(self.log.header.generation, self.log.synced)
+        self.folder.replace_file(METADATA, [encode_document(members, mark)])
+        self.members, self.mark = members, mark
+
+    def _renew_mark(self) -> None:
+        """Note in metadata.json how far the transcript is synced, if that is news.
+
+        Best effort: every message is stored already, so nothing is raised.
+        """
+        self._mark_due = self.log.end.seq + MARK_EVERY
+        if self.mark == Mark(self.log.header.generation, self.log.synced):
+            return
+        try:
+            self._require_the_lock()
+            if not self.log.is_as_remembered():
+                return  # the next call looks at it again
+            self._write_document({**self.members, "updated_at": self.updated_at})
+        except (OSError, ConversationLockedError, CorruptTranscriptError) as error:
+            if isinstance(error, SyncFailedError):
+                self.state, self._failure = State.POISONED, str(error.strerror)
+            logger.warning(
+                "%s: metadata.json could not note how far the transcript is synced (%s); what was acknowledged is stored, and "
+                "the next load tries again",
+                self.path,
+                error,
+            )
+
+    # ---- before a call, and at the end ---------------------------------------------------------------------------
+
+    def _ensure_writable(self) -> None:
+        """Before a write: the file is what memory says, no sync failed, no call was interrupted, and the lock is ours.
+
+        For a plain append the lock is not looked at: another writer would have changed the transcript's size.
+        """
+        if self.state is State.POISONED:
+            raise PoisonedError(path=self.path, reason=self._failure)
+        try:
+            if self.state is State.READY and self.log.is_as_remembered():
+                return
+            self._require_the_lock()
+            if self.state is not State.READY:
+                self._load_locked()
+            else:
+                self.log.look_again()
+        except SyncFailedError as error:
+            raise self._poison(error, "sync what was written") from error
+        except StorageError:
+            raise
+        except OSError as error:
+            raise refused(error, self.path, "look at the transcript") from error
+
+    def _require_the_lock(self) -> None:
+        if not self.lock.is_held():
+            what = "the lock file was removed while we held it, so others may write"
+            raise ConversationLockedError(path=self.path, reason=what, way_out=WayOut.LOAD_ANEW)
+
+    def settle(self) -> None:
+        """Before a read: look at what an interrupted call left. A poisoned writer still shows what was acknowledged."""
+        if not self.is_poisoned and (self.state is not State.READY or not self.log.settled):
+            self._ensure_writable()
+
+    def settle_to_copy(self) -> None:
+        """Sync what was appended without a sync. A poisoned writer gives what was acknowledged."""
+        if self.state is State.READY:
+            try:
+                self.log.sync()
+            except SyncFailedError as error:
+                raise self._poison(error, "sync what is to be copied") from error
+
+    def close(self) -> None:
+        """Sync, renew the mark, let go. After a failed sync only let go: nothing more is written."""
+        try:
+            if self.state in (State.READY, State.CHANGING):
+                self._sync_to_close()
+        finally:
+            self.let_go()
+
+    def _sync_to_close(self) -> None:
+        consequence = "Every message was written; whether the last ones are on the disk is unknown"
+        with refusals(self.path, "sync the transcript while closing", consequence):
+            try:
+                self._ensure_writable()
+                self.log.sync()
+            except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError) as error:
+                logger.warning("%s: closed as it is: %s", self.path, error)
+                return
+            self._renew_mark()

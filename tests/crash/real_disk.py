@@ -70,7 +70,7 @@ class RealDisk(PosixFileSystem):
 
     @property
     def open_handles(self) -> list[int]:
-        return sorted(self._handles)
+        return sorted(self._handles)  # those of the file system that it is
 
     # ---- the FileSystem protocol, where it differs ---------------------------------------------------------------
 

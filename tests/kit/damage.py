@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.kit.machines import HASTY
+from tests.kit.oracle import sealed
 from transcript_store import ConversationStore
 
 NEW = {"role": "user", "content": "after the damage"}
@@ -25,6 +27,15 @@ def write(directory: str, metadata: bytes, transcript: bytes) -> None:
 def flipped(data: bytes, at: int, bit: int) -> bytes:
     """The same with one bit of the byte at ``at`` the other way."""
     return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+
+
+def resealed(lines: list[bytes], change: Callable[[bytes], bytes]) -> bytes:
+    """A history that somebody rewrote, with a chain that verifies."""
+    head, out = b"0" * 32, b""
+    for line in lines:
+        out += sealed(head, change(line[:-44]))
+        head = out[-35:-3]
+    return out
 
 
 def nuls(data: bytes, start: int, end: int) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,16 +96,6 @@ def repaired(directory: str, mode: Mode) -> Repair:
         assert conversation.get_messages()[-1] == NEW
     assert verify(directory, file_system=HASTY).is_whole
     return done
-
-
-def resealed(lines: list[bytes], change: Callable[[bytes], bytes]) -> bytes:
-    """A history that somebody rewrote, with a chain that verifies."""
-    head, out = b"0" * 32, b""
-    for line in lines:
-        body = change(line[:-44])
-        head = digest(head, body)
-        out += body + b',"hash":"' + head + b'"}\n'
-    return out
 
 
 def metadata_of(directory: str) -> Any:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.kit.damage import nuls, write
+from tests.kit.damage import nuls, resealed, write
 from tests.kit.machines import HASTY
 from tests.kit.oracle_of_repair import of_line
 from tests.kit.scratch import scratch_directory
-from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, resealed, with_json
+from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
 from transcript_store import repair
 from transcript_store._log.salvage import GAP, MODES, Mode
 

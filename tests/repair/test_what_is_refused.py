@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.damage import write
+from tests.kit.damage import resealed, write
 from tests.kit.machines import HASTY
 from tests.kit.scratch import scratch_directory
 from tests.kit.trees import contents
-from tests.repair.helpers import SECOND, Base, repaired, resealed, with_archive
+from tests.repair.helpers import SECOND, Base, repaired, with_archive
 from transcript_store import (
     ConversationLockedError,
     ConversationNotFoundError,

@@ -81,7 +81,7 @@ class Broken(MemorySnapshotStore):
     def delete(self, id: str) -> None:
         super().delete(id)
         if self.how == "delete":
-            self._stored.clear()
+            self._stored.clear()  # of the store that it is, otherwise whole
 
 
 def _fields(one: Snapshot) -> dict[str, Any]:

@@ -404,7 +404,8 @@ class ConversationStore:
         If there is no conversation, it is created with an id of its own. If there is one, it is loaded unless it is, and its
         transcript is replaced as :meth:`replace_transcript` does it. On return all of it survives a power loss; before,
         what was there is untouched. ``provider`` is whose form the messages have: a conversation without a provider
-        gets it, any other keeps its own. ``restored_from`` is a JSON object that says where they come from;
+        gets it, any other keeps its own. A message that is an ``EncodedMessage`` (``transcript_store.messages``) is not checked
+        and encoded again. ``restored_from`` is a JSON object that says where they come from;
         ``get_metadata().restored_from`` gives it back. ``metadata_changes`` as in :meth:`update_metadata`.
 
         Raises:
@@ -554,13 +555,16 @@ class ConversationStore:
 
     @contextmanager
     def held(self) -> Iterator[HeldConversation]:
-        """Metadata, records and position of one moment, to read a conversation of any length: use ``with``.
+        """Hold the conversation still and read it record by record, however long it is; use ``with``.
 
-        Other threads wait for the block to end, and within it a call on this store raises ``RuntimeError``. Memory holds one
-        record at a time, and what the block keeps. ``at_start`` is the metadata as it was when the live generation began.
+        Metadata, records and position are of one moment, and ``at_start`` is the metadata when the live generation began. Until
+        the block ends, calls of other threads wait, and a call on this store within the block raises ``RuntimeError``.
 
-        It is all on the medium: appends that were not synced are, and a reader is refreshed, for it may have been shown what
-        its writer was told is not stored. Raises what :meth:`get_records` does, also while the records are read.
+        What is read is on stable storage. Appends that were not synced are synced first. A reader is refreshed, because it may
+        have been shown what its writer was told is not stored.
+
+        Raises:
+            TranscriptStoreError: what :meth:`get_records` raises, also while the records are read.
         """
         with self._exclusively():
             storage = self._readable()

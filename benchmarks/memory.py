@@ -20,6 +20,7 @@ from contextlib import closing, contextmanager
 from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks import machine
 from benchmarks.messages import messages
@@ -50,61 +51,76 @@ def prepare_snapshot(directory: Path) -> None:
         (directory / "snapshot.json").write_bytes(snapshot_of(store).to_json())
 
 
+class Taken(NamedTuple):
+    """How long an act took: by the clock, and of the processor's time, which says more on a machine that others use too."""
+
+    seconds: float
+    processor_seconds: float
+
+
+def _now() -> Taken:
+    return Taken(time.perf_counter(), time.process_time())
+
+
+def _since(begin: Taken) -> Taken:
+    return Taken(time.perf_counter() - begin.seconds, time.process_time() - begin.processor_seconds)
+
+
 # ---- the acts: each says how long it took ------------------------------------------------------------------------------
 
 
-def _import(_: Path) -> float:
+def _import(_: Path) -> Taken:
     import_module("transcript_store.snapshots")
     import_module("cryptography.hazmat.primitives.ciphers.aead")
     import_module("msgspec")
-    return 0.0
+    return Taken(0.0, 0.0)
 
 
-def _open(directory: Path) -> float:
+def _open(directory: Path) -> Taken:
     from transcript_store import ConversationStore
 
-    begin = time.perf_counter()
+    begin = _now()
     with closing(ConversationStore(directory / "c", read_only=True)) as store:
         store.load()
-        return time.perf_counter() - begin
+        return _since(begin)
 
 
-def _snapshot_of(directory: Path) -> float:
+def _snapshot_of(directory: Path) -> Taken:
     from transcript_store import ConversationStore, snapshot_of
 
     with ConversationStore(directory / "c") as store:
         store.load()
-        begin = time.perf_counter()
+        begin = _now()
         snapshot = snapshot_of(store)
-        seconds = time.perf_counter() - begin
+        taken = _since(begin)
         assert snapshot.messages_json
-    return seconds
+    return taken
 
 
-def _hold_snapshot(directory: Path) -> float:
+def _hold_snapshot(directory: Path) -> Taken:
     from transcript_store import Snapshot
 
-    begin = time.perf_counter()
+    begin = _now()
     Snapshot.from_json((directory / "snapshot.json").read_bytes())
-    return time.perf_counter() - begin
+    return _since(begin)
 
 
-def _restore_snapshot(directory: Path) -> float:
+def _restore_snapshot(directory: Path) -> Taken:
     from transcript_store import ConversationStore, Snapshot, restore_snapshot
 
     snapshot = Snapshot.from_json((directory / "snapshot.json").read_bytes())
     _forget_the_peak()
     with tempfile.TemporaryDirectory(dir=directory) as folder, ConversationStore(Path(folder) / "c") as store:
-        begin = time.perf_counter()
+        begin = _now()
         restore_snapshot(snapshot, store)
-        return time.perf_counter() - begin
+        return _since(begin)
 
 
-def _work(directory: Path) -> float:
+def _work(directory: Path) -> Taken:
     """What works with a conversation of any length, one after the other; prints how long each took."""
     from transcript_store import ConversationLibrary, ConversationStore, verify
 
-    begin = last = time.perf_counter()
+    begin, last = _now(), time.perf_counter()
 
     def done(what: str) -> None:
         nonlocal last
@@ -127,21 +143,21 @@ def _work(directory: Path) -> float:
         done("is archived")
         assert [len(store.get_records(generation=1)), store.generations()[0].damage] == [5, None]
         done("shows its generations")
-    return time.perf_counter() - begin
+    return _since(begin)
 
 
-def _save(directory: Path) -> float:
+def _save(directory: Path) -> Taken:
     from transcript_store import FileStore, Snapshot
 
     snapshot = Snapshot.from_json((directory / "snapshot.json").read_bytes())
     _forget_the_peak()
     with tempfile.TemporaryDirectory(dir=directory) as folder:
-        begin = time.perf_counter()
+        begin = _now()
         FileStore(folder).save(snapshot)
-        return time.perf_counter() - begin
+        return _since(begin)
 
 
-def _load(directory: Path) -> float:
+def _load(directory: Path) -> Taken:
     from transcript_store import FileStore, Snapshot
 
     with tempfile.TemporaryDirectory(dir=directory) as folder:
@@ -150,9 +166,9 @@ def _load(directory: Path) -> float:
         its_id = snapshot.id
         del snapshot
         _forget_the_peak()
-        begin = time.perf_counter()
+        begin = _now()
         FileStore(folder).load(its_id)
-        return time.perf_counter() - begin
+        return _since(begin)
 
 
 def _peak_bytes() -> int:
@@ -165,7 +181,7 @@ def _forget_the_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-ACTS: dict[str, Callable[[Path], float]] = {
+ACTS: dict[str, Callable[[Path], Taken]] = {
     "import": _import,
     "work": _work,
     "load()": _open,
@@ -177,12 +193,12 @@ ACTS: dict[str, Callable[[Path], float]] = {
 }
 
 
-def measure(act: str, directory: Path) -> tuple[float, int]:
-    """An act in a process of its own: its seconds, and the process's peak in bytes."""
+def measure(act: str, directory: Path) -> tuple[Taken, int]:
+    """An act in a process of its own: how long it took, and the process's peak in bytes."""
     command = [sys.executable, "-m", "benchmarks.memory", "--act", act, "--directory", str(directory)]
     found = subprocess.run(command, cwd=TOP, check=True, capture_output=True, text=True).stdout
-    seconds, peak = json.loads(found)
-    return seconds, peak
+    taken, peak = json.loads(found)
+    return Taken(*taken), peak
 
 
 @contextmanager
@@ -212,7 +228,7 @@ def work_within(megabytes: int, directory: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.memory", "--act", "work", "--directory", str(directory)]
     with control_group(megabytes) as group:
         joined = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command]
-        seconds, peak = json.loads(subprocess.run(joined, cwd=TOP, check=True, stdout=subprocess.PIPE).stdout)
+        (seconds, _), peak = json.loads(subprocess.run(joined, cwd=TOP, check=True, stdout=subprocess.PIPE).stdout)
         print(f"{duration(seconds)} in all; the process took {size(peak)} at most")
 
 
@@ -226,8 +242,7 @@ def main() -> None:
     parser.add_argument("--act", choices=ACTS, help="do only this, in this process, with what is there")
     options = parser.parse_args()
     if options.act:
-        seconds = ACTS[options.act](options.directory)
-        print(json.dumps([seconds, _peak_bytes()]))
+        print(json.dumps([ACTS[options.act](options.directory), _peak_bytes()]))
         return
     parent = options.directory or machine.default_directory(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=".memory-", dir=parent) as folder:
@@ -241,10 +256,17 @@ def main() -> None:
         prepare_snapshot(directory)
         _, baseline = measure("import", directory)
         print(f"a conversation of {size(file_bytes)}; a process that only imports takes {size(baseline)}")
+        print(f"{'':<24}{'clock':>10}{'processor':>10}{'memory':>10}")
         for act in list(ACTS)[2:]:
             found = [measure(act, directory) for _ in range(3)]
-            seconds, above = min(seconds for seconds, _ in found), max(peak for _, peak in found) - baseline
-            print(f"{act:<24}{duration(seconds):>10}{size(above):>10}{above / file_bytes:>6.2f} × the file", flush=True)
+            seconds, processor_seconds = (
+                duration(min(column)) for column in zip(*(taken for taken, _ in found), strict=True)
+            )
+            above = max(peak for _, peak in found) - baseline
+            print(
+                f"{act:<24}{seconds:>10}{processor_seconds:>10}{size(above):>10}{above / file_bytes:>6.2f} × the file",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

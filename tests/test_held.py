@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from transcript_store import ConversationStore, InvalidMessageError
+from transcript_store import ConversationStore, InvalidMessageError, Snapshot, SnapshotSummary, snapshot_of
 from transcript_store._json import strict, verbatim
 from transcript_store.messages import EncodedMessage, encode_message
 from transcript_store.testing import SimulatedFileSystem
@@ -23,9 +23,14 @@ SEEDS = itertools.count()
 USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
 
 
-def begun(*messages: dict[str, Any], **options: Any) -> ConversationStore:
+TOKENS = "transcript_store.approximate_tokens"
+
+
+def begun(
+    *messages: dict[str, Any], provider: str | None = None, system_prompt: str | None = None, **options: Any
+) -> ConversationStore:
     store = ConversationStore("/conversation", file_system=SimulatedFileSystem(seed=next(SEEDS)), **options)
-    store.initialize(messages=messages)
+    store.initialize(messages=messages, provider=provider, system_prompt=system_prompt)
     return store
 
 
@@ -70,6 +75,51 @@ def test_a_block_that_fails_lets_go() -> None:
         with pytest.raises(ZeroDivisionError), store.held():
             raise ZeroDivisionError
         assert store.get_messages() == [USER]
+
+
+# ---- a snapshot, written piece by piece -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 700])
+@pytest.mark.parametrize("usage_at", [None, 0, 350, 699])
+def test_a_snapshot_of_pieces_is_that_of_the_whole(count: int, usage_at: int | None) -> None:
+    """Whatever the number of its pieces: the text that all messages have together, and tokens of those after the last usage."""
+    said = [
+        {"role": "user", "content": f"{n} <\u2028> " + ("A" * 4000 if n % 7 == 0 else "word " * 300)}
+        for n in range(count)
+    ]
+    with begun() as store:
+        extras = [{"usage": {"total_tokens": 1_000_000}} if n == usage_at else None for n in range(count)]
+        store.replace_transcript(said, extras=extras)
+        found = snapshot_of(store)
+    assert found.messages_json == Snapshot.create(provider="", messages=said).messages_json
+    is_counted = usage_at is not None and usage_at < count
+    rest = said[usage_at + 1 :] if is_counted and usage_at is not None else said
+    estimate = SnapshotSummary.of(Snapshot.create(provider="", messages=rest)).approximate_tokens
+    # Long base64 is media: a summary counts its reference, of 81 bytes, as the estimate does.
+    assert abs(int(found.metadata[TOKENS]) - (1_000_000 if is_counted else 0) - estimate) <= 1
+
+
+def test_a_prompt_is_found_behind_records_without_a_message() -> None:
+    """A program that logs an event first, then the prompt it sends: the history has the prompt once, and the event's usage counts."""
+    prompt = {"role": "developer", "content": "Be brief."}
+    with begun(provider="openai", system_prompt="Be brief.") as store:
+        store.append_event({"usage": {"total_tokens": 7_000}})
+        store.append_event({"began": True})
+        store.append_messages([prompt, USER])
+        found = snapshot_of(store)
+    assert found.messages == [prompt, USER]
+    assert 7_000 <= int(found.metadata[TOKENS]) < 7_100
+
+
+def test_a_conversation_of_events_alone_has_its_prompt_and_no_message() -> None:
+    """What stands before the first message is looked through to its end."""
+    with begun(provider="openai", system_prompt="Be brief.") as store:
+        store.append_event({"n": 1})
+        assert snapshot_of(store).messages == [{"role": "system", "content": "Be brief."}]
+
+
+# ---- a message, encoded once ----------------------------------------------------------------------------------------------
 
 
 def test_an_encoded_message_is_restored_as_it_is() -> None:

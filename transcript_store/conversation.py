@@ -453,7 +453,8 @@ class ConversationStore:
         the old conversation is untouched.
 
         Args:
-            messages: JSON objects in the provider's own form.
+            messages: JSON objects in the provider's own form. An ``EncodedMessage`` (``transcript_store.messages``) is not checked
+                and encoded again.
             provider: whose form the messages have. A conversation without a provider gets it; any other keeps its own.
             extras: one entry for each message, or None for no extras.
             restored_from: a JSON object that says where the messages come from, for ``get_metadata().restored_from``.
@@ -633,7 +634,7 @@ class ConversationStore:
 
     @contextmanager
     def held(self) -> Iterator[HeldConversation]:
-        """Metadata, records and position of one moment, to read a conversation of any length: use ``with``.
+        """Hold the conversation still and read it record by record, however long it is; use ``with``.
 
         Other threads wait for the end of the block. Within it, a call on this store raises ``RuntimeError``. Memory holds one
         record at a time, and what the block keeps.

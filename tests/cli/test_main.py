@@ -31,6 +31,7 @@ COMMANDS = [
     "repair",
     "head",
     "snapshot",
+    "doctor",
     "demo",
 ]
 

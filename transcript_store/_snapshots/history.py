@@ -1,0 +1,207 @@
+"""A provider's native history, out of a transcript and back into what was said.
+
+A transcript holds what was said, and no system prompt, unless another program logged one there. OpenAI's history begins with the
+prompt: it is added on the way out and taken off on the way in. No other system message is touched.
+
+Both ways go message by message, so that a long conversation takes little more memory than its snapshot. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from transcript_store._conversation.metadata import ConversationMetadata, family
+from transcript_store._json import verbatim
+from transcript_store._json.strict import EncodedMessage, decode, encode, fitted
+from transcript_store._json.usage import tokens_in
+from transcript_store._json.verbatim import NotJSONError
+from transcript_store._log.record import Record
+from transcript_store._snapshots import gemini, media
+from transcript_store._snapshots.snapshot import BYTES_PER_TOKEN, Snapshot
+from transcript_store.errors import InvalidMessageError
+
+PROMPT_ROLES = ("system", "developer")
+_PIECE_BYTES = 1 << 18
+"""How much text is looked through for media at once."""
+
+
+# ---- out ---------------------------------------------------------------------------------------------------------------
+
+
+def native_history(
+    provider: str, prompt: str, messages: Sequence[dict[str, Any]], *, carriers: Sequence[Any] = ()
+) -> list[dict[str, Any]]:
+    """The messages as the provider's own history: it begins with the system prompt, once, where that belongs there.
+
+    ``carriers`` are messages that carried a prompt before. The first that says the same as ``prompt`` is used as it was.
+    """
+    if provider == "gemini":
+        return [gemini.as_the_api_writes(message) for message in messages]
+    carrier = _prompt_message(provider, prompt, carriers)
+    return list(messages) if carrier is None else [carrier, *messages]
+
+
+def history_of(
+    records: Iterator[Record], metadata: ConversationMetadata, at_start: ConversationMetadata
+) -> tuple[bytes, int]:
+    """What was said as the provider's native history, a JSON array in compact form, and about how many tokens that is.
+
+    See ``snapshot_of``. Raises ``InvalidMessageError`` for a message that nests too deeply for a snapshot.
+    """
+    provider, prompt = metadata.provider or "", metadata.system_prompt or ""
+    # Whether the first message is the prompt decides what stands in front of it; records without one may precede it.
+    opening = _up_to_a_message(records)
+    first = opening[-1].message if opening else None
+    is_logged = first and prompt and family(provider) == "openai" and begins_with_prompt([first], prompt, at_start)
+    logged = first if is_logged else None
+    history = _Writer(provider)
+    carriers = (logged, (metadata.restored_from or {}).get("system_message"))
+    if (carrier := _prompt_message(provider, prompt, carriers)) is not None:
+        history.put(carrier)
+    history.counted(len(prompt.encode()) // BYTES_PER_TOKEN)
+    for record in chain(opening, records):
+        if record.message is not None and record.message is not logged:
+            history.put(record.message)
+        if record.extra and (used := _used_tokens(record.extra)) is not None:
+            history.counted(used)
+    return history.finish()
+
+
+def _up_to_a_message(records: Iterator[Record]) -> list[Record]:
+    """The records up to the first that has a message."""
+    found: list[Record] = []
+    while (not found or found[-1].message is None) and (record := next(records, None)) is not None:
+        found.append(record)
+    return found
+
+
+class _Writer:
+    """Writes a snapshot's messages one after the other, in compact form, and estimates how many tokens they are."""
+
+    def __init__(self, provider: str) -> None:
+        self._is_gemini = provider == "gemini"
+        self._count = 0
+        self._pieces: list[bytes] = []
+        """The text, without its last bracket."""
+        self._waiting: list[bytes] = []
+        """Messages for the next piece: to escape one by one costs more than to encode it."""
+        self._waiting_bytes = 0
+        self._tokens = 0
+        self._counted_pieces = 0
+        """How many of the pieces ``_tokens`` counts."""
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Write a message that was decoded from JSON; raises ``InvalidMessageError`` if it nests too deeply."""
+        if self._is_gemini:
+            message = gemini.as_the_api_writes(message)
+        try:
+            encoded = verbatim.encode_decoded(message)
+        except NotJSONError as error:
+            raise InvalidMessageError(member=f"messages[{self._count}]", reason=str(error)) from None
+        self._count += 1
+        self._waiting.append(encoded)
+        self._waiting_bytes += len(encoded)
+        if self._waiting_bytes > _PIECE_BYTES:
+            self._end_piece()
+
+    def counted(self, tokens: int) -> None:
+        """Note that what was written so far is this many tokens."""
+        self._end_piece()
+        self._tokens, self._counted_pieces = tokens, len(self._pieces)
+
+    def finish(self) -> tuple[bytes, int]:
+        """The array of messages, and their tokens: what is counted, and a quarter of the bytes after that, without media."""
+        self._end_piece()
+        uncounted = self._pieces[self._counted_pieces :]
+        length = sum(len(media.move_out(piece, lambda *_: None)) for piece in uncounted)
+        return b"".join((*self._pieces, b"]" if self._pieces else b"[]")), self._tokens + length // BYTES_PER_TOKEN
+
+    def _end_piece(self) -> None:
+        if self._waiting:
+            opening = b"," if self._pieces else b"["
+            self._pieces.append(opening + verbatim.escape(b",".join(self._waiting)))
+            self._waiting, self._waiting_bytes = [], 0
+
+
+def _used_tokens(extra: dict[str, Any]) -> int | None:
+    """How many tokens the conversation had with a reply, by its recorded usage; None if none is recorded."""
+    for name in ("usage", "usageMetadata", "usage_metadata"):
+        usage = extra.get(name)
+        if type(usage) is dict and (total := tokens_in(usage).total) is not None:
+            return total
+    return None
+
+
+# ---- in ----------------------------------------------------------------------------------------------------------------
+
+
+def said_in(snapshot: Snapshot) -> tuple[list[dict[str, Any]], str, dict[str, Any] | None]:
+    """The messages of a snapshot without the system prompt, the prompt, and the message that carried it.
+
+    Raises:
+        InvalidMessageError: a transcript cannot hold a message; the error says which.
+    """
+    messages, prompt, carrier = encoded_in(snapshot)
+    return [decode(message.text) for message in messages], prompt, carrier
+
+
+def encoded_in(snapshot: Snapshot) -> tuple[Iterator[EncodedMessage], str, dict[str, Any] | None]:
+    """As :func:`said_in`, but a message is checked when it is asked for, and encoded."""
+    messages = _transcribed(snapshot)
+    prompt = snapshot.system_prompt
+    if family(snapshot.provider) != "openai" or (first := next(messages, None)) is None:
+        return messages, prompt, None
+    carrier = decode(first.text)
+    said = _prompt_in(carrier)
+    if said and prompt in ("", said):
+        return messages, said, carrier
+    return chain([first], messages), prompt, None
+
+
+def _transcribed(snapshot: Snapshot) -> Iterator[EncodedMessage]:
+    """The messages as a transcript has them; raises ``InvalidMessageError`` for one that it cannot hold."""
+    for number, element in enumerate(verbatim.elements(snapshot.messages_json)):
+        message = verbatim.as_message(element, name := f"messages[{number}]")
+        if snapshot.provider == "gemini":
+            as_it_is = decode(message.text)
+            if (renamed := gemini.as_the_api_writes(as_it_is)) is not as_it_is:
+                message = EncodedMessage(fitted(encode(renamed, name, sys.maxsize)))
+        yield message
+
+
+# ---- the prompt --------------------------------------------------------------------------------------------------------
+
+
+def begins_with_prompt(messages: Sequence[dict[str, Any]], prompt: str | None, at_start: ConversationMetadata) -> bool:
+    """Whether a transcript's first message is the system prompt, which a program logs that logs all it sends.
+
+    It is the prompt if it says the current one, or that of ``at_start``, or if there was none at the start. It is an ordinary
+    message if a prompt was taken off when the transcript was restored, and so is every later system message.
+    """
+    said = _prompt_in(messages[0]) if messages else None
+    if not said or "system_message" in (at_start.restored_from or {}):
+        return False
+    return not at_start.system_prompt or said in (prompt, at_start.system_prompt)
+
+
+def _prompt_message(provider: str, prompt: str, carriers: Sequence[Any]) -> dict[str, Any] | None:
+    """The message that carries the prompt in front of the provider's own history; None if none does."""
+    if not prompt or family(provider) != "openai":
+        return None
+    return next((one for one in carriers if _prompt_in(one) == prompt), {"role": "system", "content": prompt})
+
+
+def _prompt_in(message: Any) -> str | None:
+    """The text of a system message in OpenAI's form, a string or parts that are all text; None if it is no such message."""
+    if type(message) is not dict or message.get("role") not in PROMPT_ROLES:
+        return None
+    content = message.get("content")
+    if type(content) is str:
+        return content
+    if type(content) is not list:
+        return None
+    texts: list[Any] = [part.get("text") if type(part) is dict else None for part in content]
+    return "".join(texts) if all(type(text) is str for text in texts) else None

@@ -105,9 +105,11 @@ class _Maker(ast.NodeVisitor):
 
     def visit(self, node: ast.AST) -> None:
         """Visit a node; a statement is noted, except an ``elif``, which is run where its ``if`` is."""
+        around = self._statement
         if isinstance(node, ast.stmt) and not self._source.startswith(b"elif", self._start(node)):
             self._statement = self._start(node)
         super().visit(node)
+        self._statement = around
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._within(node, is_function=False)

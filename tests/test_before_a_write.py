@@ -20,7 +20,9 @@ from transcript_store import (
     snapshot_of,
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
-from transcript_store._log.record import Mark
+from transcript_store._log.log import Log
+from transcript_store._log.record import Batch, Mark, Position, close_line, record_body
+from transcript_store._os.directory import Folder
 from transcript_store.testing import Call, SimulatedFileSystem
 
 METADATA = f"{CHAT}/metadata.json"
@@ -92,6 +94,29 @@ def test_a_transcript_that_was_cut_meanwhile_is_refused() -> None:
                 store.append_message(SAID[0])
             assert refused.value.kind == "truncated"
             assert content(disk) == whole[:length]
+
+
+def test_a_place_is_held_only_if_it_is_stored_and_its_hash_is_there() -> None:
+    """P22: an interrupted append is told as stored by the hash at its end. Another record of that number is not it.
+
+    Nor is a record that stands there as a part of a batch that was never finished.
+    """
+    disk = a_conversation()
+    lines = content(disk).splitlines(keepends=True)
+    last = lines[-1][-35:-3]
+    begun, head = close_line(last, *record_body(4, b"2026-01-01T00:00:00.000000Z", b"{}", None, batch=Batch(1, 2)))
+    add(disk, begun)
+    with Folder.open(disk, CHAT) as folder:
+        log = Log(folder, writable=False)
+        log.open(None)
+        log.verify(None)
+        for seq in range(1, 4):
+            end = len(b"".join(lines[: seq + 1]))
+            assert log.holds(Position(seq, end, lines[seq][-35:-3]))
+            assert not log.holds(Position(seq, end, b"f" * 32))
+            assert not log.holds(Position(seq, end - 1, lines[seq][-35:-3]))
+        assert not log.holds(Position(4, len(content(disk)), head))
+        log.close()
 
 
 # ---- syncs before a copy --------------------------------------------------------------------------------------------------
@@ -218,6 +243,9 @@ def test_no_lock_is_put_into_a_folder_of_others() -> None:
                 other.write_file(f"{CHAT}/notes.txt", b"mine")
 
     disk.on_call = put_a_folder
-    with ConversationStore(CHAT, file_system=disk) as store, pytest.raises(ConversationExistsError, match=r"notes\.txt"):
+    with (
+        ConversationStore(CHAT, file_system=disk) as store,
+        pytest.raises(ConversationExistsError, match=r"notes\.txt"),
+    ):
         store.initialize(messages=SAID)
     assert disk.tree() == {"/chats": None, CHAT: None, f"{CHAT}/notes.txt": b"mine"}

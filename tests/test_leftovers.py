@@ -84,6 +84,26 @@ def test_what_a_killed_replace_put_into_the_archive_goes_without_a_word(
     assert caplog.text == ""
 
 
+def test_a_replace_that_was_refused_can_be_done_again() -> None:
+    """P7: it was refused after the archive had its entry; the entry of the second attempt takes its place."""
+    disk = a_conversation()
+    with opened(disk) as store:
+
+        def refuse(call: Call) -> None:
+            if (call.name, call.path) == ("rename", TRANSCRIPT):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        disk.on_call = refuse
+        with pytest.raises(StorageError):
+            store.replace_transcript(SAID[:1])
+        disk.on_call = None
+        store.append_message(SAID[0])
+        store.replace_transcript(SAID[:1])
+        assert store.get_messages() == SAID[:1]
+        assert [record.message for record in store.get_records(generation=0)] == [*SAID, SAID[0]]
+    assert verify(CHAT, file_system=disk).is_whole
+
+
 def test_a_link_that_the_disk_refuses_is_no_reason_to_copy() -> None:
     """P7: links there are, but no room for the name: the replace is refused, and all is as it was."""
     disk = a_conversation()

@@ -18,6 +18,7 @@ from transcript_store import (
     PoisonedError,
     StorageError,
     snapshot_of,
+    verify,
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._log.log import Log
@@ -65,6 +66,34 @@ def test_nothing_is_appended_behind_a_tail_that_cannot_be_kept() -> None:
         store.append_message(SAID[0])
         assert store.recovery is not None
         assert store.recovery.torn_bytes == len(TORN)
+    assert messages(disk.another_process()) == [*SAID, SAID[0]]
+
+
+@pytest.mark.parametrize("how", ["append_message", "append_messages"])
+def test_what_a_refused_write_left_is_cut_back_at_once(how: str) -> None:
+    """P7: the disk is full in the middle of a line: the error comes when the file is as it was, not at the next call."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        before = content(disk)
+        written: list[int] = []
+
+        def fill(call: Call) -> int | None:
+            if call.name != "write":
+                return None
+            written.append(7)
+            if len(written) > 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return 7
+
+        disk.on_call = fill
+        with pytest.raises(StorageError, match="Nothing of it was stored"):
+            getattr(store, how)({"append_message": SAID[0], "append_messages": SAID}[how])
+        assert len(written) == 2
+        assert content(disk) == before
+        assert verify(CHAT, file_system=disk.another_process()).is_whole
+        disk.on_call = None
+        store.append_message(SAID[0])
+        assert store.recovery is None
     assert messages(disk.another_process()) == [*SAID, SAID[0]]
 
 
@@ -176,13 +205,15 @@ def test_the_cache_is_believed_only_up_to_the_mark_of_its_own_generation() -> No
 
 
 def test_a_replace_closes_what_it_replaces() -> None:
-    """A writer that compacts its history a thousand times a day has as many files open as at first."""
+    """A writer that compacts its history a thousand times a day, and reads what was before, has as many files open as at first."""
     disk = a_conversation()
     with opened(disk) as store:
         before = sorted(disk.open_handles)
         for _ in range(3):
             store.replace_transcript(SAID)
             store.append_message(SAID[0])
+            assert len(store.generations()) == store.get_metadata().generation + 1
+            assert [record.message for record in store.get_records(generation=0)] == SAID
         assert len(disk.open_handles) == len(before)
     assert disk.open_handles == []
 

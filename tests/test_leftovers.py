@@ -136,6 +136,44 @@ def test_temporaries_are_swept_wherever_they_are() -> None:
         assert not {*left} & disk.tree().keys()
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_a_restored_backup_leaves_behind_it_is_kept(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    """P4, P8: a backup of generation 1 is put back, and the archive has another generation 1, or one that came after it.
+
+    Nothing else may have those messages: they go to quarantine, byte for byte, and that is said.
+    """
+    disk = a_conversation()
+    with opened(disk) as store:
+        store.replace_transcript(SAID[:1])
+    backup = {path: content(disk, path) for path in (METADATA, TRANSCRIPT)}
+    with opened(disk) as store:
+        for n in range(number):
+            store.append_message({"role": "user", "content": f"only in the archive {n}"})
+            store.replace_transcript(SAID[:2])
+    later = {k: content(disk, f"{CHAT}/archive/transcript-00000{k}.jsonl") for k in range(1, number + 1)}
+    for path, data in backup.items():
+        disk.write_file(path, data)
+    with caplog.at_level(logging.WARNING), opened(disk) as store:
+        assert store.get_messages() == SAID[:1]
+        assert [found.number for found in store.generations()] == [0, 1]
+    kept = {path: data for path, data in disk.tree().items() if "/quarantine/" in path and not path.endswith(".json")}
+    assert sorted(kept.values()) == sorted(later.values())  # type: ignore[type-var]
+    assert {path.rpartition("/")[2].rpartition("-")[0] for path in kept} == {f"g{k}-o0" for k in later}
+    assert caplog.text.count("a backup was restored; it is kept as") == number
+
+
+def test_without_its_archive_no_earlier_generation_is_there() -> None:
+    """P4: somebody moved the whole archive away: an error that says what there is."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        store.replace_transcript(SAID[:1])
+        in_folder(disk, CHAT, lambda folder: disk.rename(folder, "archive", "elsewhere"))
+        for number in (0, 7):
+            with pytest.raises(GenerationNotFoundError) as refused:
+                store.get_records(generation=number)
+            assert refused.value.available == (1,)
+
+
 # ---- damage that is told --------------------------------------------------------------------------------------------------
 
 

@@ -18,9 +18,12 @@ from transcript_store import (
     PoisonedError,
     StorageError,
     snapshot_of,
+    verify,
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
-from transcript_store._log.record import Mark
+from transcript_store._log.log import Log
+from transcript_store._log.record import Batch, Mark, Position, close_line, record_body
+from transcript_store._os.directory import Folder
 from transcript_store.testing import Call, SimulatedFileSystem
 
 METADATA = f"{CHAT}/metadata.json"
@@ -66,6 +69,34 @@ def test_nothing_is_appended_behind_a_tail_that_cannot_be_kept() -> None:
     assert messages(disk.another_process()) == [*SAID, SAID[0]]
 
 
+@pytest.mark.parametrize("how", ["append_message", "append_messages"])
+def test_what_a_refused_write_left_is_cut_back_at_once(how: str) -> None:
+    """P7: the disk is full in the middle of a line: the error comes when the file is as it was, not at the next call."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        before = content(disk)
+        written: list[int] = []
+
+        def fill(call: Call) -> int | None:
+            if call.name != "write":
+                return None
+            written.append(7)
+            if len(written) > 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return 7
+
+        disk.on_call = fill
+        with pytest.raises(StorageError, match="Nothing of it was stored"):
+            getattr(store, how)({"append_message": SAID[0], "append_messages": SAID}[how])
+        assert len(written) == 2
+        assert content(disk) == before
+        assert verify(CHAT, file_system=disk.another_process()).is_whole
+        disk.on_call = None
+        store.append_message(SAID[0])
+        assert store.recovery is None
+    assert messages(disk.another_process()) == [*SAID, SAID[0]]
+
+
 def test_nothing_is_appended_behind_a_last_record_that_was_damaged_meanwhile() -> None:
     """P10: the bytes that appear are the sign to look; what the next record would be chained to is not whole any more."""
     disk = a_conversation()
@@ -92,6 +123,29 @@ def test_a_transcript_that_was_cut_meanwhile_is_refused() -> None:
                 store.append_message(SAID[0])
             assert refused.value.kind == "truncated"
             assert content(disk) == whole[:length]
+
+
+def test_a_place_is_held_only_if_it_is_stored_and_its_hash_is_there() -> None:
+    """P22: an interrupted append is told as stored by the hash at its end. Another record of that number is not it.
+
+    Nor is a record that stands there as a part of a batch that was never finished.
+    """
+    disk = a_conversation()
+    lines = content(disk).splitlines(keepends=True)
+    last = lines[-1][-35:-3]
+    begun, head = close_line(last, *record_body(4, b"2026-01-01T00:00:00.000000Z", b"{}", None, batch=Batch(1, 2)))
+    add(disk, begun)
+    with Folder.open(disk, CHAT) as folder:
+        log = Log(folder, writable=False)
+        log.open(None)
+        log.verify(None)
+        for seq in range(1, 4):
+            end = len(b"".join(lines[: seq + 1]))
+            assert log.holds(Position(seq, end, lines[seq][-35:-3]))
+            assert not log.holds(Position(seq, end, b"f" * 32))
+            assert not log.holds(Position(seq, end - 1, lines[seq][-35:-3]))
+        assert not log.holds(Position(4, len(content(disk)), head))
+        log.close()
 
 
 # ---- syncs before a copy --------------------------------------------------------------------------------------------------
@@ -151,13 +205,15 @@ def test_the_cache_is_believed_only_up_to_the_mark_of_its_own_generation() -> No
 
 
 def test_a_replace_closes_what_it_replaces() -> None:
-    """A writer that compacts its history a thousand times a day has as many files open as at first."""
+    """A writer that compacts its history a thousand times a day, and reads what was before, has as many files open as at first."""
     disk = a_conversation()
     with opened(disk) as store:
         before = sorted(disk.open_handles)
         for _ in range(3):
             store.replace_transcript(SAID)
             store.append_message(SAID[0])
+            assert len(store.generations()) == store.get_metadata().generation + 1
+            assert [record.message for record in store.get_records(generation=0)] == SAID
         assert len(disk.open_handles) == len(before)
     assert disk.open_handles == []
 

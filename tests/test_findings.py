@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError, Finding, verify
-from transcript_store._log.record import close_line
+from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._log.record import Mark, close_line
 
 SAID = [{"role": "user", "content": f"message {n}"} for n in range(8)]
 MARKED = 5
@@ -121,6 +122,25 @@ def test_verify_and_load_say_what_is_there(
             found = refused.value
             assert (found.kind, found.line_number, found.offset_bytes) == (kind, number + 1, first.offset_bytes)
             assert (scratch / "transcript.jsonl").read_bytes() == data
+
+
+def test_another_history_at_the_mark_is_found_where_the_mark_is(scratch: Path, lines: list[bytes]) -> None:
+    """P10: every line verifies, but the mark remembers another hash there: the line behind the mark is named."""
+    document = decode_document((scratch / "metadata.json").read_bytes())
+    assert isinstance(document, MetadataDocument)
+    assert document.mark is not None
+    other = Mark(0, document.mark.position._replace(head=b"f" * 32))
+    (scratch / "metadata.json").write_bytes(encode_document(document.members, other))
+    [found] = verify(scratch).findings
+    assert (found.kind, found.line_number, found.offset_bytes, found.length_bytes) == (
+        "rewritten",
+        MARKED + 1,
+        len(b"".join(lines[:MARKED])),
+        None,
+    )
+    with pytest.raises(CorruptTranscriptError) as refused:
+        ConversationStore(scratch).load()
+    assert (refused.value.kind, refused.value.line_number) == ("rewritten", MARKED + 1)
 
 
 @pytest.mark.parametrize(

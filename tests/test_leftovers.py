@@ -84,6 +84,26 @@ def test_what_a_killed_replace_put_into_the_archive_goes_without_a_word(
     assert caplog.text == ""
 
 
+def test_a_replace_that_was_refused_can_be_done_again() -> None:
+    """P7: it was refused after the archive had its entry; the entry of the second attempt takes its place."""
+    disk = a_conversation()
+    with opened(disk) as store:
+
+        def refuse(call: Call) -> None:
+            if (call.name, call.path) == ("rename", TRANSCRIPT):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        disk.on_call = refuse
+        with pytest.raises(StorageError):
+            store.replace_transcript(SAID[:1])
+        disk.on_call = None
+        store.append_message(SAID[0])
+        store.replace_transcript(SAID[:1])
+        assert store.get_messages() == SAID[:1]
+        assert [record.message for record in store.get_records(generation=0)] == [*SAID, SAID[0]]
+    assert verify(CHAT, file_system=disk).is_whole
+
+
 def test_a_link_that_the_disk_refuses_is_no_reason_to_copy() -> None:
     """P7: links there are, but no room for the name: the replace is refused, and all is as it was."""
     disk = a_conversation()
@@ -114,6 +134,44 @@ def test_temporaries_are_swept_wherever_they_are() -> None:
     with opened(disk) as store:
         assert store.get_messages() == SAID
         assert not {*left} & disk.tree().keys()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_a_restored_backup_leaves_behind_it_is_kept(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    """P4, P8: a backup of generation 1 is put back, and the archive has another generation 1, or one that came after it.
+
+    Nothing else may have those messages: they go to quarantine, byte for byte, and that is said.
+    """
+    disk = a_conversation()
+    with opened(disk) as store:
+        store.replace_transcript(SAID[:1])
+    backup = {path: content(disk, path) for path in (METADATA, TRANSCRIPT)}
+    with opened(disk) as store:
+        for n in range(number):
+            store.append_message({"role": "user", "content": f"only in the archive {n}"})
+            store.replace_transcript(SAID[:2])
+    later = {k: content(disk, f"{CHAT}/archive/transcript-00000{k}.jsonl") for k in range(1, number + 1)}
+    for path, data in backup.items():
+        disk.write_file(path, data)
+    with caplog.at_level(logging.WARNING), opened(disk) as store:
+        assert store.get_messages() == SAID[:1]
+        assert [found.number for found in store.generations()] == [0, 1]
+    kept = {path: data for path, data in disk.tree().items() if "/quarantine/" in path and not path.endswith(".json")}
+    assert sorted(kept.values()) == sorted(later.values())  # type: ignore[type-var]
+    assert {path.rpartition("/")[2].rpartition("-")[0] for path in kept} == {f"g{k}-o0" for k in later}
+    assert caplog.text.count("a backup was restored; it is kept as") == number
+
+
+def test_without_its_archive_no_earlier_generation_is_there() -> None:
+    """P4: somebody moved the whole archive away: an error that says what there is."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        store.replace_transcript(SAID[:1])
+        in_folder(disk, CHAT, lambda folder: disk.rename(folder, "archive", "elsewhere"))
+        for number in (0, 7):
+            with pytest.raises(GenerationNotFoundError) as refused:
+                store.get_records(generation=number)
+            assert refused.value.available == (1,)
 
 
 # ---- damage that is told --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ backup ask nobody for a lock, so each moment is tried here.
 from __future__ import annotations
 
 import errno
+from unittest import mock
 
 import pytest
 
@@ -196,6 +197,18 @@ def test_a_delete_of_what_is_removed_meanwhile_finds_nothing() -> None:
         library_on(disk).delete(ID)
     assert seen
     assert disk.tree() == {"/chats": None}
+
+
+def test_a_delete_waits_for_no_writer() -> None:
+    """P11: a conversation with a live writer is refused at once, and is left as it is."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        other = disk.another_process()
+        waited: list[float] = []
+        with mock.patch.object(other, "wait", waited.append), pytest.raises(ConversationLockedError):
+            library_on(other).delete(ID)
+        assert waited == []
+        assert store.append_message(SAID[0]).seq == len(SAID) + 1
 
 
 def test_a_generation_that_is_deleted_meanwhile_is_not_listed() -> None:

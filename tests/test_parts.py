@@ -47,8 +47,7 @@ def read_apart(data: bytes) -> Found:
     """The number of each part's line, its stretches, and which of them are records."""
 
     def read(offset: int, length: int) -> bytearray:
-        assert offset >= 0
-        assert length >= 0
+        assert 0 <= offset <= offset + length <= len(data)  # a writer may be at work behind that
         return bytearray(data[offset : offset + length])
 
     return [

@@ -220,7 +220,9 @@ def test_a_sweep_looks_again_when_it_has_the_lock():
     seen = meanwhile(disk, "try_lock", f"{ID}/lock", create)
     library_on(disk).delete(OTHER_ID)  # whatever changes a library sweeps it
     assert seen
-    assert messages(disk.another_process()) == SAID
+    assert disk.open_handles == []
+    with opened(disk.another_process()) as store:
+        assert store.get_messages() == SAID
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Try a sample of the mutants by hand: ``python -m tests.mutants [--count N] [--seed N] [--workers N] [MODULE …]``."""
+"""Try a sample of the mutants by hand: ``python -m tests.mutants [--count N] [--seed N] [--seconds N] [--workers N] [MODULE …]``."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=400, help="how many mutants (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="which ones (default: %(default)s)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=600,
+        help="of tests that may run against one, the quickest (default: %(default)s)",
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="at a time (default: %(default)s)")
     given = parser.parse_args()
     found = places(given.modules or WHERE)
@@ -54,7 +60,7 @@ def main() -> None:
     judged = [place for place in chosen if place.mutant.name in JUDGED]
     wanted = [place for place in chosen if place.mutant.name not in JUDGED]
     print(f"{len(chosen)} of {len(found)} mutants, seed {given.seed}", flush=True)
-    outcomes, near = run(wanted, workers=given.workers, told=_told)
+    outcomes, near = run(wanted, workers=given.workers, seconds=given.seconds, told=_told)
     if near.failed:
         print("\nnot held against any mutant, for they did not pass without one:", *near.failed, sep="\n  ")
     print(f"\n{table(outcomes, judged)}")

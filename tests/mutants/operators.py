@@ -71,6 +71,8 @@ class _Maker(ast.NodeVisitor):
         self._is_in_function = False
         self._statement = 0
         self._known: Counter[str] = Counter()
+        self._ends: set[ast.stmt] = set()
+        """What a loop goes on after anyhow."""
 
     # ---- making --------------------------------------------------------------------------------------------------
 
@@ -105,9 +107,11 @@ class _Maker(ast.NodeVisitor):
 
     def visit(self, node: ast.AST) -> None:
         """Visit a node; a statement is noted, except an ``elif``, which is run where its ``if`` is."""
+        around = self._statement
         if isinstance(node, ast.stmt) and not self._source.startswith(b"elif", self._start(node)):
             self._statement = self._start(node)
         super().visit(node)
+        self._statement = around
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._within(node, is_function=False)
@@ -152,7 +156,8 @@ class _Maker(ast.NodeVisitor):
             self._make("statement dropped", node, "pass")
 
     def visit_Continue(self, node: ast.Continue) -> None:
-        self._make("statement dropped", node, "pass")
+        if node not in self._ends:
+            self._make("statement dropped", node, "pass")
 
     def visit_Break(self, node: ast.Break) -> None:
         self._make("statement dropped", node, "pass")
@@ -194,11 +199,13 @@ class _Maker(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> None:
+        self._ends |= _last_in(node.body)
         once = f"for _ in range(bool({ast.unparse(node.test)}))"
         self._add("tried once", self._start(node), self._end(node.test), once)
         self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> None:
+        self._ends |= _last_in(node.body)
         if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range":
             self._make("tried once", node.iter, "range(1)")
         self.generic_visit(node)
@@ -271,6 +278,17 @@ def _is_sync(node: ast.AST) -> bool:
 def _is_assertion(node: ast.Raise) -> bool:
     """Whether it says what cannot be, as an assert does."""
     return isinstance(node.exc, ast.Call) and getattr(node.exc.func, "id", None) == "AssertionError"
+
+
+def _last_in(body: list[ast.stmt]) -> set[ast.stmt]:
+    """The statements behind which nothing of a body is run, those of its branches too."""
+    last = body[-1]
+    branches: list[list[ast.stmt]] = []
+    if isinstance(last, ast.If):
+        branches = [last.body, last.orelse]
+    elif isinstance(last, ast.Try) and not last.orelse and not last.finalbody:
+        branches = [last.body, *(handler.body for handler in last.handlers)]
+    return {last}.union(*(_last_in(branch) for branch in branches if branch))
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -50,6 +50,8 @@ _LEFT_OUT = {
     "tests/fuzz": "they find by luck what the others find by design",
     "tests/mutants": "they are this",
     "tests/test_benchmarks.py": "they measure",
+    "tests/test_doctor.py": "they try the machine",
+    "tests/test_examples.py": "they kill other processes",
     "tests/test_speed.py": "they measure",
     "tests/test_local_model.py": "it is about a model",
     "tests/test_documents.py": "they read the documents",

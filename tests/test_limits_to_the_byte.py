@@ -1,0 +1,197 @@
+"""Each limit holds at its very byte: what has just that much passes, and what has one more does not.
+
+The incident: off by one, or with a plus for a minus, each of these limits passed every test, for they tried what is far beyond.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transcript_store import (
+    ConversationLibrary,
+    ConversationStore,
+    CorruptTranscriptError,
+    InvalidMessageError,
+    list_conversations,
+    repair,
+    verify,
+)
+from transcript_store._log import cache, damage, log, salvage, scan, tail
+from transcript_store._log.record import GENESIS, Position
+
+SAID = [{"role": "user", "content": f"message {n}"} for n in range(9)]
+
+
+def lines_in(directory: Path) -> list[bytes]:
+    return (directory / "transcript.jsonl").read_bytes().splitlines(keepends=True)
+
+
+# ---- a line ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1024, 1500])
+def test_the_longest_line_is_stored_and_the_next_is_not(scratch: Path, length: int) -> None:
+    """P15: ``max_line_bytes`` counts the whole line, its LF too, whoever makes it: a create, an append or a replace."""
+    with ConversationStore(scratch / "measured") as store:
+        store.initialize(messages=[{"content": ""}])
+    frame = len(lines_in(scratch / "measured")[1])
+    longest, longer = {"content": "a" * (length - frame)}, {"content": "a" * (length - frame + 1)}
+    with ConversationStore(scratch / "c", max_line_bytes=length) as store:
+        with pytest.raises(InvalidMessageError, match=rf"messages\[1\].*{length + 1:,} bytes.*{length:,}"):
+            store.initialize(messages=[longest, longer])
+        store.initialize(messages=[longest])
+        assert store.append_message(longest).length_bytes == length
+        with pytest.raises(InvalidMessageError, match=f"message.*{length + 1:,} bytes"):
+            store.append_message(longer)
+        with pytest.raises(InvalidMessageError, match=rf"messages\[1\].*{length + 1:,} bytes"):
+            store.replace_transcript([longest, longer])
+        store.replace_transcript([longest, longest])
+        assert store.get_messages() == [longest] * 2
+    assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 2
+
+
+# ---- what is kept in memory -------------------------------------------------------------------------------------------------
+
+
+def test_many_small_appends_are_counted_with_what_holds_them() -> None:
+    """A block of one byte takes hundreds in memory. So many are held as there is room for, and the oldest go first."""
+    one_takes = cache._OVERHEAD_BYTES + 1
+    held = cache.Cache(10 * one_takes, Position(0, 0, GENESIS))
+    for n in range(100):
+        held.put(cache.Block(Position(n, n, GENESIS), b"x", Position(n + 1, n + 1, GENESIS)))
+        assert [block.begin.seq for block in held] == list(range(max(0, n - 9), n + 1))
+        assert held.begin.seq == max(0, n - 9)
+    held.skip_to(Position(200, 200, GENESIS))
+    assert held.begin.seq == 200
+    held.put(cache.Block(Position(200, 200, GENESIS), b"x" * (9 * one_takes), Position(201, 201, GENESIS)))
+    assert held.begin.seq == 200, "what went does not count any more"
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2_000, 1 << 20])
+@pytest.mark.parametrize("piece_bytes", [4, 400, 1 << 18])
+def test_whatever_is_read_at_a_time_everything_is_read(
+    scratch: Path, piece_bytes: int, cache_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L1: what is in memory and what is on the disk make one transcript, from its beginning and from its end on."""
+    for module in (scan, log, damage, tail):
+        monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(log, "_TAIL_BYTES", 300)
+    library = ConversationLibrary(scratch)
+    with library.create(messages=SAID[:3], cache_bytes=cache_bytes) as store:
+        store.append_messages(SAID[3:6])
+        store.append_event({"marker": 1})
+        store.append_message(SAID[6])
+        original, directory = store.id, Path(store.directory)
+    assert list_conversations(scratch)[0].record_count == 8
+    for how in ("all", "tail"):
+        with ConversationStore(directory, cache_bytes=cache_bytes) as store:
+            store.load(verify=how)
+            heads = [line[-35:-3].decode() for line in lines_in(directory)]
+            for last in range(10):
+                assert store.get_messages(last=last) == SAID[max(0, 7 - last) : 7]
+                assert [record.seq for record in store.get_records(last=last)] == list(range(max(1, 9 - last), 9))
+            assert store.get_messages() == SAID[:7]
+            assert store.head == heads[-1]
+    for seq in range(9):
+        with library.open(library.fork(original, through_seq=seq), read_only=True) as fork:
+            assert fork.record_count == seq
+            came_from = fork.get_metadata().forked_from
+            assert came_from is not None
+            assert (came_from["seq"], came_from["head"]) == (seq, heads[seq])
+
+
+# ---- what stands behind the end ---------------------------------------------------------------------------------------------
+
+
+def test_lines_of_others_are_refused_up_to_a_size(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody appends so many megabytes by hand: from there on it is a torn tail, which is cut and kept."""
+    with ConversationStore(scratch) as store:
+        store.initialize(messages=SAID)
+    whole = (scratch / "transcript.jsonl").read_bytes()
+    by_hand = b'{"note":1}\n' * 5
+    (scratch / "transcript.jsonl").write_bytes(whole + by_hand)
+    monkeypatch.setattr(damage, "_LINES_BYTES", len(by_hand))
+    with pytest.raises(CorruptTranscriptError) as refused:
+        ConversationStore(scratch).load()
+    assert refused.value.kind == "foreign"
+    monkeypatch.setattr(damage, "_LINES_BYTES", len(by_hand) - 1)
+    with ConversationStore(scratch) as store:
+        store.load()
+        assert store.recovery is not None
+        assert store.recovery.torn_bytes == len(by_hand)
+
+
+@pytest.mark.parametrize(
+    "line", [b'[{"note":1}]\n', b'"note"\n', b'{"note":1}\n{"note":\n', b'{"note":1}\n{"seq":9}\n']
+)
+def test_what_is_not_lines_of_objects_is_a_torn_tail(scratch: Path, line: bytes) -> None:
+    """P8: one line that is no object, or that begins as ours do, and all of it is a tail that is cut."""
+    with ConversationStore(scratch) as store:
+        store.initialize(messages=SAID)
+    whole = (scratch / "transcript.jsonl").read_bytes()
+    (scratch / "transcript.jsonl").write_bytes(whole + line)
+    with ConversationStore(scratch) as store:
+        store.load()
+        assert store.recovery is not None
+        assert store.recovery.torn_bytes == len(line)
+
+
+def test_a_list_looks_back_so_far_for_the_last_record(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tail of NULs may have any size: the record before it is found up to a bound, and the list says where it ends."""
+    directory = scratch / "c"
+    with ConversationStore(directory) as store:
+        store.initialize(messages=SAID)
+    whole = (directory / "transcript.jsonl").read_bytes()
+    (directory / "transcript.jsonl").write_bytes(whole + bytes(20_000))
+    reaches = 20_000 + len(whole.splitlines(keepends=True)[-1]) + 1
+    monkeypatch.setattr(tail, "LONGEST_TAIL_BYTES", reaches)
+    [summary] = list_conversations(scratch)
+    assert (summary.record_count, summary.torn_bytes, summary.damage) == (9, 20_000, None)
+    monkeypatch.setattr(tail, "LONGEST_TAIL_BYTES", reaches - 1)
+    [summary] = list_conversations(scratch)
+    assert summary.record_count == 0
+    assert summary.damage is not None
+    assert f"in its last {reaches - 1:,} bytes" in summary.damage
+
+
+# ---- what a person edited -----------------------------------------------------------------------------------------------------
+
+
+def test_an_edited_line_is_a_record_up_to_a_length(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it stands: a line far behind that length is no longer than the first one."""
+    with ConversationStore(scratch) as store:
+        store.initialize(messages=SAID)
+    lines = [line.replace(b"message ", b"massage ") for line in lines_in(scratch)]
+    longest = max(map(len, lines[1:])) - 1
+    lines[5] = lines[5].replace(b"massage", b"massages")
+    (scratch / "transcript.jsonl").write_bytes(b"".join(lines))
+    monkeypatch.setattr(salvage, "_EDITED_BYTES", longest)
+    proposal = repair(scratch, mode="accept-edits")
+    assert proposal.records_kept == len(SAID) - 1
+    [gap] = proposal.gaps
+    assert (gap.offset_bytes, gap.length_bytes) == (len(b"".join(lines[:5])), longest + 1)
+    repair(scratch, mode="accept-edits", dry_run=False)
+    assert verify(scratch).is_whole
+
+
+def test_of_a_long_line_only_the_beginning_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of gigabytes is not read to say what is wrong with it."""
+    monkeypatch.setattr(damage, "_SAMPLE_BYTES", 10)
+
+    def described(data: bytes) -> str:
+        before = b"what stands before it"
+        whole = before + data
+
+        def read(offset: int, length: int) -> bytearray:
+            assert length <= 10
+            return bytearray(whole[offset : offset + length])
+
+        return damage.describe_at(read, len(before), len(whole))
+
+    assert described(b"") == "an empty line"
+    assert described(b"x" * 10).startswith("it does not end in a hash")
+    assert described(b"x" * 11) == "it has 11 bytes, and does not verify"
+    assert described(b"x" * 9 + b"\0x").startswith("it has 11 bytes, NUL bytes among them")
+    assert described(b"x" * 10 + b"\0") == "it has 11 bytes, and does not verify"

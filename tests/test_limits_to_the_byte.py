@@ -57,7 +57,7 @@ def test_the_longest_line_is_stored_and_the_next_is_not(scratch: Path, length: i
 
 def test_many_small_appends_are_counted_with_what_holds_them() -> None:
     """A block of one byte takes hundreds in memory. So many are held as there is room for, and the oldest go first."""
-    one_takes = cache._OVERHEAD_BYTES + 1
+    one_takes = cache.OVERHEAD_BYTES + 1
     held = cache.Cache(10 * one_takes, Position(0, 0, GENESIS))
     for n in range(100):
         held.put(cache.Block(Position(n, n, GENESIS), b"x", Position(n + 1, n + 1, GENESIS)))

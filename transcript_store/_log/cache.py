@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from transcript_store._log.record import Position
 
-_OVERHEAD_BYTES = 336
+OVERHEAD_BYTES = 336
 """What a block takes beside its bytes: its objects, those of a position, and a place in the queue."""
 
 
@@ -41,9 +41,9 @@ class Cache:
         """Hold what stands behind all that is held; the oldest go where there is no room for all."""
         self._blocks.append(block)
         self._end = block.end
-        self._bytes += len(block.lines) + _OVERHEAD_BYTES
+        self._bytes += len(block.lines) + OVERHEAD_BYTES
         while self._bytes > self._limit_bytes:
-            self._bytes -= len(self._blocks.popleft().lines) + _OVERHEAD_BYTES
+            self._bytes -= len(self._blocks.popleft().lines) + OVERHEAD_BYTES
 
     def until(self, end: Position) -> Cache:
         """A cache of what stands before a place, which is one where a record begins or ends."""

@@ -77,7 +77,7 @@ def test_whatever_is_read_at_a_time_everything_is_read(
     """L1: what is in memory and what is on the disk make one transcript, from its beginning and from its end on."""
     for module in (scan, log, damage, tail):
         monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
-    monkeypatch.setattr(log, "_TAIL_BYTES", 300)
+    monkeypatch.setattr(log, "TAIL_BYTES", 300)
     library = ConversationLibrary(scratch)
     with library.create(messages=SAID[:3], cache_bytes=cache_bytes) as store:
         store.append_messages(SAID[3:6])
@@ -146,10 +146,10 @@ def test_a_list_looks_back_so_far_for_the_last_record(scratch: Path, monkeypatch
     whole = (directory / "transcript.jsonl").read_bytes()
     (directory / "transcript.jsonl").write_bytes(whole + bytes(20_000))
     reaches = 20_000 + len(whole.splitlines(keepends=True)[-1]) + 1
-    monkeypatch.setattr(tail, "LONGEST_TAIL_BYTES", reaches)
+    monkeypatch.setattr(tail, "LONGESTTAIL_BYTES", reaches)
     [summary] = list_conversations(scratch)
     assert (summary.record_count, summary.torn_bytes, summary.damage) == (9, 20_000, None)
-    monkeypatch.setattr(tail, "LONGEST_TAIL_BYTES", reaches - 1)
+    monkeypatch.setattr(tail, "LONGESTTAIL_BYTES", reaches - 1)
     [summary] = list_conversations(scratch)
     assert summary.record_count == 0
     assert summary.damage is not None

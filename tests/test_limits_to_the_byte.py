@@ -146,10 +146,10 @@ def test_a_list_looks_back_so_far_for_the_last_record(scratch: Path, monkeypatch
     whole = (directory / "transcript.jsonl").read_bytes()
     (directory / "transcript.jsonl").write_bytes(whole + bytes(20_000))
     reaches = 20_000 + len(whole.splitlines(keepends=True)[-1]) + 1
-    monkeypatch.setattr(tail, "LONGESTTAIL_BYTES", reaches)
+    monkeypatch.setattr(tail, "LONGEST_TAIL_BYTES", reaches)
     [summary] = list_conversations(scratch)
     assert (summary.record_count, summary.torn_bytes, summary.damage) == (9, 20_000, None)
-    monkeypatch.setattr(tail, "LONGESTTAIL_BYTES", reaches - 1)
+    monkeypatch.setattr(tail, "LONGEST_TAIL_BYTES", reaches - 1)
     [summary] = list_conversations(scratch)
     assert summary.record_count == 0
     assert summary.damage is not None

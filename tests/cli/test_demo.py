@@ -122,7 +122,7 @@ DAMAGES = WITH_A_STORE_THAT.format(
 )
 ENDS = "import sys; sys.exit('no wish to go on')"
 ENDS_SILENTLY = "print('ready')"
-OUT_OF_ORDER = "import time; print('goes on behind 0'); print('stored 99 in 5', flush=True); time.sleep(60)"
+OUT_OF_ORDER = "import time; print('goes on behind 0' + 20 * '\\nstored 99 in 5', flush=True); time.sleep(60)"
 SILENT = "import time; print('goes on behind 0', flush=True); time.sleep(60)"
 
 
@@ -160,7 +160,7 @@ def test_an_agent_that_loses(tmp_path: Path, script: str) -> None:
 )
 def test_agents_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str) -> None:
     """Damage, an agent that ends, one that acknowledges nonsense and one that hangs each end the trial with their reason."""
-    monkeypatch.setattr(_demo_trial, "PATIENCE_SECONDS", 0.5 if script in (SILENT, OUT_OF_ORDER) else 60)
+    monkeypatch.setattr(_demo_trial, "PATIENCE_SECONDS", 0.5 if script == SILENT else 60)
     tally = tried(tmp_path / "c", script)
     assert tally.problem is not None
     assert problem in tally.problem

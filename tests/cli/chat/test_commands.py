@@ -195,9 +195,11 @@ def test_told_to_end_in_an_answer(number: signal.Signals, chat: Chat, tmp_path: 
     whole = OPENAI.stream("The beginning of a long answer", stop=False)
     chat.server.answers += [Answer(whole.body + b": \n", whole.content_type, cut_after=len(whole.body), stalls=True)]
     command = [*COMMAND, "chat", str(tmp_path / "c"), "--base-url", chat.server.url, "--allow-insecure-base-url"]
+    before = signal.signal(number, signal.SIG_DFL)  # what a test run under nohup would ignore, and its child with it
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
     ) as process:
+        signal.signal(number, before)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

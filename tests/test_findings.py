@@ -79,6 +79,18 @@ def with_line(number: int, change: Callable[[bytes], bytes]) -> Callable[[list[b
         (with_line(2, lambda line: line[:30] + b"\0\0\0" + line[33:]), "damaged-line", 2, "it holds 3 NUL bytes"),
         (with_line(2, lambda line: line[:30] + b"\xff" + line[31:]), "damaged-line", 2, "not UTF-8 at its byte 30"),
         (with_line(2, lambda line: line[:-9] + b"\n"), "damaged-line", 2, "it does not end in a hash"),
+        (
+            with_line(2, lambda line: line.replace(b'"message 1"', b'"","hash":""')),
+            "damaged-line",
+            2,
+            "hash does not match",
+        ),
+        (
+            with_line(2, lambda line: line.replace(b'"message 1"', b'{"seq":7}')),
+            "damaged-line",
+            2,
+            "hash does not match",
+        ),
         (lambda lines: lines[:4], "truncated", 4, "the transcript ends here, but 4 records and"),
         (lambda lines: [*lines[:4], lines[4][:30]], "truncated", 4, "it does not end in a hash"),
         (lambda lines: [*lines[:4], lines[4][:-1]], "truncated", 4, "an editor trimmed the file; put it back"),

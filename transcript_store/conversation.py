@@ -44,7 +44,7 @@ from transcript_store.errors import (
 )
 from transcript_store.ways_out import WayOut
 
-logger = logging.getLogger("transcript_store.conversation")
+logger: logging.Logger = logging.getLogger("transcript_store.conversation")
 
 __all__ = [
     "AppendResult",

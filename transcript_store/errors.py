@@ -58,7 +58,7 @@ class TranscriptStoreError(Exception):
     def __init__(self, **facts: Any) -> None:
         vars(self).update(facts)
         self.way_out = self._way_out()
-        self.what = self._what()
+        self.what: str = self._what()
         if not self.args:
             super().__init__(str(self))
 

@@ -66,8 +66,8 @@ class CrashTestError(AssertionError):
 
     def __init__(self, problem: str, story: Sequence[str], schedule: Sequence[Cut], examples: int) -> None:
         self.problem = problem
-        self.story = list(story)
-        self.schedule = list(schedule)
+        self.story: list[str] = list(story)
+        self.schedule: list[Cut] = list(schedule)
         self.examples = examples
         replay = [tuple(cut) for cut in schedule]
         how = (

@@ -30,7 +30,7 @@ from tests.kit.oracle import Verdict, oracle, sealed
 from tests.kit.scratch import scratch_directory
 from tests.kit.trees import contents
 from transcript_store import ConversationStore, CorruptMetadataError, CorruptTranscriptError, verify
-from transcript_store._log import damage as _damage
+from transcript_store._log import resync as _resync
 from transcript_store._log import scan as _scan
 from transcript_store._log.log import Log
 
@@ -592,7 +592,7 @@ def test_verify_says_the_same_whatever_it_reads_at_a_time(base, monkeypatch):
     """P15: verify() reads in pieces; where they are cut changes nothing, in lines, in batches, at the mark, in damage."""
 
     def read(size: int) -> None:
-        for module in (_scan, _damage):
+        for module in (_scan, _resync):
             monkeypatch.setattr(module, "PIECE_BYTES", size)
 
     with scratch_directory() as directory:

@@ -18,7 +18,7 @@ from transcript_store import (
     repair,
     verify,
 )
-from transcript_store._log import cache, damage, log, salvage, scan, tail
+from transcript_store._log import cache, damage, image, lines, log, resync, salvage, scan, tail
 from transcript_store._log.record import GENESIS, Position
 
 SAID = [{"role": "user", "content": f"message {n}"} for n in range(9)]
@@ -75,7 +75,7 @@ def test_whatever_is_read_at_a_time_everything_is_read(
     scratch: Path, piece_bytes: int, cache_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L1: what is in memory and what is on the disk make one transcript, from its beginning and from its end on."""
-    for module in (scan, log, damage, tail):
+    for module in (scan, image, lines, resync, tail):
         monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(log, "TAIL_BYTES", 300)
     library = ConversationLibrary(scratch)

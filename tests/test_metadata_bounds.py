@@ -15,7 +15,7 @@ import pytest
 
 from transcript_store import ConversationStore, InvalidMetadataError, Snapshot, repair, restore_snapshot, verify
 from transcript_store._conversation import layout, metadata
-from transcript_store._log import damage
+from transcript_store._log import scan
 
 SPARSE = 2_000_000_000
 SAID = [{"n": 1}, {"n": 2}]
@@ -91,7 +91,7 @@ def test_a_repair_keeps_it_and_rebuilds_it(tmp_path: Path) -> None:
 def four_mebibytes(monkeypatch: pytest.MonkeyPatch) -> int:
     """The limit, a sixteenth of itself."""
     limit = 4 << 20
-    for module in (metadata, layout, damage):
+    for module in (metadata, layout, scan):
         monkeypatch.setattr(module, "LONGEST_METADATA_BYTES", limit)
     return limit
 

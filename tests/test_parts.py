@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from transcript_store._log import damage, scan
+from transcript_store._log import resync, scan
 from transcript_store._log.record import GENESIS, close_line, header_body, record_body
 
 AT = b"2026-01-01T00:00:00.000000Z"
@@ -56,7 +56,7 @@ def read_apart(data: bytes) -> Found:
             [data[stretch.start : stretch.end] for stretch in part.stretches],
             [stretch.whole is not None for stretch in part.stretches],
         )
-        for part in damage.parts(read, len(data))
+        for part in resync.parts(read, len(data))
     ]
 
 
@@ -138,6 +138,6 @@ def test_what_is_whole_is_found_wherever_it_stands(
     lines: list[bytes], expected: Found, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R1, R4: each record once, on its line, with what lies around it; the same whatever is read at a time."""
-    for module in (damage, scan):
+    for module in (resync, scan):
         monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     assert read_apart(b"\n".join(lines)) == expected

@@ -30,8 +30,8 @@ from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.strict import EncodedMessage, encode
-from transcript_store._log.log import AppendResult, Entry, Recovery
-from transcript_store._log.record import Gap, Record
+from transcript_store._log.log import AppendResult, Recovery
+from transcript_store._log.record import Entry, Gap, Record
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id

@@ -224,7 +224,7 @@ class ConversationLibrary:
                 "conversation": source_id,
                 "generation": log.header.generation,
                 "seq": count,
-                "head": log.head_at(count),
+                "head": log.place_after(count).head.decode(),
             }
             fork_id = new_id(self._files)
             members_at = partial(copied_members, source.members, id=fork_id, forked_from=origin)

@@ -53,7 +53,7 @@ from transcript_store._conversation import archive as _archive
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.writer import Writer
-from transcript_store._log import damage, log, quarantine
+from transcript_store._log import damage, log, quarantine, resync
 from transcript_store._log.cache import Block, Cache
 from transcript_store._log.log import Log
 from transcript_store._log.record import Mark, Position, record_body
@@ -149,9 +149,9 @@ def torn_tail_cut_before_it_is_kept(patch: Patch) -> None:
 
 def whole_record_without_line_feed_cut(patch: Patch) -> None:
     """A record that verifies is cut because its LF is missing."""
-    parts = damage.parts
+    stretches = resync.stretches
     patch.setattr(
-        damage, "parts", lambda read, size, *begin: (part for part in parts(read, size, *begin) if part.end < size)
+        damage, "stretches", lambda read, size, begin: (one for one in stretches(read, size, begin) if one.end < size)
     )
 
 
@@ -169,7 +169,7 @@ def append_after_a_failed_sync(patch: Patch) -> None:
 def failed_sync_hidden(patch: Patch) -> None:
     def sync(self: Log) -> None:
         with suppress(OSError):
-            self._files.sync_data(self._handle)
+            self.files.sync_data(self.handle)
 
     patch.setattr(Log, "_sync", sync)
 
@@ -228,14 +228,14 @@ def damaged_line_skipped(patch: Patch) -> None:
     """Lines that do not verify are passed over in silence, wherever they stand."""
 
     def verify(self: Log, mark: Mark | None) -> None:
-        begin, size = self._begin, self.size_bytes()
-        rest = bytes(self._read(begin.offset_bytes, size))
+        begin, size = self.begin, self.size_bytes()
+        rest = bytes(self.read(begin.offset_bytes, size))
         lines = [line + b"\n" for line in rest.split(b"\n") if RECORD.fullmatch(line)]
         end = Position(len(lines), size, lines[-1][-35:-3] if lines else begin.head)
-        self._cache = Cache(1 << 20, begin)
-        self._cache.put(Block(begin, b"".join(lines), end))
+        self.cache = Cache(1 << 20, begin)
+        self.cache.put(Block(begin, b"".join(lines), end))
         self.end = self.synced = end
-        self._verified_from = begin
+        self.verified_from = begin
         self.settled = True
 
     patch.setattr(Log, "verify", verify)  # the public verify() looks on
@@ -243,7 +243,7 @@ def damaged_line_skipped(patch: Patch) -> None:
 
 def hole_cut(patch: Patch) -> None:
     """Bad bytes are a torn tail, whatever stands behind them."""
-    patch.setattr(damage, "parts", lambda *_: iter(()))
+    patch.setattr(damage, "stretches", lambda *_: iter(()))
 
 
 def mark_before_sync(patch: Patch) -> None:

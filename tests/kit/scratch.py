@@ -37,7 +37,7 @@ def _have_owners_let_go(handles: set[int]) -> None:
     for owner in gc.get_objects() if handles else ():
         let_go: Callable[[], None] | None = None
         if isinstance(owner, Folder | Log):
-            let_go = owner.close if (owner.handle if isinstance(owner, Folder) else owner._handle) in handles else None
+            let_go = owner.close if owner.handle in handles else None
         elif isinstance(owner, Lock) and owner._handle in handles:
             let_go = owner.release
         if let_go is not None:

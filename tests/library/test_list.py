@@ -387,6 +387,15 @@ def test_a_list_reads_little(tmp_path):
 # ---- ways out --------------------------------------------------------------------------------------------------------
 
 
+def test_a_conversation_with_much_metadata_and_no_message_is_listed_as_whole(library):
+    """A listing reads the last 4 KiB; a header that is longer than that has no record in it, and is no damage."""
+    for length in (10, 5_000, 20_000, 300_000):
+        library.create(labels={"title": "x" * length}).close()
+    assert [(summary.damage, summary.record_count, summary.torn_bytes) for summary in library.list()] == [
+        (None, 0, 0)
+    ] * 4
+
+
 def test_a_tail_of_nuls_of_any_size_is_listed_as_damaged(library, root, monkeypatch):
     """A listing looks back so far for the last record, and no farther: a sparse file would take all memory."""
     monkeypatch.setattr("transcript_store._log.tail.LONGEST_TAIL_BYTES", 2**20)

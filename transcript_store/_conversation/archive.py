@@ -16,11 +16,10 @@ from typing import Any
 
 from transcript_store._conversation import agreement
 from transcript_store._log import quarantine
-from transcript_store._log.damage import first_line
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header
-from transcript_store._log.scan import pieces_of
+from transcript_store._log.scan import first_line, pieces_of
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import ARCHIVE, TRANSCRIPT, archive_name, generation_of
 from transcript_store._os.refusals import NotOursError

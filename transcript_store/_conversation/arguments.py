@@ -11,7 +11,7 @@ from typing import Any
 
 from transcript_store._conversation.metadata import CHANGEABLE, checked_fields, family
 from transcript_store._json.strict import EncodedMessage, encode, fitted
-from transcript_store._log.log import Entry
+from transcript_store._log.record import Entry
 
 
 def require_count(name: str, number: object, *, least: int = 0) -> None:

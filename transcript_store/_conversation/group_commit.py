@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from transcript_store._conversation.writer import Writer
-from transcript_store._log.log import AppendResult, Entry, Prepared
+from transcript_store._log.log import AppendResult, Prepared
+from transcript_store._log.record import Entry
 from transcript_store.errors import TranscriptStoreError
 
 

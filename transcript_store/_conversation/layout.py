@@ -188,7 +188,7 @@ def in_place_of_file(folder: Folder, name: str) -> str | None:
     """What stands where one of our files should be, in words; None if a file stands there, or nothing."""
     with suppress(FileNotFoundError):
         try:
-            folder.files.close(folder.open_file(name))
+            folder.files.close(folder.open_file(name)[0])
         except NotOursError as error:
             return error.reason
     return None

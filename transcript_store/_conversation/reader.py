@@ -8,6 +8,7 @@ from transcript_store._conversation.layout import open_folder, read_metadata
 from transcript_store._conversation.storage import State, Storage
 from transcript_store._conversation.twice import twice
 from transcript_store._log.record import Mark
+from transcript_store._os.directory import identity
 from transcript_store._os.names import TRANSCRIPT
 from transcript_store._os.refusals import refusals
 from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError
@@ -44,7 +45,7 @@ class Reader(Storage):
             self._reopen()
             before = self.log.end.seq
             status = self.folder.status(TRANSCRIPT)
-            if status is not None and self.log.is_at((status.st_dev, status.st_ino)) and self.log.read_on():
+            if status is not None and identity(status) == self.log.inode and self.log.read_on():
                 members = read_metadata(self.folder).members
                 # After a replace the metadata may be that of the next generation already; the next refresh starts over.
                 if members["generation"] == self.log.header.generation:

@@ -22,9 +22,10 @@ from transcript_store._conversation.metadata import (
     problem_with_members,
 )
 from transcript_store._json.times import format_time
-from transcript_store._log.damage import first_line, is_ours
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import VERSION, Header
+from transcript_store._log.resync import is_ours
+from transcript_store._log.scan import first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem

@@ -29,7 +29,8 @@ from transcript_store._conversation.metadata import MetadataDocument, decode_doc
 from transcript_store._conversation.remains import MetadataSource, Remains, opened, path_in_archive
 from transcript_store._conversation.verify import Finding, look
 from transcript_store._log import quarantine
-from transcript_store._log.log import Image, Log
+from transcript_store._log.image import Image
+from transcript_store._log.log import Log
 from transcript_store._log.record import Gap, Mark, Position
 from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, plan
 from transcript_store._log.scan import pieces_of

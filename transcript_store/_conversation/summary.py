@@ -13,10 +13,10 @@ from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._conversation.twice import twice
-from transcript_store._log.damage import first_line
+from transcript_store._log import tail
 from transcript_store._log.header import NotAHeader, is_header_of, read_header
 from transcript_store._log.record import Header
-from transcript_store._log.tail import last_record, look_back, searched_bytes
+from transcript_store._log.scan import first_line
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.names import METADATA, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, refused
@@ -26,8 +26,6 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
-
-_FIRST_READ_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +87,7 @@ def _explain(folder: Folder) -> ConversationSummary | None:
     try:
         require_conversation(folder)
         read_metadata(folder)
-        folder.files.close(folder.open_file(TRANSCRIPT))
+        folder.files.close(folder.open_file(TRANSCRIPT)[0])
     except ConversationNotFoundError:
         return None
     except CorruptTranscriptError as error:
@@ -107,8 +105,7 @@ def _explain(folder: Folder) -> ConversationSummary | None:
 
 def _read(path: str, data: bytes | NotADocument | None, source: Source) -> ConversationSummary | None:
     read, size = source.read, source.size
-    tail = read(max(0, size - _FIRST_READ_BYTES), min(size, _FIRST_READ_BYTES))
-    start = tail if size == len(tail) else first_line(read, size)
+    start = first_line(read, size)
     begin = start.find(b"\n") + 1
     problems: list[str] = []
     document = decode_document(data, check_members=False)
@@ -134,11 +131,9 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source) -> Conve
             problems.append(f"{TRANSCRIPT}: {header.reason}")
             begin = 0
             members, mark = known or MetadataDocument({}, None)
-    last = last_record(tail, size - len(tail))
-    if last is None and len(tail) < size:
-        last = look_back(read, size)
-        if last is None:
-            problems.append(f"{TRANSCRIPT}: no whole record ends in its last {searched_bytes(size):,} bytes")
+    last = tail.last_record(read, size)
+    if last is None and begin < size - tail.LONGEST_TAIL_BYTES:
+        problems.append(f"{TRANSCRIPT}: no whole record ends in its last {tail.LONGEST_TAIL_BYTES:,} bytes")
     whole_to = begin if last is None else last.end
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last record that was stored is not there, or not whole")

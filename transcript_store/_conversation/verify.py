@@ -11,10 +11,11 @@ from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import absence, names_in, never_finished, open_folder, read_metadata
 from transcript_store._conversation.metadata import MetadataDocument
 from transcript_store._conversation.twice import twice
-from transcript_store._log.damage import check, count_whole, describe_at, first_line, parts
+from transcript_store._log.damage import check, describe_at
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import Header, Mark, Position
-from transcript_store._log.scan import is_same, pieces_of
+from transcript_store._log.resync import count_whole, parts
+from transcript_store._log.scan import first_line, is_same, pieces_of
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
@@ -211,17 +212,17 @@ class _Look:
         damage, end = check(source.read, source.size, begin, place)
         if damage is None:
             return _Checked(header, end.seq, end)
-        records, gaps = _take_apart(source, damage.offset_bytes)
+        records, gaps = _take_apart(source, damage.place.offset_bytes)
         if damage.kind in ("truncated", "rewritten"):
             gaps = []  # no bytes are bad: there are too few, or others
-        first = gaps.pop(0) if gaps and gaps[0].start <= damage.offset_bytes < gaps[0].end else None
+        first = gaps.pop(0) if gaps and gaps[0].start <= damage.place.offset_bytes < gaps[0].end else None
         self._find(
             path,
             damage.kind,
             damage.reason,
             line_number=damage.line_number,
-            offset_bytes=damage.offset_bytes,
-            length_bytes=first.end - damage.offset_bytes if first else None,
+            offset_bytes=damage.place.offset_bytes,
+            length_bytes=first.end - damage.place.offset_bytes if first else None,
         )
         for gap in gaps:
             self._find(

@@ -19,8 +19,9 @@ from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occup
 from transcript_store._conversation.metadata import encode_document, require_to_fit
 from transcript_store._conversation.storage import Options, State, Storage
 from transcript_store._log import quarantine
-from transcript_store._log.log import AppendResult, CannotCutBackError, Entry, Image, Prepared
-from transcript_store._log.record import Copied, Mark
+from transcript_store._log.image import Image
+from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
+from transcript_store._log.record import Copied, Entry, Mark
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock

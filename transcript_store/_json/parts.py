@@ -51,7 +51,7 @@ def parts_of(message: object) -> list[Part]:
         parts += _blocks(content)
     parts += [Part("text", "", f"(refusal) {as_text(text)}") for text in _present(message, "refusal")]
     for calls in _present(message, "tool_calls"):
-        parts += [_part(call) for call in (calls if isinstance(calls, list) else [calls])]
+        parts += _blocks(calls)
     parts += [_call(call) for call in _present(message, "function_call")]
     rest = {name: member for name, member in message.items() if name not in _ENVELOPE and member is not None}
     if rest.get("type") == "message":

@@ -1,8 +1,8 @@
 """JSON values in and out: what a message may be, and how it becomes bytes.
 
-A message is a JSON object made of exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``. Exactly,
-because everything else is somebody's guess: a tuple comes back as a list, an enum as its value, a UUID as text. What
-comes back here is equal to what went in, or was refused.
+A message is a JSON object made of exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``. Everything
+else would come back as something else: a tuple as a list, an enum as its value, a UUID as text. Here a value comes back
+equal, or it is refused.
 
 ``orjson`` does the encoding, and is stricter than ``json`` but not strict enough: it turns NaN and infinities into null,
 accepts tuples, enums, UUIDs, datetimes and dataclasses, and lets ``orjson.Fragment`` inject bytes. On reading it turns
@@ -39,15 +39,18 @@ class EncodedMessage(NamedTuple):
 def encode(value: Any, name: str, max_bytes: int) -> bytes:
     """Encode a JSON object strictly, on one line, keeping the order of its keys.
 
-    ``name`` is what error messages call the value (``message``, ``extra``). Raises ``InvalidMessageError`` for anything
-    that would not come back equal, that nests deeper than ``MAX_DEPTH``, or that takes more than ``max_bytes``.
+    ``name`` is what error messages call the value (``message``, ``extra``).
+
+    Raises:
+        InvalidMessageError: it would not come back equal, nests deeper than ``MAX_DEPTH``, or takes more than ``max_bytes``;
+            the error names the member, and says how to convert it.
     """
     if type(value) is not dict:
         raise InvalidMessageError(
             member=name, reason=f"must be a JSON object (a dict), not {_type_name(value)}{_remedy(value)}"
         )
-    # A value that is shared many times over (or a cycle) would be written out each time. Each node takes at least two bytes,
-    # so this bounds the walk by what could be stored at all.
+    # A value that is shared many times over (or that holds itself) is written out each time. A node takes at least two bytes,
+    # so the walk ends where nothing could be stored any more.
     found = outside_json(value, max_depth=MAX_DEPTH, max_nodes=max_bytes // 2)
     if found == "length":
         _too_long(name, max_bytes)
@@ -68,8 +71,11 @@ def fitted(encoded: bytes) -> bytes:
 
 
 def outside_json(value: Any, *, max_depth: int, max_nodes: int) -> Literal["kind", "depth", "length"] | None:
-    """What keeps an object or a list from being exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``,
-    and as deep and long as it may be; None if nothing does.
+    """Why an object or a list cannot be stored as JSON; None if it can.
+
+    ``kind``: it holds something other than exactly ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` and ``None``, or a
+    float that JSON does not have. ``depth`` and ``length``: it is deeper or longer than it may be. Keys, lone surrogates and
+    integers beyond 64 bits are not looked at: ``orjson`` refuses those itself.
     """
     containers: list[Any] = [value]
     depth, nodes = 1, 0
@@ -104,9 +110,11 @@ decode = orjson.loads
 def parse(text: bytes, name: str = "message") -> dict[str, Any]:
     """Parse one JSON object that somebody else wrote, and refuse what reading would change in silence.
 
-    Raises ``InvalidMessageError`` for text that is not UTF-8 or not JSON, and for the two things a JSON parser normally
-    swallows: a key that appears twice in one object, and an integer that 64 bits cannot carry. (Numbers with a fraction
-    or an exponent become floats, as RFC 8259 section 6 expects.)
+    A number with a fraction or an exponent becomes a float, as RFC 8259 section 6 expects.
+
+    Raises:
+        InvalidMessageError: the text is not UTF-8, or not a JSON object. Or it has one of the two things that a JSON parser
+            normally swallows: a key that appears twice in one object, or an integer that 64 bits cannot carry.
     """
     try:
         decoded = text.decode("utf-8")
@@ -154,7 +162,8 @@ def _explain(value: Any, name: str) -> NoReturn:
     stack: list[Iterator[tuple[str, Any]]] = [iter([(name, value)])]
     while stack:
         for member, node in stack[-1]:
-            _check(node, member)
+            if problem := _problem_with(node):
+                raise InvalidMessageError(member=member, reason=problem)
             if type(node) in (dict, list):
                 if id(node) in path:
                     raise InvalidMessageError(member=member, reason="contains itself")
@@ -172,24 +181,23 @@ def _explain(value: Any, name: str) -> NoReturn:
     raise too_deep
 
 
-def _check(node: Any, member: str) -> None:
+def _problem_with(node: Any) -> str | None:
+    """Why a value cannot be stored, whatever it holds; None if that depends on what it holds."""
     kind = type(node)
     if kind not in _ALLOWED:
-        raise InvalidMessageError(member=member, reason=f"is {_type_name(node)}, not a plain JSON value{_remedy(node)}")
+        return f"is {_type_name(node)}, not a plain JSON value{_remedy(node)}"
     if kind is str and not _is_unicode(node):
-        raise InvalidMessageError(member=member, reason="holds a lone surrogate, which UTF-8 cannot carry")
+        return "holds a lone surrogate, which UTF-8 cannot carry"
     if kind is float and not isfinite(node):
-        raise InvalidMessageError(member=member, reason=f"is {node}, which JSON cannot carry")
+        return f"is {node}, which JSON cannot carry"
     if kind is int and not MIN_INTEGER <= node <= MAX_INTEGER:
-        raise InvalidMessageError(member=member, reason="is an integer that 64 bits cannot carry (-2^63 to 2^64-1)")
-    if kind is dict:
-        for key in node:
-            if type(key) is not str:
-                raise InvalidMessageError(member=member, reason=f"has a key that is {_type_name(key)}, not a str")
-            if not _is_unicode(key):
-                raise InvalidMessageError(
-                    member=member, reason="has a key with a lone surrogate, which UTF-8 cannot carry"
-                )
+        return "is an integer that 64 bits cannot carry (-2^63 to 2^64-1)"
+    for key in node if kind is dict else ():
+        if type(key) is not str:
+            return f"has a key that is {_type_name(key)}, not a str"
+        if not _is_unicode(key):
+            return "has a key with a lone surrogate, which UTF-8 cannot carry"
+    return None
 
 
 def _children(node: Any, member: str) -> Iterator[tuple[str, Any]]:

@@ -6,8 +6,8 @@ integers beyond 64 bits, and how numbers are written; so they stay bytes. Two fo
 * *compact*, in memory: no white space, and ``< > &``, U+2028 and U+2029 written ``\u003c \u003e \u0026 \u2028 \u2029``;
 * *indented*, on disk: the same with two spaces a level, as Go's ``json.MarshalIndent`` writes it, without a last LF.
 
-``msgspec`` checks and lays out; it holds every token to RFC 8259. It refuses one thing that JSON allows, an escaped
-surrogate without its other half (``"\ud800"``; observed with msgspec 0.22): those are shielded from it.
+``msgspec`` checks and lays out; it holds every token to RFC 8259. It refuses one thing that JSON allows: an escaped
+surrogate without its other half (``"\ud800"``, observed with msgspec 0.22). Those are shielded from it.
 
 Nothing here does I/O.
 """
@@ -42,11 +42,6 @@ _TO_SHIELD = re.compile(
     rb"\\(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|\x7f"
 )
 _SHIELDED = re.compile(rb"\x7f([01])")
-_HTML = (
-    (b"<", b"\\u003c"),
-    (b">", b"\\u003e"),
-    (b"&", b"\\u0026"),
-)
 _SEPARATORS = re.compile("\u2028|\u2029".encode())
 
 
@@ -72,7 +67,7 @@ def indented(text: bytes) -> bytes:
 def members(text: bytes) -> dict[str, bytes]:
     """The members of a JSON object, each as it is written; of a repeated key the last. Raises ``NotJSONError``.
 
-    They are buffers on the text, as it may be long: :func:`decode` and :func:`compact` take them, ``bytes()`` copies one.
+    They are buffers on the text, because it may be long. :func:`decode` and :func:`compact` take them; ``bytes()`` copies one.
     """
     import msgspec
 
@@ -122,9 +117,8 @@ def count(text: bytes) -> int | None:
 def outline(text: bytes, array: str, names: tuple[str, ...]) -> tuple[dict[str, bytes], list[bytes]]:
     """Some members of a JSON object, each as it is written, and the elements of one that is an array.
 
-    As :func:`members` and :func:`elements`, in one look at the text; buffers, all of them.
-    A member that is absent is ``null``, an array that is null or absent has no elements. Raises ``NotJSONError``, also for
-    anything else in the place of the array.
+    The same as :func:`members` and :func:`elements`, in one look at the text; all of them are buffers on it. A member that is
+    absent is ``null``. An array that is null or absent has no elements; anything else in its place raises ``NotJSONError``.
     """
     check_unicode(text)
     decoder = _outline_decoder(array, names)
@@ -149,7 +143,7 @@ def _outline_decoder(array: str, names: tuple[str, ...]) -> Any:
 
 
 def compact_length(elements: list[bytes]) -> int:
-    """How many bytes an array of these elements takes in compact form, but for escapes."""
+    """How many bytes an array of these elements takes in compact form, before anything is escaped."""
     return len(_laid_out(b"[%b]" % b",".join(elements), -1))
 
 
@@ -193,7 +187,7 @@ def encode_decoded(element: Any) -> bytes:
 
 
 def _encode_slowly(value: Any) -> bytes:
-    """The same for what ``orjson`` does not take: long integers, more levels, subclasses; and the reason if nothing does."""
+    """The same for what ``orjson`` does not take: long integers, more levels, subclasses. What nothing takes gets its reason."""
     try:
         encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
         comes_back = bool(decode(encoded) == value)
@@ -214,18 +208,14 @@ def encode_string(text: str) -> bytes:
     """A string in compact form; a lone surrogate is escaped, as only JSON can carry it."""
     encoded = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
     # What surrogatepass let through are three bytes that begin with ED A0..BF: no valid character does.
-    return escape(re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]", _escape_surrogate, encoded))
-
-
-def _escape_surrogate(match: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % ord(match[0].decode("utf-8", "surrogatepass"))
+    surrogate = rb"\xed[\xa0-\xbf][\x80-\xbf]"
+    return escape(re.sub(surrogate, lambda found: b"\\u%04x" % ord(found[0].decode("utf-8", "surrogatepass")), encoded))
 
 
 def escape(text: bytes) -> bytes:
     """Write what Go escapes in JSON as it does. These characters stand only in strings, and never after a backslash."""
-    for character, escaped in _HTML:
-        text = text.replace(character, escaped)
-    if _SEPARATORS.search(text):  # quicker than two calls of replace
+    text = text.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+    if _SEPARATORS.search(text):  # 0.4 ms for 1.7 MB; two calls of replace take 11
         text = text.replace("\u2028".encode(), b"\\u2028").replace("\u2029".encode(), b"\\u2029")
     return text
 
@@ -262,16 +252,13 @@ def _shielded(text: bytes, work: Callable[[bytes], _T]) -> _T:
         except msgspec.DecodeError:
             if not _SURROGATE.search(text):
                 raise
-        shielded: _T = _restored(work(_TO_SHIELD.sub(_shield, text)))
+        shield = _TO_SHIELD.sub(lambda it: it["kept"] or (b"\x7f1" + it["lone"] if it["lone"] else b"\x7f0"), text)
+        shielded: _T = _restored(work(shield))
         return shielded
     except msgspec.DecodeError as error:
         raise NotJSONError(f"is not JSON: {error}") from None
     except RecursionError:
         _too_deep()
-
-
-def _shield(match: re.Match[bytes]) -> bytes:
-    return match["kept"] or (b"\x7f1" + match["lone"] if match["lone"] else b"\x7f0")
 
 
 def _restored(found: Any) -> Any:
@@ -282,11 +269,9 @@ def _restored(found: Any) -> Any:
         return list(map(_restored, found))
     if isinstance(found, dict):
         return {key: _restored(text) for key, text in found.items()}
-    return found if isinstance(found, int) else _SHIELDED.sub(_unshield, found)
-
-
-def _unshield(match: re.Match[bytes]) -> bytes:
-    return b"\\" if match[1] == b"1" else b"\x7f"
+    if isinstance(found, int):
+        return found
+    return _SHIELDED.sub(lambda match: b"\\" if match[1] == b"1" else b"\x7f", found)
 
 
 def _too_deep() -> NoReturn:

@@ -1,6 +1,6 @@
 """The newest lines of a log in memory, up to a bound: the very bytes that were read or appended, never a copy.
 
-A call may be interrupted between any two lines here (Ctrl-C): what is held then is in order all the same.
+A call may be interrupted between any two lines here (Ctrl-C). What is held then is in order all the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
 
 class Cache:
-    """Holds the lines of a log from ``begin`` to its end. Without room it holds none, and ``begin`` is the end."""
+    """Holds the lines of a log from ``begin`` to its end. If there is no room, it holds none, and ``begin`` is the end."""
 
     def __init__(self, limit_bytes: int, begin: Position) -> None:
         self._limit_bytes = limit_bytes
@@ -38,7 +38,7 @@ class Cache:
         return self._blocks[0].begin if self._blocks else self._end
 
     def put(self, block: Block) -> None:
-        """Hold what stands behind all that is held; the oldest go where there is no room for all."""
+        """Hold what stands behind all that is held. If there is no room for all, the oldest blocks go."""
         self._blocks.append(block)
         self._end = block.end
         self._bytes += len(block.lines) + OVERHEAD_BYTES
@@ -46,7 +46,7 @@ class Cache:
             self._bytes -= len(self._blocks.popleft().lines) + OVERHEAD_BYTES
 
     def until(self, end: Position) -> Cache:
-        """A cache of what stands before a place, which is one where a record begins or ends."""
+        """A cache of what stands before ``end``, a place between two lines."""
         cache = Cache(self._limit_bytes, min(self.begin, end))
         for begin, lines, block_end in self._blocks:
             if block_end.offset_bytes <= end.offset_bytes:

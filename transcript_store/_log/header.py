@@ -30,7 +30,7 @@ _PLAIN_HEADER = re.compile(
 
 
 class NotAHeader(NamedTuple):
-    """Why a first line cannot be read; ``version`` is set when the only reason is that it is a later one."""
+    """Why a first line cannot be read. ``version`` is set if it is a header of a later version of this format."""
 
     kind: Kind
     reason: str
@@ -40,7 +40,7 @@ class NotAHeader(NamedTuple):
 def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader:
     """The header that a transcript begins with, and the position after it.
 
-    ``data`` holds the first line at least. What the header's metadata says is for the caller to check.
+    ``data`` holds the first line at least. The caller checks what the header's metadata says.
     """
     if not data:
         return NotAHeader("damaged-header", "the file is empty")
@@ -50,7 +50,7 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
         return NotAHeader("foreign", f"the first line is not a header of ours: {describe(line)}")
     if end < 0:
         return NotAHeader("damaged-header", "the first line has no end: the header was cut")
-    head = chain_hash(GENESIS, line[:-SUFFIX_BYTES])
+    head = chain_hash(GENESIS, [line[:-SUFFIX_BYTES]])
     if line[-SUFFIX_BYTES:] != HASH_MEMBER + head + b'"}':
         return NotAHeader("damaged-header", f"the header's hash does not match: {describe(line)}")
     try:
@@ -92,10 +92,10 @@ def _problem_with(members: dict[str, Any]) -> str | None:
 def is_header_of(line: bytes | bytearray, conversation: object, generation: object) -> bool:
     """Whether a first line, with its LF, is a whole header of this conversation and generation, as this version writes it.
 
-    Returns no reason; :func:`read_header` gives it.
+    A list asks this for each conversation: 45 µs for one of them, and 63 with :func:`read_header`, which gives a reason.
     """
     match = _PLAIN_HEADER.match(line)
     if match is None or (match[1].decode(), int(match[2])) != (conversation, generation) or b'"requires"' in line:
         return False
     body = line[: -SUFFIX_BYTES - 1]
-    return line[-SUFFIX_BYTES - 1 :] == HASH_MEMBER + chain_hash(GENESIS, body) + b'"}\n'
+    return line[-SUFFIX_BYTES - 1 :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'"}\n'

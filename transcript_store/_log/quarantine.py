@@ -1,7 +1,7 @@
-"""Where bytes go that were taken out of a transcript: kept under a name that says where they stood, with a note why.
+"""The folder that keeps the bytes that were taken out of a transcript, each with a note that says why.
 
-``quarantine/g<generation>-o<offset>-<first 16 hex of SHA-256>`` holds the bytes, the same name with ``.json`` the note.
-Nothing in the store ever deletes them by itself.
+``quarantine/g<generation>-o<offset>-<first 16 hex of SHA-256>`` holds the bytes: the name says where they stood. The same
+name with ``.json`` holds the note. The store never deletes them by itself.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def keep(
 ) -> str:
     """Keep bytes that are about to be taken out of a conversation's transcript; returns the path of the file.
 
-    ``pieces`` reads them, each time from their beginning: they may be larger than memory. They are on the medium when it
-    returns. The same bytes kept twice are one file, so a recovery that was cut off can be done again.
+    When it returns they are on the medium. ``pieces`` reads them, each time from their beginning: they may be larger than
+    memory. The same bytes kept twice are one file, so a recovery that was cut off can be done again.
     """
     name, digest, length = named(pieces, generation=generation, offset_bytes=offset_bytes)
     note = {
@@ -56,10 +56,15 @@ def keep(
     with folder.subfolder(QUARANTINE, create=True) as quarantine:
         if quarantine.read_file(f"{name}.json") is None:
             quarantine.replace_file(f"{name}.json", [orjson.dumps(note, option=orjson.OPT_INDENT_2) + b"\n"])
-        if not _holds(quarantine, name, pieces()):
-            quarantine.replace_file(name, pieces())
+        try:
+            with quarantine.reading(name) as kept:
+                is_kept = is_same(kept.read, kept.size, pieces())
+        except FileNotFoundError:
+            is_kept = False
+        if is_kept:
+            quarantine.sync()  # the process that wrote it may have been killed before it did this
         else:
-            quarantine.sync()  # whoever wrote it may have been killed before this
+            quarantine.replace_file(name, pieces())
         return quarantine.path_of(name)
 
 
@@ -73,12 +78,3 @@ def named(
         length += len(piece)
     found = digest.hexdigest()
     return quarantine_name(found, generation=generation, offset_bytes=offset_bytes), found, length
-
-
-def _holds(quarantine: Folder, name: str, pieces: Iterable[bytes | bytearray]) -> bool:
-    """Whether a file has these bytes, and nothing else."""
-    try:
-        with quarantine.reading(name) as kept:
-            return is_same(kept.read, kept.size, pieces)
-    except FileNotFoundError:
-        return False

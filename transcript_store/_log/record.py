@@ -8,8 +8,8 @@
 
 Every line ends in the 43 bytes ``,"hash":"<32 hex>"}``. The hash is the first 128 bits, in lower-case hex, of SHA-256
 over the previous line's hash (32 ASCII characters, 32 zeros before the header) followed by the line's bytes before
-those 43, its *body*. So a line vouches for its own bytes, for its place, and for every line before it; and checking it
-needs no JSON parser. docs/format.md has a worked example.
+those 43, its *body*. So a line vouches for its own bytes, for its place, and for every line before it. Checking it needs
+no JSON parser. docs/format.md has a worked example.
 
 Nothing here does I/O.
 """
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store._json.times import is_time, parse_time
+from transcript_store._json.times import parse_time
 
 FORMAT = b'{"format":"transcript-store",'
 VERSION = 1
@@ -37,10 +37,10 @@ SUFFIX_BYTES = 43
 """The length of ``,"hash":"<32 hex>"}``, the end of every line before its LF."""
 
 LONGEST_METADATA_BYTES = 64 * 2**20
-"""What metadata.json may take, and a first line, which holds the same: one that is longer is not read, whatever it holds."""
+"""The most that metadata.json may take, and a first line, which holds the same. One that is longer is not read."""
 
 RECORD_HEAD_BYTES = 128
-"""More than the longest ``{"seq":…,"at":…,"clock":…``."""
+"""More than the longest ``{"seq":…,"at":…,"clock":…,"message":``."""
 
 DAY_US = 86_400_000_000
 
@@ -57,10 +57,6 @@ class Position(NamedTuple):
     offset_bytes: int
     head: bytes
 
-    def moved(self, by_bytes: int) -> Position:
-        """The same place, in a file that has so many bytes more before it."""
-        return Position(self.seq, self.offset_bytes + by_bytes, self.head)
-
 
 class Batch(NamedTuple):
     """Record ``k`` of the ``n`` that were appended as one."""
@@ -70,6 +66,10 @@ class Batch(NamedTuple):
 
 
 SINGLE = Batch(1, 1)
+
+
+Entry = tuple[bytes | None, bytes | None]
+"""What a record carries: an encoded message, an encoded extra."""
 
 
 class Mark(NamedTuple):
@@ -87,8 +87,8 @@ class Mark(NamedTuple):
 class Record:
     """One record of a transcript, as :meth:`ConversationStore.get_records` gives it: a fresh copy.
 
-    ``seq`` counts from 1 within a generation. ``at`` is when the record was written, RFC 3339 in UTC with microseconds.
-    ``message`` is None for a record that carries only an ``extra``, and the reverse.
+    ``seq`` counts from 1 within a generation. ``at`` is when the record was written: RFC 3339 in UTC with microseconds.
+    A record carries a ``message``, an ``extra``, or both; what it does not carry is None.
     """
 
     seq: int
@@ -114,31 +114,18 @@ class Header:
     """The whole line, with members that this version does not know."""
 
 
-def chain_hash(previous: bytes, body: bytes | bytearray | memoryview) -> bytes:
-    """The hash of a line with this body, after the line whose hash is ``previous``: 32 ASCII characters."""
+def chain_hash(previous: bytes, body: Iterable[bytes | bytearray]) -> bytes:
+    """The hash of a line with this body, given in parts, after the line whose hash is ``previous``: 32 ASCII characters."""
     digest = sha256(previous)
-    digest.update(body)
+    for part in body:
+        digest.update(part)
     return digest.hexdigest()[:32].encode()
 
 
 def close_line(previous: bytes, *body: bytes) -> tuple[bytes, bytes]:
     """Close a body, given in parts, into a whole line with its LF; returns the line and its hash."""
-    digest = sha256(previous)
-    for part in body:
-        digest.update(part)
-    head = digest.hexdigest()[:32].encode()
+    head = chain_hash(previous, body)
     return b"".join((*body, HASH_MEMBER, head, b'"}\n')), head
-
-
-def close_onto(buffer: bytearray, previous: bytes, body: Iterable[bytes]) -> bytes:
-    """Put a whole line, closed as by :func:`close_line`, at the end of ``buffer``; returns its hash."""
-    digest = sha256(previous)
-    for part in body:
-        digest.update(part)
-        buffer += part
-    head = digest.hexdigest()[:32].encode()
-    buffer += b',"hash":"%b"}\n' % head
-    return head
 
 
 def header_body(*, conversation: str, generation: int, at: str, metadata: dict[str, Any], **more: Any) -> bytes:
@@ -164,14 +151,11 @@ def record_body(
     batch: Batch = SINGLE,
 ) -> list[bytes]:
     """The body of a record line in parts, from members that are encoded already: a long message is not copied here."""
-    if message is not None and clock is None:
-        parts = [b'{"seq":%d,"at":"%b","message":' % (seq, at), message]
-    else:
-        parts = [b'{"seq":%d,"at":"%b"' % (seq, at)]
-        if clock is not None:
-            parts.append(b',"clock":"%b"' % clock)
-        if message is not None:
-            parts += (b',"message":', message)
+    parts = [b'{"seq":%d,"at":"%b"' % (seq, at)]
+    if clock is not None:
+        parts.append(b',"clock":"%b"' % clock)
+    if message is not None:
+        parts += (b',"message":', message)
     if extra is not None:
         parts += (b',"extra":', extra)
     if batch is not SINGLE:
@@ -201,11 +185,6 @@ def copied(body: bytes | bytearray) -> Copied:
     return Copied(bytes(body[start : batch.start() if batch else None]))
 
 
-def copied_body(seq: int, record: Copied) -> tuple[bytes, bytes]:
-    """The body of a copied record line in parts."""
-    return b'{"seq":%d' % seq, record.members
-
-
 def as_record(members: dict[str, Any]) -> Record | None:
     """The value users see, from a decoded line; None if the line is no record of ours."""
     seq, at, message, extra = members.get("seq"), members.get("at"), members.get("message"), members.get("extra")
@@ -219,40 +198,36 @@ def as_record(members: dict[str, Any]) -> Record | None:
     return Record(seq=seq, at=at, message=message, extra=extra)
 
 
-def record_seq(line: bytes | bytearray | memoryview) -> int | None:
-    """The sequence number a line claims, None if it does not begin like a record."""
-    match = _RECORD_START.match(line)
-    return int(match[1]) if match else None
+class RecordHead(NamedTuple):
+    """What the beginning of a record says. ``at`` has the form of a time; its day may not exist."""
+
+    seq: int
+    at: str
+    has_message: bool
 
 
-def record_seq_and_time(line: bytes | bytearray) -> tuple[int, str] | None:
-    """The sequence number of a record and when it was written; None if it does not begin like a record."""
+def record_head(line: bytes | bytearray) -> RecordHead | None:
+    """The head of a line; None if the line does not begin like a record. Its first ``RECORD_HEAD_BYTES`` are enough."""
     match = _RECORD_START.match(line)
-    if match is None or not is_time(at := match[2].decode()):
+    if match is None:
         return None
-    return int(match[1]), at
+    return RecordHead(int(match[1]), match[2].decode(), line.startswith(b',"message":', match.end()))
 
 
 def record_time_us(line: bytes | bytearray) -> int | None:
-    """When a record was written, in microseconds since the epoch, None if its time cannot be read."""
-    match = _RECORD_START.match(line)
+    """When a record was written, in microseconds since 1970; None if its time cannot be read."""
+    head = record_head(line)
     try:
-        return parse_time(match[2].decode()) if match else None
+        return parse_time(head.at) if head else None
     except ValueError:
         return None
-
-
-def has_message(line: bytes | bytearray) -> bool:
-    """Whether a record carries a message."""
-    match = _RECORD_START.match(line)
-    return match is not None and line.startswith(b',"message":', match.end())
 
 
 def body_batch(buffer: bytes | bytearray, start: int, end: int) -> Batch:
     """Which part of which batch a body is, read from its last bytes without a parser.
 
-    ``buffer[start:end]`` is the body. A batch mark can stand nowhere else at a body's end: ``"batch":`` is a member, so
-    what closes right after it is the line's own object, not an array or a string within it.
+    ``buffer[start:end]`` is the body. Nothing else can look like a batch mark at a body's end: ``"batch":`` is a member, so
+    what closes right behind it is the line's own object, and not an array or a string within it.
     """
     if buffer[end - 1] != 0x5D:  # the closing bracket: no other member that we write ends in one
         return SINGLE

@@ -7,8 +7,8 @@ Three answers to "what of this is the conversation?":
   and is recorded as one.
 * *accept-edits*: every line that is a record by its form. For a transcript that a person edited, whose edits are wanted.
 
-Whatever is kept gets a new number and a new place in a new chain; its other bytes stay as they are, unless the line itself
-was edited. Nothing here does I/O.
+A record that is kept gets a new number and a new place in a new chain. Its other bytes stay as they are, unless the line
+itself was edited. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Literal, NamedTuple, get_args
 import orjson
 
 from transcript_store._json.strict import JSONDecodeError, decode, encode, parse
-from transcript_store._json.times import format_time, parse_time
-from transcript_store._log.damage import Part, Stretch, count_whole, describe_at, first_line, judge, parts
+from transcript_store._json.times import format_time, is_time, parse_time
+from transcript_store._log.damage import describe_at, judge
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import (
     RECORD_HEAD_BYTES,
     SUFFIX_BYTES,
     Copied,
     Gap,
-    Position,
     Record,
     as_record,
     copied,
-    record_seq,
+    record_head,
     record_time_us,
 )
-from transcript_store._log.scan import Read, Walk
+from transcript_store._log.resync import Part, Stretch, count_whole, parts, stretches
+from transcript_store._log.scan import Read, Walk, first_line
 from transcript_store.errors import InvalidMessageError
 
 Mode = Literal["prefix", "salvage", "accept-edits"]
@@ -57,16 +57,16 @@ class Salvaged:
     offset_bytes: int
     length_bytes: int
     record: Record | None
-    """None: what stands here cannot be read. The ``seq`` is the one that the line states, or the next."""
+    """None if what stands here cannot be read. Its ``seq`` is the one that the line states, or the next."""
     damage: str | None
-    """Why it does not verify, in a sentence. None: it is as it was stored."""
+    """Why it does not verify, in a sentence. None if it is as it was stored."""
 
 
 class Plan(NamedTuple):
     """What a repair keeps of a transcript."""
 
     records: Callable[[], Iterator[Copied]]
-    """Reads them, in their order; where ``salvage`` and ``accept-edits`` leave a gap, a record that says so."""
+    """Reads them, in their order. Where ``salvage`` and ``accept-edits`` leave a gap, there is a record that says so."""
     kept: int
     """How many of them were records of the damaged transcript."""
     left_out: int
@@ -87,10 +87,10 @@ def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Plan:
     accepts_edits = mode == "accept-edits"
     kept, gaps = 0, []
     for item in _kept(read, size, at, accepts_edits=accepts_edits):
-        if isinstance(item, Copied):
-            kept += 1
-        else:
+        if isinstance(item, Gap):
             gaps.append(item)
+        else:
+            kept += 1
 
     def records() -> Iterator[Copied]:
         return _with_gaps(_kept(read, size, at, accepts_edits=accepts_edits), at, original)
@@ -104,37 +104,23 @@ def contents(read: Read, size: int, *, at: str) -> Iterator[Salvaged]:
     ``at`` is the time for a record whose own is lost before any is known.
     """
     seq = 0
-    unread: Salvaged | None = None
-    for part in parts(read, size):
-        for stretch, copy in _of_part(read, part, at, accepts_edits=True):
-            record = None if copy is None else _record(read, stretch, copy, seq + 1)
-            if record is None and unread is not None:
-                unread = replace(unread, length_bytes=stretch.end - unread.offset_bytes)
-                continue
-            found = Salvaged(
-                offset_bytes=stretch.start,
-                length_bytes=stretch.end - stretch.start,
-                record=record,
-                damage=None if stretch.whole and record else describe_at(read, stretch.start, stretch.end),
-            )
-            if record is None or copy is None:
-                unread = found
-                continue
-            if unread is not None:
-                yield unread
-                unread = None
-            at = _time_of(copy) or at
-            seq = record.seq
-            yield found
-    if unread is not None:
-        yield unread
+    for item in _kept(read, size, at, accepts_edits=True):
+        if isinstance(item, Gap):
+            start, length = item.offset_bytes, item.length_bytes
+            yield Salvaged(offset_bytes=start, length_bytes=length, record=None, damage=item.reason)
+            continue
+        (start, end, whole), copy = item
+        record = _record(read, start, end, copy, seq + 1)
+        damage = None if whole and record else describe_at(read, start, end)
+        yield Salvaged(offset_bytes=start, length_bytes=end - start, record=record, damage=damage)
+        seq = seq if record is None else record.seq
 
 
-def _record(read: Read, stretch: Stretch, copy: Copied, next_seq: int) -> Record | None:
+def _record(read: Read, start: int, end: int, copy: Copied, next_seq: int) -> Record | None:
     """A record with the number that it states; None if a program that knows the format wrote something else."""
-    stated = record_seq(read(stretch.start, min(RECORD_HEAD_BYTES, stretch.end - stretch.start)))
+    head = record_head(read(start, min(RECORD_HEAD_BYTES, end - start)))
     try:
-        return as_record(decode(b'{"seq":%d%b}' % (next_seq if stated is None else stated, copy.members)))
+        return as_record(decode(b'{"seq":%d%b}' % (next_seq if head is None else head.seq, copy.members)))
     except JSONDecodeError:
         return None
 
@@ -148,31 +134,24 @@ def _prefix(read: Read, size: int) -> Plan:
     walk = Walk(read, begin, size)
     walk.to_the_end()
     damage = judge(read, size, walk, begin)
+    end = damage.cut_at_bytes if damage is not None and damage.line_feed_missing else walk.end.offset_bytes
+    last = list(stretches(read, end, walk.end))  # a last record that is whole but for its line feed
+    kept = walk.end.seq + len(last)
+
+    def records() -> Iterator[Copied]:
+        for piece in Walk(read, begin, walk.end.offset_bytes):
+            yield from copies(piece.data)
+        yield from (_copied(read, stretch) for stretch in last)
+
     if damage is None:
-        return Plan(lambda: _before(read, begin, walk.end), walk.end.seq, 0, ())
+        return Plan(records, kept, 0, ())
     whole = ends_at = 0
     for part in parts(read, size):
         whole += sum(stretch.whole is not None for stretch in part.stretches)
         ends_at = part.end  # without its line feed, as a gap of ``salvage`` ends
-    if damage.line_feed_missing:  # the last record is whole, and is kept
-        end, kept, last = damage.cut_at_bytes, walk.end.seq, None
-        found = [stretch for part in parts(read, end, walk.end) for stretch in part.stretches]
-        kept, last = kept + len(found), found
-    else:
-        end, kept, last = walk.end.offset_bytes, walk.end.seq, []
-
-    def records() -> Iterator[Copied]:
-        yield from _before(read, begin, walk.end)
-        yield from (_copied(read, stretch) for stretch in last)
-
     # Behind the records that are kept there may be blank lines only, or copies of those records: then nothing is lost.
     lost = Gap(offset_bytes=end, length_bytes=ends_at - end, reason=damage.reason) if ends_at > end else None
     return Plan(records, kept, max(0, whole - kept), (lost,) if lost else ())
-
-
-def _before(read: Read, begin: Position, end: Position) -> Iterator[Copied]:
-    for piece in Walk(read, begin, end.offset_bytes):
-        yield from copies(piece.data)
 
 
 def copies(lines: bytes | bytearray) -> Iterator[Copied]:
@@ -180,31 +159,28 @@ def copies(lines: bytes | bytearray) -> Iterator[Copied]:
     return (copied(line[:-SUFFIX_BYTES]) for line in lines.split(b"\n")[:-1])
 
 
-def _kept(read: Read, size: int, at: str, *, accepts_edits: bool) -> Iterator[Copied | Gap]:
+def _kept(read: Read, size: int, at: str, *, accepts_edits: bool) -> Iterator[tuple[Stretch, Copied] | Gap]:
     """The records that are kept and the gaps between them, in order; gaps without a record between are one."""
     gap: Gap | None = None
     for part in parts(read, size):
         for stretch, copy in _of_part(read, part, at, accepts_edits=accepts_edits):
-            if copy is not None:
+            start, end, _ = stretch
+            if copy is None and gap is not None:
+                gap = replace(gap, length_bytes=end - gap.offset_bytes)
+            elif copy is None:
+                gap = Gap(offset_bytes=start, length_bytes=end - start, reason=describe_at(read, start, end))
+            else:
                 if gap is not None:
                     yield gap
                     gap = None
                 at = _time_of(copy) or at
-                yield copy
-            elif gap is None:
-                gap = Gap(
-                    offset_bytes=stretch.start,
-                    length_bytes=stretch.end - stretch.start,
-                    reason=describe_at(read, stretch.start, stretch.end),
-                )
-            else:
-                gap = replace(gap, length_bytes=stretch.end - gap.offset_bytes)
+                yield stretch, copy
     if gap is not None:
         yield gap
 
 
 def _of_part(read: Read, part: Part, at: str, *, accepts_edits: bool) -> Iterator[tuple[Stretch, Copied | None]]:
-    """The stretches of a part, each with the record that is kept of it; an edited part may be a record as a whole."""
+    """The stretches of a part, each with the record that is kept of it. A part that was edited may be one record."""
     is_a_record = len(part.stretches) == 1 and part.stretches[0].whole is not None
     if accepts_edits and not is_a_record and (edited := _edited(read, part.start, part.end, at)):
         yield Stretch(part.start, part.end, None), edited
@@ -221,7 +197,7 @@ def _copied(read: Read, stretch: Stretch) -> Copied:
 
 
 def _edited(read: Read, start: int, end: int, at: str) -> Copied | None:
-    """A record as somebody edited it, by its form alone; None if it has not that form."""
+    """A record as somebody edited it, known by its form alone; None if it does not have that form."""
     if end - start > _EDITED_BYTES:
         return None
     line = bytes(read(start, end - start))
@@ -235,7 +211,10 @@ def _edited(read: Read, start: int, end: int, at: str) -> Copied | None:
         if not carried:
             return None
         limit = 6 * len(line) + 64  # no JSON text is longer than that once it is encoded anew
-        content = [b',"at":%b' % orjson.dumps(_valid_time(members.get("at")) or at)]
+        stated = members.get("at")
+        if type(stated) is str and is_time(stated) and format_time(parse_time(stated)) == stated:
+            at = stated
+        content = [b',"at":"%b"' % at.encode()]
         content += (b',"%b":%b' % (key.encode(), encode(value, key, limit)) for key, value in carried.items())
         others = {key: value for key, value in members.items() if key not in _REPLACED}
         if others:
@@ -245,31 +224,22 @@ def _edited(read: Read, start: int, end: int, at: str) -> Copied | None:
         return None
 
 
-def _valid_time(text: object) -> str | None:
-    try:
-        return text if type(text) is str and format_time(parse_time(text)) == text else None
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
 def _time_of(record: Copied) -> str | None:
     at_us = record_time_us(b'{"seq":1' + record.members[:RECORD_HEAD_BYTES])
     return None if at_us is None else format_time(at_us)
 
 
-def _with_gaps(found: Iterator[Copied | Gap], at: str, original: str) -> Iterator[Copied]:
+def _with_gaps(found: Iterator[tuple[Stretch, Copied] | Gap], at: str, original: str) -> Iterator[Copied]:
     """The records, and for each gap one without a message that tells of it."""
     for item in found:
-        if isinstance(item, Copied):
-            at = _time_of(item) or at
-            yield item
-        else:
-            extra = {
-                GAP: {
-                    "offset": item.offset_bytes,
-                    "bytes": item.length_bytes,
-                    "reason": item.reason,
-                    "original": original,
-                }
+        if isinstance(item, Gap):
+            told = {
+                "offset": item.offset_bytes,
+                "bytes": item.length_bytes,
+                "reason": item.reason,
+                "original": original,
             }
-            yield Copied(b',"at":"%b","extra":%b' % (at.encode(), orjson.dumps(extra)))
+            yield Copied(b',"at":"%b","extra":%b' % (at.encode(), orjson.dumps({GAP: told})))
+        else:
+            at = _time_of(item[1]) or at
+            yield item[1]

@@ -11,13 +11,21 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from transcript_store._log.record import RECORD_HEAD_BYTES, SUFFIX_BYTES, Batch, Position, body_batch, record_seq
+from transcript_store._log.record import (
+    LONGEST_METADATA_BYTES,
+    RECORD_HEAD_BYTES,
+    SUFFIX_BYTES,
+    Batch,
+    Position,
+    body_batch,
+    record_head,
+)
 
 Read = Callable[[int, int], bytearray]
-"""Reads from an offset up to so many bytes; fewer only at the end of the file. Where the bytes come from is not said."""
+"""Reads from an offset up to so many bytes; fewer only at the end of the file. The bytes may come from anywhere."""
 
 PIECE_BYTES = 1 << 18
-"""Little enough for a processor's cache: what was read is hashed, and decoded, while it is there."""
+"""This fits into a processor's cache, so that what was read is hashed and decoded while it is there."""
 
 NO_BATCH = Batch(0, 0)
 _CLOSING_BRACKET = 0x5D
@@ -52,7 +60,9 @@ def scan(buffer: bytes | bytearray, begin: Position) -> Scan:
             digest.update(view[start:body_end])
             found = digest.hexdigest()[:32].encode()
             if not startswith(b',"hash":"%b"}' % found, body_end) or not startswith(b'{"seq":%d,' % (seq + 1), start):
-                break
+                break  # the hash vouches for the bytes and for all lines before; the number, for a person, must agree
+            # Most lines have no batch mark and are passed by their last byte. A batch counts only when its last record is here:
+            # a crash may have left the first of them, and appended together means all or none.
             if view[body_end - 1] == _CLOSING_BRACKET or open_batch is not NO_BATCH:
                 batch = body_batch(buffer, start, body_end)
                 if not continues(open_batch, batch):
@@ -78,9 +88,19 @@ class Piece(NamedTuple):
     """A stretch of complete appends that verify: the bytes from ``begin`` to ``end``, and where each record begins in them."""
 
     begin: Position
-    data: bytearray
+    data: bytes | bytearray
     starts: array[int]
     end: Position
+
+    def boundary(self, index: int) -> Position:
+        """Where the record with this index begins; for the number of records, where the last one ends."""
+        if index == len(self.starts):
+            return self.end
+        start = self.starts[index]
+        if index == 0:
+            return self.begin
+        head = bytes(self.data[start - 35 : start - 3])
+        return Position(self.begin.seq + index, self.begin.offset_bytes + start, head)
 
 
 class Walk:
@@ -95,11 +115,6 @@ class Walk:
         self._read = read
         self._stop = stop
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether complete appends and nothing else stand there."""
-        return self.end.offset_bytes == self._stop
-
     def to_the_end(self) -> Position:
         """Go all the way; returns where the last complete append ends."""
         for _ in self:
@@ -108,9 +123,9 @@ class Walk:
 
     def __iter__(self) -> Iterator[Piece]:
         data = bytearray()
-        wanted = PIECE_BYTES
         while (at := self.end.offset_bytes + len(data)) < self._stop:
-            more = self._read(at, min(wanted, self._stop - at))
+            # At least as much as there is already, so that a line or a batch of any length is looked at in linear time.
+            more = self._read(at, min(max(PIECE_BYTES, len(data)), self._stop - at))
             if not more:
                 return
             data += more
@@ -118,14 +133,11 @@ class Walk:
             begin, self.end, self.stopped, self.batch = self.end, *found[1:]
             length = self.end.offset_bytes - begin.offset_bytes
             rest = data[length:]
-            wanted = PIECE_BYTES
             if length:
                 del data[length:]
                 yield Piece(begin, data, found.starts, self.end)
             if not self._goes_on(rest):
                 return
-            # Twice as much each time, so that a line or a batch of any length is looked at in linear time.
-            wanted = max(wanted, len(rest))
             data = rest
 
     def _goes_on(self, rest: bytearray) -> bool:
@@ -135,8 +147,17 @@ class Walk:
             return False  # a whole line, and it did not verify
         if len(rest) - line < RECORD_HEAD_BYTES:
             return True
-        # A tail of zeros, or of anything else, may have any length: it is not read into memory.
+        # A tail of zeros, or of anything else, may have any length: it is not read into memory. JSON holds no NUL byte.
         return rest.startswith(b'{"seq":%d,' % (self.stopped.seq + 1), line) and rest.find(b"\0", line) < 0
+
+
+def first_line(read: Read, size: int, length: int = 16 * 1024) -> bytearray:
+    """The beginning of a file, up to its first line feed at least. Of a line that is too long for a header, only a beginning."""
+    while True:
+        start = read(0, min(length, size))
+        if b"\n" in start or len(start) < length or length >= LONGEST_METADATA_BYTES:
+            return start
+        length *= 4
 
 
 def pieces_of(read: Read, start: int, end: int) -> Iterator[bytearray]:
@@ -157,9 +178,10 @@ def is_same(read: Read, size: int, pieces: Iterable[bytes | bytearray]) -> bool:
 
 
 def append_before(read: Read, begin: Position, offset: int, length: int) -> Position:
-    """The first append to begin in the ``length`` bytes before an offset, or in a multiple of it; ``begin`` if none does.
+    """Where the first append begins of those in the ``length`` bytes before an offset; ``begin`` if none does.
 
-    Nothing is verified: the position says what stands there.
+    If none begins there, four times as many bytes are looked at, and so on. Nothing is verified: the position says what
+    stands there, and its hash is that of the line before.
     """
     while begin.offset_bytes + length < offset:
         place = _first_append(read(offset - length, length))
@@ -172,8 +194,8 @@ def append_before(read: Read, begin: Position, offset: int, length: int) -> Posi
 def _first_append(stretch: bytes | bytearray) -> Position | None:
     start = stretch.find(b"\n", SUFFIX_BYTES) + 1
     while start and (end := stretch.find(b"\n", start)) >= 0:
-        seq = record_seq(stretch[start : start + RECORD_HEAD_BYTES])
-        if seq is not None and body_batch(stretch, start, end - SUFFIX_BYTES).k == 1:
-            return Position(seq - 1, start, bytes(stretch[start - 35 : start - 3]))
+        head = record_head(stretch[start : start + RECORD_HEAD_BYTES])
+        if head is not None and body_batch(stretch, start, end - SUFFIX_BYTES).k == 1:
+            return Position(head.seq - 1, start, bytes(stretch[start - 35 : start - 3]))
         start = end + 1
     return None

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from transcript_store._json.times import is_time
 from transcript_store._log.record import (
     HASH_MEMBER,
     RECORD_HEAD_BYTES,
     SUFFIX_BYTES,
     body_batch,
     chain_hash,
-    record_seq_and_time,
+    record_head,
 )
 from transcript_store._log.scan import PIECE_BYTES, Read
 
 LONGEST_TAIL_BYTES = 256 * 2**20
 """How far back the last whole record is looked for: a tail of NULs can have any size."""
+
+_NEAR_BYTES = 4096
+"""How much of the end is read at once: most often the whole last record is in it."""
 
 
 class LastRecord(NamedTuple):
@@ -27,51 +31,39 @@ class LastRecord(NamedTuple):
     """Where its line ends."""
 
 
-def last_record(tail: bytes | bytearray, offset: int = 0) -> LastRecord | None:
-    """The last record in the end of a transcript that verifies and completes an append; None if there is none in it.
+def last_record(file: Read, size: int) -> LastRecord | None:
+    """The last record that verifies and completes an append. None if there is none, or if it ends too far back.
 
-    ``offset`` is where the end begins in the file. A record verifies against the hash that stands at the end of the line
-    before it, so that line's end must be there too.
+    A record verifies against the hash at the end of the line before it. What stands before that is not read, so this is no
+    verification: a list of ten thousand conversations reads the last 4 KiB of each.
     """
-    end = len(tail)
-    while (line_feed := tail.rfind(b"\n", 0, end)) >= 0:
-        start = tail.rfind(b"\n", 0, line_feed) + 1
-        body_end = line_feed - SUFFIX_BYTES
-        if start < SUFFIX_BYTES:
-            return None
-        if body_end > start:
-            head = chain_hash(bytes(tail[start - 35 : start - 3]), tail[start:body_end])
-            if tail[body_end:line_feed] == HASH_MEMBER + head + b'"}':
-                begin = tail[start : start + RECORD_HEAD_BYTES]
-                found, batch = record_seq_and_time(begin), body_batch(tail, start, body_end)
-                if found is not None and batch.k == batch.n:
-                    return LastRecord(*found, offset + line_feed + 1)
-        end = start
+    floor, near = max(0, size - LONGEST_TAIL_BYTES), max(0, size - _NEAR_BYTES)
+    rest = file(near, size - near)
+
+    def read(offset: int, length: int) -> bytearray:
+        return rest[offset - near :][:length] if offset >= near else file(offset, length)
+
+    end = _line_feed_before(read, size, floor)
+    while end is not None and (before := _line_feed_before(read, end, floor)) is not None:
+        start = before + 1
+        # A line that does not verify, or that begins a batch whose rest is missing, is a torn tail or damage. Either way
+        # the last append ends before it.
+        if start > SUFFIX_BYTES < end - start:
+            line = read(start - 35, end - start + 35)
+            previous, body, suffix = bytes(line[:32]), line[35:-SUFFIX_BYTES], line[-SUFFIX_BYTES:]
+            if suffix == HASH_MEMBER + chain_hash(previous, [body]) + b'"}':
+                head, batch = record_head(body[:RECORD_HEAD_BYTES]), body_batch(body, 0, len(body))
+                if head is not None and is_time(head.at) and batch.k == batch.n:
+                    return LastRecord(head.seq, head.at, end + 1)
+        end = before
     return None
-
-
-def look_back(read: Read, size: int) -> LastRecord | None:
-    """The same of a file, a line at a time, however long its tail is without one (up to 256 MiB)."""
-    floor = max(0, size - LONGEST_TAIL_BYTES)
-    line_feed = _line_feed_before(read, size, floor)
-    while line_feed is not None and (before := _line_feed_before(read, line_feed, floor)) is not None:
-        start = max(0, before - SUFFIX_BYTES)
-        if (found := last_record(read(start, line_feed + 1 - start), start)) is not None:
-            return found
-        line_feed = before
-    return None
-
-
-def searched_bytes(size: int) -> int:
-    """How much of a file's end :func:`look_back` looks at."""
-    return min(size, LONGEST_TAIL_BYTES)
 
 
 def _line_feed_before(read: Read, offset: int, floor: int) -> int | None:
+    step = _NEAR_BYTES
     while offset > floor:
-        length = min(PIECE_BYTES, offset - floor)
-        found = read(offset - length, length).rfind(b"\n")
-        if found >= 0:
-            return offset - length + found
-        offset -= length
+        start = max(floor, offset - step)
+        if (found := read(start, offset - start).rfind(b"\n")) >= 0:
+            return start + found
+        offset, step = start, min(2 * step, PIECE_BYTES)
     return None

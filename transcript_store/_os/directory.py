@@ -42,7 +42,7 @@ class Folder:
 
     @classmethod
     def open(cls, files: FileSystem, path: str) -> Folder:
-        """Open an existing directory; raises the plain ``OSError``, which callers tell apart."""
+        """Open an existing directory; raises the plain ``OSError``: each caller tells the cases apart."""
         return cls(files, path, files.open_directory(path))
 
     @classmethod
@@ -70,8 +70,8 @@ class Folder:
             device = files.handle_status(folder.handle).st_dev
             while existing != os.path.dirname(existing):
                 existing = os.path.dirname(existing)
+                # We made no names in a parent that we may not read, nor in one that holds a mount point.
                 with suppress(PermissionError), cls.open(files, existing) as parent:
-                    # A parent that may not be read, or the folder of a mount point: it is not us who made names in it.
                     if files.handle_status(parent.handle).st_dev != device:
                         break
                     parent.sync()
@@ -82,9 +82,9 @@ class Folder:
         return folder
 
     def subfolder(self, name: str, *, create: bool = False) -> Folder:
-        """Open a directory in this one; with ``create``, make it first if it is not there and sync its name.
+        """Open a directory in this one; with ``create``, make it first if it is not there, and sync its name.
 
-        Raises ``NotOursError`` for anything but a directory at that name.
+        Raises ``NotOursError`` if something other than a directory stands at that name.
         """
         if create:
             with suppress(FileExistsError):
@@ -99,7 +99,7 @@ class Folder:
         """Become the directory that another object holds open."""
         self.path = other.path
         self.handle, other.handle = other.handle, self.handle
-        other.close()  # ours of before: if that fails, it is closed all the same, and the new one is not lost
+        other.close()  # the one that was ours; a close that fails closes it all the same
 
     def close(self) -> None:
         handle, self.handle = self.handle, -1
@@ -113,7 +113,7 @@ class Folder:
         try:
             self.close()
         except OSError:
-            if raised is None:  # or it would hide a failed sync
+            if raised is None:  # an error of the block (a failed sync, say) matters more
                 raise
 
     def is_at_its_path(self) -> bool:
@@ -138,12 +138,11 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def open_file(self, name: str, *, to_append: bool = False) -> int:
-        """Open a regular file; raises ``NotOursError`` for anything else at that name, ``FileNotFoundError`` for nothing."""
-        return self.open_with_status(name, to_append=to_append)[0]
+    def open_file(self, name: str, *, to_append: bool = False) -> tuple[int, Status]:
+        """Open a regular file; returns its handle and its status.
 
-    def open_with_status(self, name: str, *, to_append: bool = False) -> tuple[int, Status]:
-        """The same, with what was opened."""
+        Raises ``NotOursError`` for anything else at that name, ``FileNotFoundError`` for nothing.
+        """
         status = self.files.status(self.handle, name)
         if not stat.S_ISREG(status.st_mode):
             raise NotOursError(status)
@@ -168,8 +167,8 @@ class Folder:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Source]:
-        """A file of any size, to read pieces of it; raises what :meth:`open_file` does. A close that fails hides no error before it."""
-        handle, status = self.open_with_status(name)
+        """A file of any size, to read pieces of it; raises what :meth:`open_file` does."""
+        handle, status = self.open_file(name)
         try:
             yield Source(handle, partial(self.files.read, handle), status)
         except BaseException:
@@ -179,7 +178,7 @@ class Folder:
         self.files.close(handle)
 
     def write_all(self, handle: int, data: bytes | bytearray) -> None:
-        """Write everything; a short write is tried on, which gives the error that made it short."""
+        """Write everything. After a short write the rest is tried again: that gives the error that made it short."""
         done = self.files.write(handle, data)
         while done < len(data):
             done += self.files.write(handle, bytes(data[done : done + (1 << 24)]))
@@ -202,8 +201,8 @@ class Folder:
     def replace_file(self, name: str, chunks: Iterable[bytes | bytearray]) -> None:
         """Put a file at a name atomically: temporary file, write, sync, rename, sync the directory.
 
-        When it returns the new content survives a power cut; when it raises, or the power is cut before, the name has
-        its old content or its new one.
+        When it returns, the new content survives a power cut. When it raises, or the power is cut before, the name has its
+        old content or its new one.
         """
         temporary, handle = self.write_temporary(chunks)
         try:
@@ -222,22 +221,21 @@ class Folder:
             raise SyncFailedError(error.errno, error.strerror) from error
 
     def sync_to_copy(self, handle: int | None = None) -> None:
-        """The same of what is only read, and is to be copied: whoever wrote it may not have synced it yet."""
+        """The same for a reader that copies what another process wrote, and may not have synced."""
         try:
             self.sync(handle)
         except SyncFailedError as error:
-            if (
-                error.errno != errno.EINVAL
-            ):  # nobody can write on such a file system (squashfs): there is nothing to sync
+            # A file system that nobody can write to (squashfs) has nothing to sync, and says so.
+            if error.errno != errno.EINVAL:
                 raise
 
     def discard(self, name: str) -> None:
-        """Remove a file that nobody needs, if that is possible."""
+        """Remove a file that nobody needs, if the system allows it."""
         with suppress(OSError):
             self.files.unlink(self.handle, name)
 
     def remove_tree(self, name: str) -> None:
-        """Remove what stands at a name with all that is in it; what somebody else removes meanwhile is gone all the same."""
+        """Remove what stands at a name with all that is in it. Another process may remove it at the same time."""
         with suppress(FileNotFoundError):
             if not stat.S_ISDIR(self.files.status(self.handle, name).st_mode):
                 self.files.unlink(self.handle, name)
@@ -249,12 +247,13 @@ class Folder:
                 try:
                     self.files.remove_directory(self.handle, name)
                     return
-                except OSError as error:  # who opened it before it was moved away may put a lock into it
+                except OSError as error:
+                    # A process that opened it before it was moved away may put a lock into it.
                     if error.errno != errno.ENOTEMPTY or attempt + 1 == _ATTEMPTS:
                         raise
 
     def sweep(self) -> None:
-        """Remove what an earlier process left under temporary names, if that is possible; with the lock held."""
+        """Remove what an earlier process left under temporary names, if the system allows it. The caller holds the lock."""
         with suppress(OSError):
             for name in self.names():
                 if is_temporary(name):

@@ -5,7 +5,7 @@ system call. :class:`PosixFileSystem` is the real one; ``transcript_store.testin
 lose power. Names are always single components below a directory handle, so a name cannot leave its directory, and
 links are never followed there: only the user's own path, opened without a parent, may go through symlinks.
 
-Every method raises the ``OSError`` of the call; nothing here decides what an error means.
+Every method raises the ``OSError`` of its call. The caller decides what it means.
 """
 
 from __future__ import annotations
@@ -50,7 +50,14 @@ class Status(Protocol):
 
 
 class FileSystem(Protocol):
-    """The machine below the store. A handle is an int, as a file descriptor is."""
+    """The machine below the store. A handle is an int, as a file descriptor is.
+
+    Raises:
+        FileNotFoundError: nothing stands at a name.
+        FileExistsError: something stands at a name that ``create``, ``make_directory`` or ``link`` is to make.
+        NotADirectoryError: a file stands where ``open_directory`` expects a directory.
+        OSError: the system refused, and ``errno`` says why; the store makes a ``StorageError`` of it.
+    """
 
     def open_directory(self, path: str, parent: int | None = None) -> int:
         """Open a directory. With a ``parent``, ``path`` is a name in it and must not be a link."""
@@ -103,9 +110,9 @@ class FileSystem(Protocol):
         ...
 
     def drop_cache(self, handle: int) -> None:
-        """Forget the file's cached clean bytes, and let ``read`` ask the medium until ``sync_data``.
+        """Forget the file's cached clean bytes, and let ``read`` ask the medium until the next ``sync_data``.
 
-        Also where another process has the file mapped, so that its pages stay in the cache.
+        That holds too if another process has the file mapped, so that its pages stay in the cache.
         """
         ...
 
@@ -161,9 +168,10 @@ class PosixFileSystem:
         _in_use.add(self)
 
     def close_in_child(self) -> None:
-        # A child of fork() shares its parent's descriptors, and with them the parent's lock: closing them here lets
-        # the lock end with the parent, and keeps the child from writing. It must not unlock: that would be the
-        # parent's lock too.
+        """Close what a child of fork() shares with its parent: the parent's lock ends with the parent, and the child cannot write.
+
+        It must not unlock: there is one lock for both.
+        """
         for handle in self._handles:
             with suppress(OSError):
                 os.close(handle)
@@ -179,6 +187,7 @@ class PosixFileSystem:
         return self._keep(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent))
 
     def open_read(self, parent: int, name: str) -> int:
+        # O_NONBLOCK, because an open of a FIFO would wait for somebody to write to it.
         return self._keep(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent))
 
     def open_append(self, parent: int, name: str) -> int:
@@ -189,7 +198,7 @@ class PosixFileSystem:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = self._keep(os.open(name, flags, FILE_MODE, dir_fd=parent))
         try:
-            os.fchmod(handle, FILE_MODE)
+            os.fchmod(handle, FILE_MODE)  # a umask may have left no right to open it again
         except BaseException:
             self.close(handle)
             raise
@@ -239,7 +248,7 @@ class PosixFileSystem:
             return self._read_past_cache(handle, offset, length)
         buffer = bytearray(length)
         done = os.preadv(handle, [buffer], offset)
-        if done < length:
+        if done < length:  # at the end of the file; or a call gives 2 GiB at most
             with memoryview(buffer) as view:
                 while done < length and (count := os.preadv(handle, [view[done:]], offset + done)):
                     done += count

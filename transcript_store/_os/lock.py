@@ -27,9 +27,11 @@ class Lock:
         self._handle = -1
 
     def take(self, timeout_seconds: float) -> bool:
-        """Take the lock, waiting for it at most so long; raises ``ConversationLockedError`` with what the holder wrote.
+        """Take the lock, waiting for it at most so long. False if the folder was removed, so that there is nothing to lock.
 
-        False if the folder has been removed, so that there is nothing to lock.
+        Raises:
+            ConversationLockedError: another writer has it; the error says what that one wrote about itself.
+            NotOursError: something other than a file stands at the lock's name.
         """
         waited_seconds = 0.0  # counted, not read off a clock that may jump
         while True:
@@ -37,13 +39,15 @@ class Lock:
                 self._handle = self._files.create(self._folder.handle, self._name)
             except FileExistsError:
                 try:
-                    self._handle = self._folder.open_file(self._name, to_append=True)
+                    self._handle, _ = self._folder.open_file(self._name, to_append=True)
                 except FileNotFoundError:
                     continue  # somebody removed it in between
             except FileNotFoundError:
                 return False
             try:
                 if self._files.try_lock(self._handle):
+                    # The file may have been removed before it was locked. Then a second writer locks the next one of that
+                    # name, and both hold a lock: so only the file that still has the name counts.
                     if self.is_held():
                         self._sign()
                         return True
@@ -53,7 +57,7 @@ class Lock:
                     self._files.wait(_POLL_SECONDS)
                     waited_seconds += _POLL_SECONDS
             except BaseException:
-                self._let_go()  # or a close that fails would hide it
+                self._let_go()  # not release(): a close that fails would hide this error
                 raise
             self.release()
 
@@ -78,14 +82,14 @@ class Lock:
 
     @contextmanager
     def released_at_the_end(self) -> Iterator[None]:
-        """Release it whatever happens, also if that is interrupted (Ctrl-C) the first time; refusals are of no consequence."""
+        """Release it at the end of a block, whatever happens; again if that is interrupted (Ctrl-C) the first time."""
         with ExitStack() as stack:
             for _ in range(2):
                 stack.callback(self._let_go)
             yield
 
     def _let_go(self) -> None:
-        with suppress(OSError):  # closing lets go of it, whatever unlocking says
+        with suppress(OSError):  # the kernel releases it at the close, whatever unlocking says
             self.release()
 
     def _sign(self) -> None:

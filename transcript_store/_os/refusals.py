@@ -40,10 +40,10 @@ def refused(
     *,
     can_read_only: bool = False,
 ) -> StorageError:
-    """Translate an error of the operating system: what was refused, what holds all the same, and the way out.
+    """Translate an error of the operating system: what was refused (``doing``), what holds nevertheless, and the way out.
 
-    ``way_out`` is the one that what holds asks for; otherwise it is that of the error's number. ``can_read_only`` is for a
-    conversation that is opened to write, and could be opened with ``read_only=True``.
+    Without a ``way_out`` it is that of the error's number. ``can_read_only`` is for a conversation that is opened to write, and
+    could be opened with ``read_only=True``.
     """
     number = error.errno or errno.EIO
     usual = _OPENED_TO_WRITE.get(number) if can_read_only else None

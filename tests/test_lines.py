@@ -1,0 +1,81 @@
+"""What is read of a transcript was verified before. So what does not verify now is told as what it is.
+
+LevelDB's log reader would have these branches reviewed one by one; each has a story here: a disk that lies once, a program that
+knows the format and writes something else, a record that stands where no append put it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transcript_store import ConversationStore, CorruptTranscriptError
+from transcript_store._log.record import close_line, record_body
+from transcript_store._os.filesystem import PosixFileSystem
+
+AT = b"2026-01-01T00:00:00.000000Z"
+SAID = [{"role": "user", "content": f"message {n}"} for n in range(6)]
+
+
+class LyingOnce(PosixFileSystem):
+    """Gives one byte of a transcript wrong, the first time that it is read after ``lies`` was set."""
+
+    lies = False
+
+    def read(self, handle: int, offset: int, length: int) -> bytearray:
+        data = super().read(handle, offset, length)
+        if self.lies and b"message 2" in data:
+            self.lies = False
+            data[data.index(b"message 2")] ^= 1
+        return data
+
+
+@pytest.mark.parametrize("last", [None, 6])
+def test_a_read_that_differs_from_the_file_blames_the_disk(tmp_path: Path, last: int | None) -> None:
+    """A wrong read is an error, never a wrong message; the next one gives what is there, and the writer goes on."""
+    files = LyingOnce()
+    with ConversationStore(tmp_path / "c", cache_bytes=0, file_system=files) as store:
+        store.initialize(messages=SAID)
+        files.lies = True
+        with pytest.raises(CorruptTranscriptError, match="was not whole when it was read, and is now"):
+            store.get_messages(last=last)
+        assert store.get_messages(last=last) == SAID
+        store.append_message({"role": "user", "content": "on"})
+        assert len(store.get_messages()) == 7
+
+
+@pytest.mark.parametrize("message", [b"7", b'"text"', b"[]", b"{no JSON"])
+def test_a_line_that_verifies_and_is_no_record_is_named(tmp_path: Path, message: bytes) -> None:
+    """Anybody can compute the chain. What is no record of ours is refused when it is read, by line and offset; nothing is guessed."""
+    path = tmp_path / "c" / "transcript.jsonl"
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=SAID[:2])
+    content = path.read_bytes()
+    line, head = close_line(content[-35:-3], *record_body(3, AT, message, None))
+    behind, _ = close_line(head, *record_body(4, AT, b'{"n":4}', None))
+    path.write_bytes(content + line + behind)
+    with ConversationStore(tmp_path / "c", read_only=True) as store:
+        store.load()
+        for read in (store.get_messages, store.get_records, lambda: store.get_messages(last=3)):
+            with pytest.raises(CorruptTranscriptError, match="is not a record") as caught:
+                read()
+            assert (caught.value.kind, caught.value.line_number) == ("foreign", 4)
+            assert caught.value.offset_bytes == len(content)
+
+
+def test_a_record_with_a_wrong_number_behind_the_last_one_is_never_cut(tmp_path: Path) -> None:
+    """R1: it is chained to the last record and complete, so it was written whole; that its number is wrong is no torn tail."""
+    path = tmp_path / "c" / "transcript.jsonl"
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=SAID[:2])
+    content = path.read_bytes()
+    line, _ = close_line(content[-35:-3], *record_body(9, AT, b'{"n":9}', None))
+    path.write_bytes(content + line)
+    with (
+        ConversationStore(tmp_path / "c") as store,
+        pytest.raises(CorruptTranscriptError, match="out of its order") as caught,
+    ):
+        store.load()
+    assert caught.value.kind == "hole"
+    assert path.read_bytes() == content + line

@@ -230,6 +230,18 @@ def test_a_list_says_how_much_is_torn_and_nothing_of_that_where_it_says_damage()
     assert torn_and_damage() == (0, True)
 
 
+def test_a_list_takes_the_time_from_the_last_record_where_nothing_else_tells() -> None:
+    """Neither metadata nor header can be read: what changed last still stands first."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        last = store.get_records(last=1)[0].at
+    disk.write_file(METADATA, b"nothing of ours\n")
+    disk.write_file(TRANSCRIPT, b"[" + content(disk)[1:])
+    [summary] = list_conversations("/chats", file_system=disk)
+    assert (summary.created_at, summary.updated_at, summary.record_count) == (None, last, len(SAID))
+    assert summary.damage is not None
+
+
 def test_a_mark_of_another_generation_is_damage_in_a_list_too() -> None:
     """P10: load refuses it, and a list says so."""
     disk = a_conversation()

@@ -443,3 +443,19 @@ def test_parents_are_synced_up_to_their_mount_point_and_no_further():
             store.initialize(messages=SAID)
     assert {"/mnt", "/mnt/a", "/mnt/a/b"} <= {*synced}
     assert not {"", "/"} & {*synced}
+
+
+def test_parents_that_an_earlier_attempt_made_are_synced_too():
+    """P1: a process made all folders and was killed before it synced one; the next one finds them, and must sync them all.
+
+    The mutant synced the nearest: a power cut took a folder above it, and with it an acknowledged conversation.
+    """
+    disk = SimulatedFileSystem()
+    for path, name in (("/", "a"), ("/a", "b"), ("/a/b", "c"), ("/a/b/c", "chat")):
+        in_folder(disk, path, lambda folder, name=name: disk.make_directory(folder, name))
+    with ConversationStore("/a/b/c/chat", file_system=disk) as store:
+        store.initialize(messages=SAID)
+    after = disk.worst_power_failure()
+    with ConversationStore("/a/b/c/chat", file_system=after, read_only=True) as store:
+        store.load()
+        assert store.get_messages() == SAID

@@ -173,6 +173,26 @@ def test_what_cannot_be_synced_is_not_copied(copy: object) -> None:
     assert messages(disk.worst_power_failure()) == SAID
 
 
+def test_a_reader_syncs_for_a_copy_and_for_nothing_else() -> None:
+    """P12: readers cost a writer nothing: what a copy needs is over with the copy."""
+    disk = a_conversation()
+    theirs = disk.another_process()
+    writer = ConversationStore(CHAT, file_system=disk, durability="process-crash")
+    with writer, ConversationStore(CHAT, file_system=theirs, read_only=True) as reader:
+        writer.load()
+        writer.append_message(SAID[0])
+        reader.load()
+        calls: list[str] = []
+        theirs.on_call = lambda call: calls.append(call.name)
+        snapshot_of(reader)
+        assert "sync" in calls
+        calls.clear()
+        writer.replace_transcript(SAID)
+        assert reader.refresh().started_over
+        assert not {"sync", "sync_data", "drop_cache"} & {*calls}
+        assert reader.get_messages() == SAID
+
+
 # ---- the cache of the system ----------------------------------------------------------------------------------------------
 
 

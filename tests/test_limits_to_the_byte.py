@@ -5,6 +5,7 @@ The incident: off by one, or with a plus for a minus, each of these limits passe
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from transcript_store import (
     ConversationStore,
     CorruptTranscriptError,
     InvalidMessageError,
+    InvalidMetadataError,
     list_conversations,
     repair,
     verify,
 )
+from transcript_store._conversation import metadata
 from transcript_store._log import cache, damage, image, lines, log, resync, salvage, scan, tail
 from transcript_store._log.record import GENESIS, Position
 
@@ -50,6 +53,24 @@ def test_the_longest_line_is_stored_and_the_next_is_not(scratch: Path, length: i
         store.replace_transcript([longest, longest])
         assert store.get_messages() == [longest] * 2
     assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 2
+
+
+def test_metadata_is_written_up_to_what_is_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P15: with the room for what the store itself adds, just as much as a reader takes."""
+    members = metadata.new_members(
+        id="0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", at="2026-01-01T00:00:00.000000Z", model="m"
+    )
+    monkeypatch.setattr(metadata, "LONGEST_METADATA_BYTES", 0)
+    with pytest.raises(InvalidMetadataError, match="all metadata would have") as refused:
+        metadata.require_to_fit(members)
+    said = re.search(r"would have ([\d,]+)", str(refused.value))
+    assert said is not None
+    takes = int(said[1].replace(",", ""))
+    monkeypatch.setattr(metadata, "LONGEST_METADATA_BYTES", takes)
+    metadata.require_to_fit(members)
+    monkeypatch.setattr(metadata, "LONGEST_METADATA_BYTES", takes - 1)
+    with pytest.raises(InvalidMetadataError, match=f"would have {takes:,}, and may have {takes - 1:,}"):
+        metadata.require_to_fit(members)
 
 
 # ---- what is kept in memory -------------------------------------------------------------------------------------------------

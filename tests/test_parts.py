@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from transcript_store._log import resync, scan
-from transcript_store._log.record import GENESIS, close_line, header_body, record_body
+from transcript_store._log import damage, resync, scan
+from transcript_store._log.record import GENESIS, Position, close_line, header_body, record_body
 
 AT = b"2026-01-01T00:00:00.000000Z"
 
@@ -141,3 +141,28 @@ def test_what_is_whole_is_found_wherever_it_stands(
     for module in (resync, scan):
         monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     assert read_apart(b"\n".join(lines)) == expected
+
+
+def test_the_rest_of_a_file_is_numbered_from_where_it_begins() -> None:
+    """R1: behind a record that is known to be whole the lines go on with the number after its own."""
+    data = b"\n".join([HEADER, ONE, TWO, b"nothing", LONG])
+    begin = Position(1, len(HEADER + ONE) + 2, ONE[-34:-2])
+    found = resync.parts(lambda offset, length: bytearray(data[offset : offset + length]), len(data), begin)
+    assert [part.line_number for part in found] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "tail", [b"", b"torn", b'{"seq":3,', bytes(9), b'{"note":1}\n', TWO, TWO[:-1], b"torn\n" + LONG]
+)
+def test_nothing_behind_the_size_is_looked_at(tail: bytes) -> None:
+    """P12: the size is that of the moment when the file was opened; a writer may be at work behind it."""
+    whole = b"".join(line + b"\n" for line in (HEADER, ONE))
+    data = whole + tail
+
+    def read(offset: int, length: int) -> bytearray:
+        assert 0 <= offset <= offset + length <= len(data)
+        return bytearray((data + b"more\n")[offset : offset + length])
+
+    found, end = damage.check(read, len(data), *[Position(0, len(HEADER) + 1, HEADER[-34:-2])] * 2)
+    assert end.offset_bytes == len(whole)
+    assert (found is None) == (tail == b"")

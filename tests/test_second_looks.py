@@ -452,7 +452,7 @@ def test_parents_that_an_earlier_attempt_made_are_synced_too():
     """
     disk = SimulatedFileSystem()
     for path, name in (("/", "a"), ("/a", "b"), ("/a/b", "c"), ("/a/b/c", "chat")):
-        in_folder(disk, path, lambda folder, name=name: disk.make_directory(folder, name))
+        disk.make_directory(disk.open_directory(path), name)
     with ConversationStore("/a/b/c/chat", file_system=disk) as store:
         store.initialize(messages=SAID)
     after = disk.worst_power_failure()

@@ -6,8 +6,8 @@ JUDGED: dict[str, str] = {
     "Lock._held_by_another: holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4096))) → "
     "holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4097)))": "how much is read of what is shorter",
     "Folder.take_over: self.path = other.path → pass": "today a folder is taken over only by one of the same path",
-    "Storage._make_folder: for attempts_left in (2, 1, 0): → for attempts_left in (3, 1, 0):": "only 0 means something",
-    "Storage._make_folder: for attempts_left in (2, 1, 0): → for attempts_left in (2, 2, 0):": "only 0 means something",
+    "Writer._make_folder: for attempts_left in (2, 1, 0): → for attempts_left in (3, 1, 0):": "only 0 means something",
+    "Writer._make_folder: for attempts_left in (2, 1, 0): → for attempts_left in (2, 2, 0):": "only 0 means something",
     '_first_append: while start and (end := stretch.find(b"\\n", start)) >= 0: → '
     "while start and ((end := stretch.find(b'\\n', start)) > 0):": (
         "it looks from behind a line feed on, so what it finds is not at 0"

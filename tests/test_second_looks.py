@@ -445,10 +445,6 @@ def test_parents_are_synced_up_to_their_mount_point_and_no_further():
     assert not {"", "/"} & {*synced}
 
 
-def _make(disk: SimulatedFileSystem, name: str, folder: int) -> None:
-    disk.make_directory(folder, name)
-
-
 def test_parents_that_an_earlier_attempt_made_are_synced_too():
     """P1: a process made all folders and was killed before it synced one; the next one finds them, and must sync them all.
 

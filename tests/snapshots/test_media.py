@@ -22,7 +22,7 @@ from tests.snapshots.helpers import (
     snapshot,
     store_at,
 )
-from transcript_store import FileStore, StorageError
+from transcript_store import FileStore, Snapshot, StorageError
 from transcript_store._snapshots import files as _snapshot_files
 from transcript_store.testing import Call, SimulatedFileSystem
 
@@ -180,3 +180,17 @@ def test_media_is_not_believed_on_the_word_of_the_cache() -> None:
     disk.on_call = None
     store.save(two)
     assert FileStore("/s", file_system=disk.worst_power_failure()).load(two.id) == two
+
+
+QUOTED = ("chatmedia+sha256:" + "0" * 64, "chatmedia+sha256:none", "data:image/png;base64," + "A" * 600, "A" * 600)
+
+
+def test_a_text_that_quotes_a_reference_is_a_text(scratch: Path) -> None:
+    """A mark inside a string begins no string: what a person wrote about references comes back as it was."""
+    quoted = [f'{before}"{what}"{after}' for before in ("", "say ", "\\") for after in ("", " now") for what in QUOTED]
+    snapshot = Snapshot.create(provider="claude", model="m", messages=[{"role": "user", "content": quoted}])
+    store = FileStore(scratch)
+    store.save(snapshot)
+    assert store.load(snapshot.id) == snapshot
+    assert store.verify() == []
+    assert not (scratch / "media").exists()

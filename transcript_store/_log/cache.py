@@ -46,13 +46,11 @@ class Cache:
             self._bytes -= len(self._blocks.popleft().lines) + OVERHEAD_BYTES
 
     def until(self, end: Position) -> Cache:
-        """A cache of what stands before ``end``, a place between two lines."""
+        """A cache of what stands before ``end``, where a block begins or ends."""
         cache = Cache(self._limit_bytes, min(self.begin, end))
         for begin, lines, block_end in self._blocks:
             if block_end.offset_bytes <= end.offset_bytes:
                 cache.put(Block(begin, lines, block_end))
-            elif begin.offset_bytes < end.offset_bytes:
-                cache.put(Block(begin, lines[: end.offset_bytes - begin.offset_bytes], end))
         return cache
 
     def skip_to(self, end: Position) -> None:

@@ -280,13 +280,9 @@ class _Reader:
         found = {stretch.start: stretch for stretch in self._found}
         bounds = sorted({start, *self._cuts, *(stretch.start for stretch in self._found), end})
         stretches: list[Stretch] = []
-        inside = start
         for a, b in pairwise(bounds):
-            if a < inside:
-                continue
-            stretch = found.get(a) or Stretch(a, b, None)
-            inside = stretch.end
-            stretches += self._once(stretch)
+            # No bound lies within a found record: what begins within one takes its place as the candidate.
+            stretches += self._once(found.get(a) or Stretch(a, b, None))
         return stretches
 
     def _once(self, stretch: Stretch) -> list[Stretch]:

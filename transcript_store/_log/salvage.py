@@ -181,8 +181,7 @@ def _kept(read: Read, size: int, at: str, *, accepts_edits: bool) -> Iterator[tu
 
 def _of_part(read: Read, part: Part, at: str, *, accepts_edits: bool) -> Iterator[tuple[Stretch, Copied | None]]:
     """The stretches of a part, each with the record that is kept of it. A part that was edited may be one record."""
-    is_a_record = len(part.stretches) == 1 and part.stretches[0].whole is not None
-    if accepts_edits and not is_a_record and (edited := _edited(read, part.start, part.end, at)):
+    if accepts_edits and part.stretches[0].whole is None and (edited := _edited(read, part.start, part.end, at)):
         yield Stretch(part.start, part.end, None), edited
         return
     for stretch in part.stretches:

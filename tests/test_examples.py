@@ -116,15 +116,6 @@ def test_an_agent_that_compacts_is_killed_at_every_call(tmp_path: Path) -> None:
     assert stopped.returncode == 0
 
 
-def test_a_chat_without_a_key_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """tests/chat and its kills are about the client; this is about the example's own lines."""
-    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    done = start("claude.py", tmp_path / "chat", "Hello?")
-    assert done.returncode == 1
-    assert "ANTHROPIC_API_KEY" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_what_they_leave_is_ordinary(tmp_path: Path) -> None:
     """P14: a line is JSON, whoever reads it."""
     start("tools.py", tmp_path)

@@ -122,7 +122,7 @@ def test_no_test_uses_a_private_member():
     modules = [str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py")]
     used = {module: private_members_used(module) for module in modules if not module.startswith("mutants/")}
     assert {module: uses for module, uses in used.items() if uses and module not in INSIDE} == {}
-    assert [module for module in INSIDE if not used[module]] == []
+    assert [module for module in INSIDE if module in used and not used[module]] == []  # .ci/alone takes some away
 
 
 def test_the_readers_of_this_house_notice():

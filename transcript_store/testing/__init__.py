@@ -37,4 +37,4 @@ if _typing.TYPE_CHECKING:
     from transcript_store.testing._simulated import *
     from transcript_store.testing._snapshot_contract import *
 else:  # a test of a disk needs no chat clients
-    __getattr__, __dir__ = _opened(__name__, "_simulated", "_snapshot_contract", "_chat_contract", "_crash_test")
+    __getattr__, __dir__ = _opened(__name__, "_simulated", "_snapshot_contract", "_crash_test", "_chat_contract")

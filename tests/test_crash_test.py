@@ -254,6 +254,76 @@ def test_a_store_that_loses_is_told() -> None:
         crash_test(undoes, model=model)
 
 
+def test_mistakes_of_whoever_calls_it() -> None:
+    """Each is told at once; none passes in silence."""
+
+    async def asynchronous(store: ConversationStore, tools: Any, model: Any) -> None:
+        good(store, tools, model)
+
+    def idle(store: ConversationStore, tools: Any, model: Any) -> None:
+        """Does nothing."""
+
+    with pytest.raises(CrashTestError, match="it is async or a generator"):
+        crash_test(asynchronous, model=model)
+    with pytest.raises(ValueError, match="the agent did nothing"):
+        crash_test(idle, model=model)
+    for wrong in ({"agent": "agent.py"}, {"model": "claude"}, {"tools": {"pay": "now"}}):
+        with pytest.raises(TypeError, match="must be a function, not str"):
+            crash_test(**{"agent": good, "model": model, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="examples must be at least 1"):
+        crash_test(good, model=model, examples=0)
+
+
+@pytest.mark.parametrize(
+    "replay", [[(9999, "kill")], [(-1, "kill", 0)], [(3, "boom", 0)], [("x", "kill")], (3, "kill"), []]
+)
+def test_a_replay_that_tries_nothing_does_not_pass(replay: Any) -> None:
+    """An old one in CI, after the agent has changed, passed for ever."""
+    with pytest.raises(ValueError, match=r"nothing was tried|a replay is a list of"):
+        crash_test(good, model=model, tools={"pay": pay}, replay=replay)
+
+
+def test_an_agent_that_never_ends_is_stopped() -> None:
+    """The model calls a tool for ever: the story is short, and memory is not filled."""
+
+    def endless(messages: list[Message]) -> Message:
+        function = {"name": "pay", "arguments": json.dumps({"bill": str(len(messages))})}
+        return {
+            "role": "assistant",
+            "tool_calls": [{"id": str(len(messages)), "type": "function", "function": function}],
+        }
+
+    def forgetful(store: ConversationStore, tools: Any, model: Any) -> None:
+        with store:
+            begin(store)
+            while True:
+                model([QUESTION])
+
+    with pytest.raises(CrashTestError, match="asked the model 1,000 times") as caught:
+        crash_test(forgetful, model=endless)
+    assert str(caught.value).count("\n") < 100
+
+
+def test_an_invariant_that_fails_otherwise_has_its_story_too() -> None:
+    def wrong(end: Aftermath) -> None:
+        end.messages[99]
+
+    with pytest.raises(CrashTestError, match="an invariant ended with IndexError"):
+        crash_test(good, model=model, tools={"pay": pay}, invariants=[wrong])
+
+
+def test_a_tool_may_be_called_as_python_allows() -> None:
+    """By position: the call on record has names, and is the same one."""
+
+    def by_position(store: ConversationStore, tools: Any, model: Any) -> None:
+        def pay_it(bill: str) -> Any:
+            return tools["pay"](bill)
+
+        good(store, {"pay": pay_it}, model)
+
+    crash_test(by_position, model=model, tools={"pay": pay}, examples=40)
+
+
 # ---- whose call it is, in each provider's form --------------------------------------------------------------------------
 
 CLAUDE: list[Message] = [

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.kit.scratch import scratch_directory
-from transcript_store import Diagnosis, StorageError, doctor
+from transcript_store import ConversationStore, Diagnosis, StorageError, doctor
 from transcript_store._doctor import mounts
 from transcript_store._doctor.mounts import Mount, mount_of
 from transcript_store._doctor.probes import file_system
@@ -182,6 +182,25 @@ def test_the_nearest_mount_is_the_one_that_counts(quick: Path, monkeypatch: pyte
     assert result(doctor(quick), "file system") == "untried"
 
 
+def test_what_a_killed_one_left_is_removed_by_the_next(quick: Path) -> None:
+    """Nobody else's files are touched; a conversation that was refused beside it can be made."""
+    (quick / ".doctor-0123456789abcdef/sync").mkdir(parents=True)
+    (quick / ".doctor-of-somebody").mkdir()
+    doctor(quick)
+    assert [path.name for path in quick.iterdir()] == [".doctor-of-somebody"]
+
+
+def test_a_conversation_is_asked_about_its_place(quick: Path) -> None:
+    """Its own folder holds nothing but what is its own: it was told that no conversation can be kept there."""
+    with ConversationStore(quick / "chat") as store:
+        store.initialize(provider="claude")
+    before = sorted(path.name for path in (quick / "chat").iterdir())
+    found = doctor(quick / "chat")
+    assert found.directory == str(quick)
+    assert result(found, "a conversation") == "well"
+    assert sorted(path.name for path in (quick / "chat").iterdir()) == before
+
+
 # ---- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -207,6 +226,9 @@ def test_no_such_place(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (quick / "file").write_text("")
     assert main(["doctor", str(quick / "file")]) == 1
     assert "Not a directory" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["doctor", ""])
+    assert "a path must not be empty" in capsys.readouterr().err
 
 
 def test_a_place_where_nothing_can_be_made(

@@ -124,6 +124,24 @@ def test_a_lost_end_is_said(tmp_path: Path) -> None:
     assert "metadata.json cannot be read" in rescued(tmp_path / "chat")[1]
 
 
+def test_a_total_loss_is_said(tmp_path: Path) -> None:
+    """A transcript that was emptied, or lost its beginning and its end: the mark remembers; of a lone file the header is missed.
+
+    It printed nothing, and its exit status said that all was well.
+    """
+    with ConversationStore(tmp_path / "chat") as store:
+        store.initialize(provider="claude", messages=[{"role": "user", "content": str(n)} for n in range(6)])
+    file = tmp_path / "chat/transcript.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    for left, count in (([], 0), ([b"\n"], 0), (lines[:1], 0), (lines[1:-1], 5)):
+        file.write_bytes(b"".join(left))
+        printed, complaints, status = rescued(tmp_path / "chat")
+        assert (len(printed), status) == (count if left != lines[1:-1] else len(printed), 1)
+        assert "there were 6 records at least" in complaints
+    file.write_bytes(b"")
+    assert rescued(file)[1:] == ("line 1: there is no header\n", 1)
+
+
 def test_a_later_version_is_not_guessed_at(tmp_path: Path) -> None:
     previous = b"0" * 32
     body = b'{"format":"transcript-store","version":2,"conversation":"x"'

@@ -27,7 +27,7 @@ class Transcript:
     """Finds the records that verify: in their place, glued to others, or behind damage."""
 
     def __init__(self) -> None:
-        self.missing: list[str] = []
+        self.missing = ["line 1: there is no header"]
         self.head, self.generation = GENESIS, None  # of the line before; of the header
         self.last, self.seq = GENESIS + b'"}', 0  # the last line that is whole, and its number
         self.before = [GENESIS]  # the hash at the end of the line before: as it stands there, and recomputed
@@ -50,7 +50,7 @@ class Transcript:
             glued = START.search(line)
             header = line if glued is None or self.previous(line) else line[: glued.start()]
             known = json.loads(header) if self.previous(header) else {}
-            self.missing += [] if known else ["line 1: the header is damaged"]
+            self.missing = [] if known else ["line 1: the header is damaged"]
             if known.get("version", 1) != 1 or known.get("requires"):
                 sys.exit("a later version of transcript-store wrote this; this program does not know its format")
             self.generation = known.get("generation")
@@ -85,7 +85,7 @@ def main(path: Path) -> int:
     if path.is_dir():
         try:
             mark = json.loads((path / "metadata.json").read_bytes())["mark"] or {"generation": -1}
-            if mark["generation"] == transcript.generation and mark["seq"] > transcript.seq:
+            if transcript.generation in (mark["generation"], None) and mark["seq"] > transcript.seq:
                 transcript.missing.append(f"the end: there were {mark['seq']} records at least, and some are gone")
         except (OSError, ValueError, LookupError, TypeError) as error:
             transcript.missing.append(f"metadata.json cannot be read: {error}")
@@ -95,6 +95,6 @@ def main(path: Path) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(Path(sys.argv[1])) if len(sys.argv) == 2 else __doc__)
+        sys.exit(main(Path(sys.argv[1])) if len(sys.argv) == 2 and sys.argv[1][:1] != "-" else __doc__)
     except OSError as error:
         sys.exit(str(error))

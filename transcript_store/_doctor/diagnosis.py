@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import dataclass
 
 from transcript_store._doctor.mounts import mount_of
 from transcript_store._doctor.probes import PROBES, Check, file_system, sync_latency
 from transcript_store._os.filesystem import REAL, AnyPath, absolute_path
+from transcript_store._os.names import METADATA, TRANSCRIPT
 from transcript_store._os.refusals import refused
+from transcript_store.ways_out import WayOut
 
+_SCRATCH = re.compile(r"\.doctor-[0-9a-f]{16}")
 _PROMISES = tuple(f"P{number}" for number in range(1, 23))
 
 
@@ -38,7 +42,8 @@ class Diagnosis:
 def doctor(directory: AnyPath) -> Diagnosis:
     """Try what conversations need of a directory: its file system, syncs, locks, renames, cache, space and clock.
 
-    Works in a new folder ``.doctor-<hex>`` inside, removes it, and touches nothing else. Takes a second or less, but on slow
+    Works in a new folder ``.doctor-<hex>`` inside, removes it, and what an earlier one that was killed left there, and touches
+    nothing else. If the directory is a conversation's, its parent is tried: the places are the same. Takes a second or less, but on slow
     disks as long as 200 syncs take. It cannot prove a disk honest: only a power cut shows whether a sync reached the medium.
 
     Raises:
@@ -46,9 +51,14 @@ def doctor(directory: AnyPath) -> Diagnosis:
     """
     path = absolute_path(directory)
     try:
-        os.listdir(path)
+        names = os.listdir(path)
+        if METADATA in names or TRANSCRIPT in names:  # nothing of ours but the conversation belongs into it
+            path = os.path.dirname(path)
+            names = os.listdir(path)
     except OSError as error:
-        raise refused(error, path, "look at the directory") from error
+        raise refused(error, path, "look at the directory", way_out=WayOut.CHECK_THE_PATH) from error
+    for name in filter(_SCRATCH.fullmatch, names):  # of a doctor that was killed
+        shutil.rmtree(os.path.join(path, name), ignore_errors=True)
     checks = [file_system(mount_of(path))]
     scratch = os.path.join(path, f".doctor-{REAL.random_bytes(8).hex()}")
     try:

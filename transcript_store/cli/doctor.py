@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from transcript_store import doctor
-from transcript_store.cli._shared.arguments import add_json
+from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.terminal import one_line, say, say_json
 
 DESCRIPTION = """\
@@ -27,7 +27,12 @@ _WORDS = {"well": "ok", "note": "note", "ill": "NO", "untried": "?"}
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "directory", metavar="DIR", nargs="?", default=".", help="where conversations are kept (default: here)"
+        "directory",
+        metavar="DIR",
+        type=path,
+        nargs="?",
+        default=".",
+        help="where conversations are kept (default: here)",
     )
     add_json(parser, "one JSON object")
 

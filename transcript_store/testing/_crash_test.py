@@ -9,9 +9,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from inspect import iscoroutine, isgenerator, signature
 from itertools import islice
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from transcript_store.conversation import AppendResult, ConversationStore
 from transcript_store.messages import role_of
@@ -27,6 +28,10 @@ Way = Literal["kill", "power cut", "disk refuses", "answer lost"]
 __all__ = ["Aftermath", "CrashTestError", "CrashTestReport", "Cut", "ToolRun", "crash_test"]
 
 _PATH = "/agent/conversation"
+_SHOWN = 30
+"""How many lines of a long story are printed from its beginning, and from its end."""
+_MOST_REQUESTS = 1000
+_WAYS = get_args(Way)
 _CHANGES = {"write", "create", "sync", "sync_data", "rename", "link", "unlink", "truncate", "make_directory"}
 
 
@@ -75,7 +80,12 @@ class CrashTestError(AssertionError):
             if schedule
             else "found without a crash"
         )
-        lines = [problem, "", *story, "", how]
+        told = (
+            story
+            if len(story) <= 2 * _SHOWN
+            else [*story[:_SHOWN], f"  ({len(story) - 2 * _SHOWN} lines more)", *story[-_SHOWN:]]
+        )
+        lines = [problem, "", *told, "", how]
         super().__init__("\n".join(lines))
 
 
@@ -103,9 +113,9 @@ def crash_test(
     """Stop an agent at every call of the disk and between any two of its own effects; its next process has to go on.
 
     ``agent(conversation, tools, model)`` is what one process of it does from its start to its end. The conversation is not
-    loaded yet and lies on a simulated disk; ``tools`` and ``model`` are those that were given, watched. Its tools take keyword
-    arguments. What it keeps in global variables is not lost between two processes here, so it should keep nothing there.
-    ``model(messages)`` should be a function of what it is sent; it returns a message, or an iterator of pieces.
+    loaded yet and lies on a simulated disk; ``tools`` and ``model`` are those that were given, watched. What it keeps in global
+    variables is not lost between two processes here, so it should keep nothing there. ``model(messages)`` should be a function
+    of what it is sent; it returns a message, or an iterator of pieces.
 
     First every single crash is tried, in the order: between effects, at each call of the disk (SIGKILL), power cuts, calls that
     the disk refuses, answers of the model that are lost. Then pairs of crashes at random, from ``seed``, up to ``examples``.
@@ -136,13 +146,24 @@ def crash_test(
     Raises:
         CrashTestError: an invariant does not hold. Its text tells what the agent did, where it was stopped, and what the next
             process did.
-        ValueError: two runs without a crash end differently. Make the model a function, or give ``ends_alike=False``.
+        TypeError: what should be a function is none.
+        ValueError: two runs without a crash end differently (make the model a function, or give ``ends_alike=False``); the agent
+            does nothing; a replay names a place that the agent does not come to.
     """
+    for name, value in {"agent": agent, "model": model, **(tools or {})}.items():
+        if not callable(value):
+            raise TypeError(f"{name} must be a function, not {type(value).__name__}")
+    if type(examples) is not int or examples < 1:
+        raise ValueError(f"examples must be at least 1, not {examples!r}")
+    schedule = None if replay is None else [_cut(one) for one in replay]
     trial = _Trial(agent, model, dict(tools or {}), tuple(invariants), ends_alike, durability)
     with _without_warnings():
         moments = trial.settle()
-        if replay is not None:
-            trial.try_schedule([Cut(*cut) for cut in replay])
+        if schedule is not None:
+            if trial.try_schedule(schedule) < len(schedule) or not schedule:
+                raise ValueError(
+                    f"nothing was tried: the agent does not come to every place of the schedule {replay!r}"
+                )
             return CrashTestReport(moments=len(moments), examples=1)
         for cut in islice(_singles(moments), examples):
             trial.try_schedule([cut])
@@ -150,6 +171,17 @@ def crash_test(
         while trial.examples < examples:
             trial.try_schedule([_any(random, len(moments)), _any(random, len(moments))])
     return CrashTestReport(moments=len(moments), examples=trial.examples)
+
+
+def _cut(given: object) -> Cut:
+    try:
+        cut = Cut(*given)  # type: ignore[misc]
+    except TypeError:
+        cut = None
+    if cut is None or type(cut.moment) is not int or cut.moment < 1 or cut.way not in _WAYS:
+        ways = ", ".join(map(repr, _WAYS))
+        raise ValueError(f"a replay is a list of (place from 1, way[, seed]), the way one of {ways}; not {given!r}")
+    return cut
 
 
 @contextmanager
@@ -177,8 +209,7 @@ def _singles(moments: list[str]) -> Iterator[Cut]:
 
 
 def _any(random: Random, moments: int) -> Cut:
-    ways: tuple[Way, ...] = ("kill", "power cut", "disk refuses", "answer lost")
-    return Cut(random.randint(1, moments), random.choice(ways), random.randrange(4))
+    return Cut(random.randint(1, moments), random.choice(_WAYS), random.randrange(4))
 
 
 _DISK = {name for name in vars(SimulatedFileSystem) if not name.startswith("_")}
@@ -229,6 +260,8 @@ class _Trial:
                 process.run()
                 ends.append(_shape(self._aftermath(world, process.disk).messages))
             moments = process.moments
+            if not moments:
+                raise ValueError("the agent did nothing with its conversation, its tools and its model")
         if self.ends_alike:
             if ends[0] != ends[1]:
                 raise ValueError(
@@ -237,17 +270,23 @@ class _Trial:
             self._end = ends[0]
         return moments
 
-    def try_schedule(self, schedule: list[Cut]) -> None:
-        """Run the agent, stop it as often as the schedule says, then let it come to its end, and look."""
+    def try_schedule(self, schedule: list[Cut]) -> int:
+        """Run the agent, stop it as often as the schedule says, then let it come to its end, and look.
+
+        Returns how often it was stopped: a place that a process does not come to stops nothing.
+        """
         self.examples += 1
+        stopped = 0
         world, disk = _World(), SimulatedFileSystem()
         with self._told(world, schedule):
             for cut in [*schedule, None]:
                 process = _Process(self, world, disk, cut)
                 process.run()
+                stopped += process.is_stopped
                 disk = process.next_disk()
                 self._insist_on_what_was_acknowledged(world, disk, cut)
             self._aftermath(world, disk)
+        return stopped
 
     @contextmanager
     def _told(self, world: _World, schedule: list[Cut]) -> Iterator[None]:
@@ -265,12 +304,17 @@ class _Trial:
             raise _ProblemError(f"the conversation does not end as it does without a crash: {_told(messages)}")
         found = Aftermath(messages, list(world.runs), list(world.requests), world.processes, disk)
         for invariant in self.invariants:
-            invariant(found)
+            try:
+                invariant(found)
+            except AssertionError:
+                raise
+            except Exception as error:
+                raise _ProblemError(f"an invariant ended with {type(error).__name__}: {error}") from error
         return found
 
     def _insist_on_what_was_acknowledged(self, world: _World, disk: SimulatedFileSystem, cut: Cut | None) -> None:
-        if cut is not None and cut.way == "power cut" and self.durability == "process-crash":
-            world.acknowledged.clear()
+        if cut is not None and cut.way in ("power cut", "disk refuses") and self.durability == "process-crash":
+            world.acknowledged.clear()  # what was not synced goes with the power, and with a sync that fails
         there = set(_read(disk)[0])
         for generation, seq, content in world.acknowledged:
             if (generation, seq, content) not in there:
@@ -300,7 +344,7 @@ class _Process:
         self.disk = disk
         self.moments: list[str] = []
         self._trial, self._world, self._cut = trial, world, cut
-        self._is_stopped = False
+        self.is_stopped = False
         world.processes += 1
 
     def run(self) -> None:
@@ -313,14 +357,19 @@ class _Process:
         store = _Watched(self, self.disk, self._trial.durability)
         tools = {name: self._watched_tool(name, tool) for name, tool in self._trial.tools.items()}
         try:
-            self._trial.agent(store, tools, self._ask)
+            returned = self._trial.agent(store, tools, self._ask)
+            if iscoroutine(returned) or isgenerator(returned):
+                returned.close()
+                raise TypeError(
+                    "the agent returned before it did anything: it is async or a generator; give a function around it"
+                )
         except SimulatedStop:
             pass
         except (_ProblemError, AssertionError):
             raise
         except Exception as error:
             self._say(f"  ended with {type(error).__name__}: {error}")
-            if not self._is_stopped:
+            if not self.is_stopped:
                 raise _ProblemError(
                     f"a process that nobody stopped ended with {type(error).__name__}: {error}"
                 ) from error
@@ -329,7 +378,7 @@ class _Process:
 
     def next_disk(self) -> SimulatedFileSystem:
         """What the next process finds."""
-        if self._cut is None or self._cut.way != "power cut" or not self._is_stopped:
+        if self._cut is None or self._cut.way != "power cut" or not self.is_stopped:
             return self.disk.kill_process()
         if self._cut.seed == 0:
             return self.disk.worst_power_failure()
@@ -345,7 +394,7 @@ class _Process:
         self.moments.append(name)
         if self._cut is None or len(self.moments) < self._cut.moment:
             return
-        if self._is_stopped:
+        if self.is_stopped:
             if self._cut.way in ("kill", "power cut"):
                 raise SimulatedStop(where)  # what it does on its way out does not happen either
             return
@@ -353,7 +402,7 @@ class _Process:
             return
         if self._cut.way == "answer lost" and name != "answered":
             return
-        self._is_stopped = True
+        self.is_stopped = True
         self._say(f"  >> {self._cut.way} before: {where}")
         if self._cut.way == "disk refuses":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -369,11 +418,13 @@ class _Process:
     def _ask(self, messages: list[Message], *more: Any, **named: Any) -> Any:
         """The model."""
         request = json.loads(json.dumps(messages))
+        self._say(f"  asks the model, with {len(request)} messages")
+        if len(self._world.requests) >= _MOST_REQUESTS:
+            raise _ProblemError(f"the agent asked the model {_MOST_REQUESTS:,} times, and did not come to an end")
         if (problem := problem_with(request)) is not None:
             raise _ProblemError(f"a request would be refused: {problem}")
         self._moment("asked", "the model is asked")
         self._world.requests.append(request)
-        self._say(f"  asks the model, with {len(request)} messages")
         reply = self._trial.model(messages, *more, **named)
         self._moment("answered", "its answer arrives")
         return self._pieces(reply) if isinstance(reply, Iterator) else reply
@@ -384,7 +435,9 @@ class _Process:
             yield piece
 
     def _watched_tool(self, name: str, tool: Callable[..., Any]) -> Callable[..., Any]:
-        def run(**arguments: Any) -> Any:
+        def run(*positional: Any, **named: Any) -> Any:
+            arguments = dict(signature(tool).bind(*positional, **named).arguments) if positional else named
+            self._say(f"  runs the tool {name}({_list(arguments)})")
             asked_for = [call for message in self._on_record for call in calls_in(message)]
             same = [call for call in asked_for if (call.name, call.arguments) == (name, arguments)]
             if not same:
@@ -395,7 +448,6 @@ class _Process:
                 raise _ProblemError(f"the tool {name}({_list(arguments)}) runs again, and its result is on record")
             self._moment("tool", f"the tool {name} runs")
             self._world.runs.append(ToolRun(name, arguments, self._world.processes))
-            self._say(f"  runs the tool {name}({_list(arguments)})")
             result = tool(**arguments)
             self._moment("result", f"the result of {name} arrives")
             return result

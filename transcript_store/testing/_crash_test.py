@@ -116,7 +116,7 @@ def crash_test(
     The agent runs on a simulated disk. Two runs without a crash come first. Then each run has one crash; all single crashes are
     tried, in this order: SIGKILL between effects, lost answers of the model, SIGKILL at each call of the disk, power cuts that
     lose all that was not synced, calls that the disk refuses, and other power cuts. Then runs with two random crashes follow,
-    until there were ``examples`` runs.
+    until there were ``examples`` runs. If there are more single crashes than that, only the first are tried.
 
     These invariants are checked, besides ``invariants``:
 
@@ -175,7 +175,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 def _singles(moments: list[str]) -> Iterator[Cut]:
-    """Every single crash. Those with the shortest stories come first."""
+    """Every single crash. Those whose stories are easiest to follow come first."""
     effects = [number for number, name in enumerate(moments, 1) if name not in _DISK]
     calls = [number for number, name in enumerate(moments, 1) if name in _DISK]
     yield from (Cut(number, "kill") for number in effects)
@@ -357,7 +357,7 @@ class _Process:
             return
         if self._is_stopped:
             if self._cut.way in ("kill", "power cut"):
-                raise SimulatedStop(where)  # a stopped process has no further effects, not even those of its ``finally`` blocks
+                raise SimulatedStop(where)  # a killed process has no effects, not even of its ``finally`` blocks
             return
         if self._cut.way == "disk refuses" and name not in _CHANGES:
             return

@@ -2,7 +2,7 @@
 
 These invariants hold at each step, and after a crash, Ctrl-C, or an error of the server or the disk:
 
-1. A request is sent only when the messages that it carries are on record.
+1. A request is sent only when all messages of the conversation that it carries are on record.
 2. A tool runs only when the reply that calls it is on record.
 3. The next request is sent only when the result of each call is on record.
 4. Before the next message is added, each call of an interrupted turn has a result on record. A result whose outcome is
@@ -122,8 +122,8 @@ class ResumableChatClient:
         stays on record; :meth:`retry` asks it again.
 
         Raises:
-            IncompleteResponseError: the reply ended early. What came of it is on record.
-            MaxStepsError: the model still called tools after ``max_steps`` requests. All of it is on record.
+            IncompleteResponseError: the reply ended early. What came of it is on record; ``retry()`` asks again.
+            MaxStepsError: the model still called tools after ``max_steps`` requests. All of it is on record; ``retry()`` continues.
             ValueError: the prompt is empty, or white space alone.
             TypeError: the prompt is not a str.
             TranscriptStoreError: a record could not be written; as :meth:`ConversationStore.append_message`.
@@ -267,7 +267,7 @@ class ResumableChatClient:
         The client has no tools afterwards. ``missing_tools`` names those of the snapshot; set them again.
 
         Raises:
-            ProviderMismatchError: the snapshot is another provider's. Nothing has changed.
+            ProviderMismatchError: the snapshot is another provider's. Nothing has changed; use a client of that provider.
             TranscriptStoreError: as :func:`restore_snapshot`.
         """
         with self._turn():
@@ -349,7 +349,7 @@ class ResumableChatClient:
             text, is_error = tool.run(call.arguments) if tool else (f"there is no tool named {call.name!r}", True)
             result = self._wire.result(call, text, is_error=is_error)
             if self._history.is_too_long(result, share=len(calls)):
-                # The record would refuse it, and the turn would end. Told of it, the model can ask for less.
+                # The record would refuse it, and the turn would end. If the model is told, it can ask for less.
                 text, is_error = f"the result is too long to be recorded: {len(text):,} characters", True
                 result = self._wire.result(call, text, is_error=True)
             results.append(result)
@@ -365,7 +365,7 @@ class ResumableChatClient:
     # ---- one request ---------------------------------------------------------------------------------------------
 
     def _reply(self, *, stream: bool, schema: JSON | None) -> Generator[StreamEvent, None, Reply]:
-        """Ask for one reply. On return it is whole and on record; a reply that ended early is recorded, and then raised."""
+        """Ask for one reply. On return it is whole and on record. A reply that ended early is recorded, and the error raised."""
         body = self._wire.request(self._request(schema), stream=stream)
         if stream:
             reply = yield from self._streamed_reply(body)

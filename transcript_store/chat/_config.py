@@ -89,9 +89,9 @@ class ChatConfig:
             environment variable. It is never shown or stored.
         base_url: the URL of the API; it must pass ``validate_base_url``. None means the provider's environment variable, or
             else the provider's own URL. ``openai-compatible`` has no URL of its own.
-        max_steps: the greatest number of requests in one turn. After each of them the tools that it calls are run.
+        max_steps: the greatest number of requests in one turn. The tools that a reply calls are run before the next request.
         max_tokens: the greatest number of tokens in one reply. None means the provider's limit (Claude: 8192).
-        timeout_seconds: how long the server may be silent; with ``claude-local``, how long a turn may take.
+        timeout_seconds: how many seconds the server may be silent; with ``claude-local``, how long a turn may take.
         initial_history: native messages that a new conversation begins with, without a system prompt.
         select_messages: called before each request with all messages of the conversation, which it must not change. It returns
             those that the request carries, for example the newest that fit a small context. The record stays whole. Calls

@@ -133,9 +133,11 @@ def create_client(
         MissingExtraError: the provider's SDK (or program) is not installed; the message says how to install it.
         MissingTokenError: there is no token; the message names the environment variables.
         InvalidBaseUrlError: no token may be sent to the base URL, or ``openai-compatible`` was given none.
-        ProviderMismatchError: the messages on record have another provider's form.
-        ValueError: the token has characters that no HTTP header can carry, or ``initial_history`` has a system message, or the
-            conversation has messages already, or ``claude-local`` was given a conversation or an ``initial_history``.
+        ProviderMismatchError: the messages on record have another provider's form. Use that provider, or another conversation.
+        ValueError: the token has characters that no HTTP header can carry.
+        ValueError: ``initial_history`` has a system message. Give it as ``ChatConfig.system_prompt``.
+        ValueError: ``initial_history`` was given, but the conversation has messages already.
+        ValueError: ``claude-local`` was given a conversation or an ``initial_history``.
         TypeError: ``conversation`` is not a ``ConversationStore``.
         InvalidMessageError: the record cannot hold a message of ``initial_history``; the error says which.
         TranscriptStoreError: as :meth:`ConversationStore.load_or_initialize`.
@@ -187,7 +189,7 @@ def _log_where_requests_go(config: ChatConfig, base_url: str) -> None:
 
 
 def _base_url(config: ChatConfig, provider: ProviderInfo, *, allow_insecure: bool) -> str:
-    """The URL that the token is sent to: of the configuration, or the environment, or the provider. Each is validated."""
+    """The URL that the token is sent to, validated: from the configuration, else the environment, else the provider."""
     url = config.base_url or os.environ.get(provider.base_url_variable) or provider.base_url
     if not url:
         raise InvalidBaseUrlError(reason=f"{config.provider} needs one, and none was given")

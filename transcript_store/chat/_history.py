@@ -85,7 +85,7 @@ class History:
         return bool(self._messages) and self._wire.is_reply(self._messages[-1])
 
     def is_too_long(self, result: JSON, *, share: int) -> bool:
-        """Whether a tool's result is longer than its part of a line, which ``share`` results in one message may have to share."""
+        """Whether a tool's result is too long, given that ``share`` results may have to fit into one line."""
         try:
             encode_message(result, "result", self.max_bytes // (share + 1))
         except InvalidMessageError:
@@ -154,7 +154,7 @@ class History:
         self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
 
     def settle(self) -> None:
-        """Add results for the calls that have none, so that the next message may follow. They say that the call was interrupted."""
+        """Add the results that the last reply's calls still need (:func:`owed`), so that the next message may follow."""
         self.refresh()
         debt = self._owed()
         for message in debt.messages:

@@ -65,6 +65,7 @@ class Aftermath:
     processes: int
     """How many processes there were, with those that were stopped."""
     disk: SimulatedFileSystem
+    """The disk as the last process left it."""
 
 
 class CrashTestError(AssertionError):
@@ -141,7 +142,7 @@ def crash_test(
         replay: a schedule, as the message of a failure prints it. Nothing else is run.
 
     Returns:
-        The number of places where a process can be stopped, and of runs with a crash.
+        In how many places a process can be stopped, and how many runs there were with a crash.
 
     Raises:
         CrashTestError: an invariant does not hold. The text tells what each process did and where it was stopped.
@@ -359,6 +360,7 @@ class _Process:
             if self._cut.way in ("kill", "power cut"):
                 raise SimulatedStop(where)  # a killed process has no effects, not even of its ``finally`` blocks
             return
+        # Some ways fit some moments only: wait for the next one that fits.
         if self._cut.way == "disk refuses" and name not in _CHANGES:
             return
         if self._cut.way == "answer lost" and name != "answered":

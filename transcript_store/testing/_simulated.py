@@ -41,6 +41,7 @@ class _Handle:
     inode: int
     path: str
     past_cache: bool = False
+    """True from ``drop_cache`` to the next ``sync_data``: reads show the medium, even if the file is mapped."""
 
 
 class _Handles(dict[int, _Handle]):
@@ -84,6 +85,7 @@ class SimulatedFileSystem:
         self._next_handle = 3
         self._modified_us: dict[int, int] = {}
         self._locks: dict[int, tuple[SimulatedFileSystem, int]] = {}
+        """Inode → the process and the handle that have its lock."""
         self._pid = 1000
 
     # ---- for tests -----------------------------------------------------------------------------------------------

@@ -248,6 +248,7 @@ class GeminiConnection:
 
         def begin() -> tuple[Any, Any]:
             responses = self._client._api_client.request_streamed("post", path, body)
+            # The SDK's generator sends the request when its first event is asked for. So that is what must be retried.
             return responses, next(responses, None)
 
         responses, first = _retrying(begin)

@@ -190,6 +190,7 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
         incomplete = "the reply ended without a finish reason"
     elif stop_reason == "content_filter" or (stop_reason == "length" and calls):
         incomplete = f"the reply was {'blocked' if stop_reason == 'content_filter' else 'cut short'} ({stop_reason})"
+        # The last call may be cut even if its arguments happen to be JSON, as an empty text is here.
         whole_calls = whole_calls if len(whole_calls) < len(calls) else calls[:-1]
     kept = message
     if incomplete:

@@ -1,9 +1,9 @@
-"""What a message holds, whichever provider's form it is in: its parts, to be shown to a person.
+"""The parts of a message in any provider's form, to be shown to a person.
 
-The forms: Claude (``content`` blocks with ``tool_use`` and ``tool_result``), OpenAI chat completions (``tool_calls``, role
+The known forms are Claude (``content`` blocks with ``tool_use`` and ``tool_result``), OpenAI chat completions (``tool_calls``, role
 ``tool``) and responses (``function_call``, ``function_call_output``), Gemini (``parts`` with ``functionCall`` and
-``functionResponse``), and agents that vary them. Whatever is in no known form is shown as JSON, and nothing that is stored
-can fail here; signatures and the like, beside what a person reads, are left to ``--json``.
+``functionResponse``), and the variants of agents. Content in an unknown form is shown as JSON, so any JSON value can be
+shown. Signatures of blocks are not shown; ``--json`` prints the whole message.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ Kind = Literal["text", "thinking", "call", "result", "media", "other", "besides"
 
 
 class Part(NamedTuple):
-    """A piece of a message: what it is, a title for everything but plain text, and its text."""
+    """One piece of a message. ``title`` says what the piece is; it is empty for plain text."""
 
     kind: Kind
     title: str
     text: str
 
 
+# Each tuple lists the names that one member has in the known forms. The first one that is present is used.
 _CALL_TYPES = frozenset({"tool_use", "toolCall", "tool_call", "function_call", "server_tool_use", "mcp_tool_use"})
 _ARGUMENTS = ("input", "arguments", "args")
 _RESULT_IDS = ("tool_use_id", "tool_call_id", "toolCallId")
@@ -34,17 +35,18 @@ _ENVELOPE = frozenset({"role", "content", "parts", "tool_calls", "function_call"
 
 
 def role_of(message: object) -> str:
-    """Who speaks; of a message without a role, its type."""
+    """The role of a message, or its type if it has no role."""
     if not isinstance(message, dict):
         return "not an object"
     return _first_text(message, ("role", "type")) or "message"
 
 
 def parts_of(message: object) -> list[Part]:
-    """The parts of a message, in the order of the conversation."""
+    """The parts of a message, in the order in which a person reads them."""
     if not isinstance(message, dict):
         return [Part("other", "", as_text(message))]
     if not _ENVELOPE & message.keys() - {"role"} or (_is_result(message) and "parts" not in message):
+        # The message itself is one block: an item of OpenAI's responses, or a message that carries a tool's result.
         return [_part(message)]
     parts = [Part("thinking", "thinking", as_text(text)) for text in _present(message, "reasoning_content")]
     for content in (*_present(message, "content"), *_present(message, "parts")):
@@ -62,7 +64,7 @@ def parts_of(message: object) -> list[Part]:
 
 
 def as_text(value: object) -> str:
-    """A string as it is, anything else as JSON."""
+    """A string unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -136,7 +138,7 @@ def _title(what: str, named: Mapping[str, Any]) -> str:
 
 
 def _flat(content: object) -> str:
-    """The content of a tool's result: text where it is text, blocks one below the other."""
+    """The content of a tool's result as text: a string unchanged, blocks one below the other, any other value as JSON."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

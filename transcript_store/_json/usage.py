@@ -1,10 +1,12 @@
-"""How many tokens a reply took, whichever provider counted them."""
+"""The token counts of a reply, read from any provider's ``usage`` object."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+# Providers have different names for the same count. At most one name of ``_INPUT`` and one of ``_OUTPUT`` is used.
+# A provider does not include the counts of ``_APART_FROM_…`` in these, so they are added.
 _INPUT = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
 _APART_FROM_INPUT = (
     *("cache_creation_input_tokens", "cache_read_input_tokens"),  # Claude's
@@ -16,7 +18,10 @@ _TOTAL = ("total_tokens", "totalTokenCount", "total_token_count")
 
 
 class Tokens(NamedTuple):
-    """What went in and what came out, None where the provider says nothing; ``total`` as it says it, or else the sum."""
+    """The tokens of one reply. A count that the provider does not report is None.
+
+    ``total`` is the provider's own figure. If there is none, it is the sum of input and output.
+    """
 
     input: int | None
     output: int | None
@@ -24,7 +29,7 @@ class Tokens(NamedTuple):
 
 
 def tokens_in(usage: Mapping[str, Any]) -> Tokens:
-    """What a reply's ``usage`` object says; members of another type, and negative ones, say nothing."""
+    """The counts in a reply's ``usage`` object. Members that are not integers, and negative ones, are ignored."""
     counts = {name: count for name, count in usage.items() if type(count) is int and count >= 0}
     taken = _sum(counts, _INPUT, _APART_FROM_INPUT)
     given = _sum(counts, _OUTPUT, _APART_FROM_OUTPUT)

@@ -1,4 +1,4 @@
-"""Chat clients whose conversations can be resumed: every message is on disk before it is acted upon.
+"""Chat clients whose conversations can be resumed: a message is on disk before the client acts on it.
 
 .. code-block:: python
 
@@ -14,8 +14,8 @@
         handler=lambda path: Path(path).read_text(),
     )
 
-``create_client(config, conversation=…)`` makes a client; docs/chat.md says how a turn is journaled and resumed. This file
-lists what is public; the SDKs are imported only when a client of theirs is made.
+``create_client(config, conversation=…)`` makes a client. docs/chat.md describes how a turn is journaled and resumed. This file
+lists the public names. A provider's SDK is imported only when a client for that provider is made.
 """
 
 from transcript_store.chat._base_url import MAX_BASE_URL_LENGTH, host_of, is_loopback, validate_base_url

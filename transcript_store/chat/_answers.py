@@ -1,4 +1,4 @@
-"""An answer that is to be JSON."""
+"""Parse an answer that was asked for as JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 def parsed_answer(text: str) -> Any:
-    """The JSON value that a model answered, also where it put it into a Markdown fence, as some do whatever they are told.
+    """The JSON value in a model's answer. Some models put it into a Markdown fence against instructions; that is accepted.
 
-    Raises ``IncompleteResponseError`` if it is not JSON.
+    Raises:
+        IncompleteResponseError: the answer is not JSON. ``text`` is the whole answer.
     """
     fenced = _FENCED.fullmatch(text)
     try:

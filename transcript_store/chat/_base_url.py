@@ -1,8 +1,7 @@
-"""Where credentials may go: the rules that a provider's base URL must pass before a token leaves the process.
+"""The rules that a provider's base URL must pass before a token is sent to it.
 
-The rules and their order are those of go-tool-base's ``ValidateBaseURL``, stricter where that one is careless
-(DECISIONS.md lists each difference). No message ever repeats the URL or a part of it: what was pasted into the wrong field is often
-a token.
+The rules and their order come from go-tool-base's ``ValidateBaseURL``. Some of them are stricter here; DECISIONS.md lists each
+difference. No error message repeats the URL or a part of it, because users often paste a token into the wrong field.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from transcript_store.errors import InvalidBaseUrlError
 from transcript_store.ways_out import WayOut
 
 MAX_BASE_URL_LENGTH = 2048
-"""The most bytes of UTF-8 that a base URL may take."""
+"""The greatest length of a base URL, in bytes of UTF-8."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -27,16 +26,24 @@ _PLACEHOLDERS = ("example.com", "example.net", "example.org", "localhost.localdo
 
 
 def validate_base_url(url: str, *, allow_insecure: bool = False) -> None:
-    """Check that a provider's credentials may be sent to this URL; the empty string means the provider's own.
+    """Check that a provider's credentials may be sent to this URL.
 
-    The cheapest rule comes first: at most ``MAX_BASE_URL_LENGTH`` bytes; no control characters; no lone surrogates (what
-    Python makes of a variable or an argument that is not UTF-8); a URL at all, with two hexadecimal digits behind each
-    ``%`` of its path and fragment, an ASCII host name (an internationalized one in its ``xn--`` form) or address, no empty
-    label and a port from 1 to 65535; no
-    user information; https, or http too with ``allow_insecure=True``; a host; not a placeholder host from some documentation
-    (example.com, .net, .org, localhost.localdomain, and everything below them).
+    The empty string is valid; it stands for the provider's own URL. Any other URL must pass these rules, in this order:
 
-    Raises ``InvalidBaseUrlError`` with the ``reason``. The error never repeats the URL.
+    * It has at most ``MAX_BASE_URL_LENGTH`` bytes of UTF-8.
+    * It contains no control characters.
+    * It contains no lone surrogates. Python makes them from arguments and variables that are not UTF-8.
+    * It can be parsed. In its path and fragment, two hexadecimal digits follow each ``%``.
+    * It contains no user information.
+    * Its scheme is https. With ``allow_insecure=True`` it may also be http.
+    * It has a host: an address, or an ASCII name without empty labels. An internationalized name is in its ``xn--`` form.
+    * Its port, if it has one, is from 1 to 65535.
+    * Its host is not a placeholder from documentation: example.com, example.net, example.org, localhost.localdomain, and
+      every name below them.
+
+    Raises:
+        InvalidBaseUrlError: the URL breaks a rule, and ``reason`` says which. The error does not contain the URL.
+        TypeError: the URL is not a str.
     """
     if not isinstance(url, str):
         raise TypeError(f"a base URL is a str, not {type(url).__name__}")
@@ -46,12 +53,12 @@ def validate_base_url(url: str, *, allow_insecure: bool = False) -> None:
 
 
 def host_of(url: str) -> str:
-    """The host name of a URL that passed ``validate_base_url``, lower-case, without port and trailing dot."""
+    """The host of a URL that passed ``validate_base_url``, in lower case, without port and trailing dot."""
     return (urlsplit(url).hostname or "").removesuffix(".")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
+    """Whether a host is this machine: ``localhost``, or a loopback address (127.0.0.0/8, ::1)."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -91,7 +98,7 @@ def _fault(url: str, allow_insecure: bool) -> str | None:
 
 def _split(url: str) -> SplitResult | None:
     if url != url.strip():
-        return None  # urlsplit would strip it, and what is sent would not be what was checked
+        return None  # urlsplit() strips white space: the URL that is sent would not be the URL that was checked
     try:
         return urlsplit(url)
     except ValueError:
@@ -99,14 +106,14 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _host(authority: str) -> str | None:
-    """The host of ``host[:port]``, lower-case and without its trailing dot; None if either is not well-formed."""
+    """The host in ``host[:port]``, in lower case, without its trailing dot. None if host or port is malformed."""
     if authority.startswith("["):
         address, bracket, rest = authority[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
             return None
         try:
             ipaddress.IPv6Address(address)
-        except ValueError:  # from Python 3.11.4 on urlsplit sees to that
+        except ValueError:  # since Python 3.11.4, urlsplit() refuses such a URL itself
             return None
         host, colon, port = address, rest[:1], rest[1:]
     else:

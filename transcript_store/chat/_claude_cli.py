@@ -1,8 +1,8 @@
-"""The ``claude`` command-line program in print mode: a client that keeps its history to itself.
+"""A client of the ``claude`` command-line program in print mode. The program keeps the history itself.
 
-One process a turn, ``claude --print --output-format json``, the prompt on its standard input; ``--resume`` with the id that the
-last answer gave goes on. The program has its own login, its own tools and its own record, so there is nothing here to save or
-restore.
+Each turn is one process: ``claude --print --output-format json``, with the prompt on its standard input. ``--resume`` with the
+id from the last answer continues the conversation. The program has its own login, tools and record, so the client has nothing
+to save or restore.
 
 https://docs.anthropic.com/en/docs/claude-code/cli-reference
 """
@@ -25,7 +25,11 @@ PROGRAM = "claude"
 
 
 class ClaudeLocalClient:
-    """Talks to the ``claude`` program. It satisfies ``ChatClient`` alone."""
+    """A client of the ``claude`` program. It satisfies ``ChatClient``, but cannot stream, save or restore.
+
+    Raises:
+        MissingExtraError: there is no ``claude`` program on ``PATH``; the message says how to install it.
+    """
 
     def __init__(self, config: ChatConfig, *, token: str | None, base_url: str | None) -> None:
         program = shutil.which(PROGRAM)
@@ -43,14 +47,19 @@ class ClaudeLocalClient:
         self._usage = Usage()
 
     def add(self, prompt: str) -> None:
-        """Remember a message; the next turn says it first."""
+        """Remember a message. The next turn sends it before its own prompt; nothing is sent now."""
         self._unsaid.append(prompt)
 
     def chat(self, prompt: str) -> str:
-        """One turn of the program; returns its answer.
+        """Run the program for one turn and return the text of its answer.
 
-        Raises ``IncompleteResponseError`` if the program reports an error, ``subprocess.CalledProcessError`` if it fails and
-        ``subprocess.TimeoutExpired`` after ``timeout_seconds``.
+        Messages that ``add()`` remembered are sent before the prompt. If the turn fails, they stay remembered for the next one.
+
+        Raises:
+            IncompleteResponseError: the program reported an error; ``text`` is what it answered.
+            subprocess.CalledProcessError: the program ended with an error; ``stderr`` is what it printed.
+            subprocess.TimeoutExpired: the program took longer than ``timeout_seconds``, and was killed.
+            ValueError: the program printed something that is not JSON.
         """
         done = subprocess.run(  # noqa: S603 (the program that the user chose, no shell)
             self._command(),
@@ -76,7 +85,14 @@ class ClaudeLocalClient:
         return text
 
     def ask(self, question: str, schema: dict[str, Any]) -> Any:
-        """One turn whose answer is JSON; the program is told the schema in words. Raises ``IncompleteResponseError`` if it is not."""
+        """Run one turn whose answer is JSON, and return it parsed. The answer is not checked against the schema.
+
+        The program has no option for a schema, so the prompt contains it.
+
+        Raises:
+            IncompleteResponseError: the answer is not JSON, or the program reported an error.
+            Exception: as :meth:`chat`.
+        """
         return parsed_answer(
             self.chat(
                 f"{question}\n\nAnswer with nothing but JSON that satisfies this JSON schema:\n{json.dumps(schema)}"
@@ -84,7 +100,11 @@ class ClaudeLocalClient:
         )
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
-        """The program runs tools of its own and cannot be given any: raises ``ValueError`` for any."""
+        """Accept an empty sequence only: the program runs its own tools.
+
+        Raises:
+            ValueError: the sequence is not empty.
+        """
         if tools:
             raise ValueError("claude-local runs the claude program's own tools; it cannot be given any")
 

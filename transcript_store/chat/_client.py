@@ -1,11 +1,12 @@
-"""The turn: question, reply, tools, answer, each on disk before the next step. It knows nothing of any provider.
+"""One turn: question, reply, tools, answer. Each is on disk before the next step. No provider's format is known here.
 
-What is true at each step, whatever happens next (a crash, Ctrl-C, an error of the server or of the disk):
+These invariants hold at each step, and after a crash, Ctrl-C, or an error of the server or the disk:
 
-1. a request is sent only when everything that it carries is on record;
-2. a tool runs only when the reply that calls it is on record;
-3. the next request is sent only when the result of each call is on record;
-4. what the record owes to an interrupted turn is paid, and marked, before the next message is added.
+1. A request is sent only when all messages of the conversation that it carries are on record.
+2. A tool runs only when the reply that calls it is on record.
+3. The next request is sent only when the result of each call is on record.
+4. Before the next message is added, each call of an interrupted turn has a result on record. A result whose outcome is
+   unknown is marked.
 """
 
 from __future__ import annotations
@@ -41,11 +42,16 @@ from transcript_store.messages import provider_family, tokens_in
 
 
 class ResumableChatClient:
-    """A chat client whose conversation can be resumed; ``create_client`` makes them.
+    """A chat client whose conversation can be resumed. ``create_client`` makes it.
 
-    It satisfies ``ChatClient``, ``StreamingChatClient`` and ``PersistentChatClient``. One turn at a time: a second one in
-    another thread is a ``RuntimeError``; a stream that was left unfinished is closed when the next turn begins.
-    ``export_history`` may be called from any thread.
+    It satisfies ``ChatClient``, ``StreamingChatClient`` and ``PersistentChatClient``. It runs one turn at a time. A stream that
+    was left unfinished is closed when the next turn begins. ``export_history`` may be called from any thread.
+
+    As a context manager it is closed at the end of the block.
+
+    Raises:
+        RuntimeError: any call that takes part in a turn; another thread runs a turn of this client. Wait for its end.
+        ConversationNotLoadedError: any call that uses the conversation; the conversation was closed.
     """
 
     def __init__(
@@ -70,9 +76,9 @@ class ResumableChatClient:
         self._usage = Usage()
         self._turn_lock = threading.Lock()
         self._streams: weakref.WeakSet[Generator[StreamEvent, None, None]] = weakref.WeakSet()
-        """One goes, and keeps what came, as soon as its loop is left: nobody else may hold it."""
+        """Weak, so that a stream is finalized, and its partial reply recorded, as soon as the caller drops it."""
         if conversation is not None:
-            # A reference that does not keep this client alive: it may be forgotten long before the conversation is closed.
+            # Weak: the conversation may stay open long after the caller has dropped this client.
             end_streams = weakref.WeakMethod(self._end_streams)
             weakref.finalize(self, conversation.on_close(lambda: (end := end_streams()) and end()))
 
@@ -86,9 +92,9 @@ class ResumableChatClient:
         self.close()
 
     def close(self) -> None:
-        """End a stream that is unfinished, and let go of the connections to the server; the conversation stays open.
+        """Close an unfinished stream and the connections to the server. The conversation stays open.
 
-        The connections of a client that nobody closed go with it.
+        If ``close()`` is never called, the connections are closed when the client is garbage-collected.
         """
         with self._turn():
             self._let_go()
@@ -96,40 +102,59 @@ class ResumableChatClient:
     # ---- ChatClient ----------------------------------------------------------------------------------------------
 
     def add(self, prompt: str) -> None:
-        """Add a user's message without asking for a reply; on return it is on record, and the next request carries it."""
+        """Add a user's message without asking for a reply. On return it is on record; the next request carries it.
+
+        Raises:
+            ValueError: the prompt is empty, or white space alone.
+            TypeError: the prompt is not a str.
+            TranscriptStoreError: as :meth:`ConversationStore.append_message`.
+        """
         _insist_on_a_prompt(prompt)
         with self._turn():
             self._say(prompt)
 
     def chat(self, prompt: str) -> str:
-        """One turn: returns the text of the answer, when it is on record.
+        """Run one turn and return the text of the answer. On return the whole turn is on record.
 
         The prompt is on record before it is sent, each reply before its tools run, each result before the next request.
 
-        Raises ``IncompleteResponseError`` (the reply ended early; what came is on record), ``MaxStepsError`` (the model went
-        on calling tools), what the store raises when the disk refuses, and the SDK's own errors. After any of them, and
-        after Ctrl-C, the conversation is consistent and the next turn works; a prompt that failed stays on record, and
-        :meth:`retry` asks it again.
+        After any error, and after Ctrl-C, the conversation is consistent and the next turn works. A prompt that was recorded
+        stays on record; :meth:`retry` asks it again.
+
+        Raises:
+            IncompleteResponseError: the reply ended early. What came of it is on record; ``retry()`` asks again.
+            MaxStepsError: the model still called tools after ``max_steps`` requests. All of it is on record; ``retry()`` continues.
+            ValueError: the prompt is empty, or white space alone.
+            TypeError: the prompt is not a str.
+            TranscriptStoreError: a record could not be written; as :meth:`ConversationStore.append_message`.
+            Exception: the SDK's own error; the request failed.
         """
         _insist_on_a_prompt(prompt)
         with self._turn():
             return _answer(self._steps(prompt, stream=False))
 
     def retry(self) -> str:
-        """Ask again what no reply answered: returns the text of the answer, when it is on record. The prompt is not recorded twice.
+        """Continue an unanswered turn and return the text of the answer. On return it is on record.
 
-        It takes up the turn where the record ends: behind a question, behind the results of tools, or behind a reply that
-        ended early. What came of that reply stays on record, and the request does not carry it.
+        The turn continues where the record ends: after a question, after the results of tools, or after a reply that ended
+        early. That reply stays on record, but the request does not carry it. The prompt is not recorded twice.
 
-        Raises ``ValueError`` if there is nothing to ask again (``is_answered``), and what :meth:`chat` does.
+        Raises:
+            ValueError: there is nothing to ask again; ``is_answered`` is True.
+            Exception: as :meth:`chat`.
         """
         with self._turn():
             return _answer(self._steps(None, stream=False))
 
     def ask(self, question: str, schema: dict[str, Any]) -> Any:
-        """One turn whose answer is JSON of this JSON schema; returns it parsed. It is not checked against the schema.
+        """Run one turn whose answer is JSON, and return it parsed. On return the whole turn is on record.
 
-        Raises what :meth:`chat` does, and ``IncompleteResponseError`` if the answer is not JSON.
+        The provider is given the JSON schema. The answer is not checked against it.
+
+        Raises:
+            IncompleteResponseError: the answer is not JSON, or as :meth:`chat`. The answer is on record.
+            TypeError: the schema is not a dict, or the question is not a str.
+            Exception: as :meth:`chat`.
         """
         _insist_on_a_prompt(question)
         if type(schema) is not dict:
@@ -139,30 +164,43 @@ class ResumableChatClient:
         return parsed_answer(text)
 
     def stream_chat(self, prompt: str) -> Generator[StreamEvent, None, None]:
-        """One turn as :meth:`chat` does it, as events: ``TextDelta``, ``ToolCallStarted``, ``ToolCallEnded``, ``Complete``.
+        """Run one turn as :meth:`chat` does, and yield ``TextDelta``, ``ToolCallStarted``, ``ToolCallEnded`` and ``Complete``.
 
-        Nothing happens before the first event is asked for. Text that was shown is on record when the reply's end, or its
-        untimely end, was met: if the loop over it is left (``break``, an error, Ctrl-C), or the iterator, the client or the
-        conversation is closed, what came is kept as the record of an incomplete reply. Raises what :meth:`chat` does.
+        Nothing is sent or recorded before the first event is asked for. A reply is recorded when it ends, not with each
+        ``TextDelta``. If it ends early, what came is recorded as an incomplete reply. It ends early if the caller leaves the
+        loop (``break``, an error, Ctrl-C), or closes the iterator, the client or the conversation. If the process is killed
+        while a reply is streamed, the text of that reply is lost.
+
+        Raises:
+            ValueError: the prompt is empty, or white space alone. Raised by the call itself.
+            TypeError: the prompt is not a str. Raised by the call itself.
+            Exception: as :meth:`chat`. Raised by the iterator.
         """
         _insist_on_a_prompt(prompt)
         return self._streaming(prompt)
 
     def stream_retry(self) -> Generator[StreamEvent, None, None]:
-        """Ask again as :meth:`retry` does, as the events of :meth:`stream_chat`."""
+        """Continue an unanswered turn as :meth:`retry` does, and yield the events of :meth:`stream_chat`.
+
+        Raises:
+            Exception: as :meth:`retry`. Raised by the iterator.
+        """
         return self._streaming(None)
 
     @property
     def is_answered(self) -> bool:
-        """Whether the last turn is over: its answer is on record, or nothing was said yet. If not, ``retry()`` takes it up."""
+        """Whether the last answer is on record, or nothing was said yet. If False, ``retry()`` continues the turn."""
         with self._turn():
             self._history.refresh()
             return self._history.is_answered
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
-        """Replace all tools that the model may call. Their descriptions go on record; their handlers never do.
+        """Replace all tools that the model may call. On return their descriptions are on record; handlers are never stored.
 
-        Raises ``ValueError`` if two have the same name.
+        Raises:
+            ValueError: two tools have the same name.
+            TypeError: ``tools`` is not a sequence of ``Tool``.
+            TranscriptStoreError: as :meth:`ConversationStore.update_metadata`.
         """
         if isinstance(tools, Tool) or not all(isinstance(tool, Tool) for tool in tools):
             raise TypeError("set_tools() takes a sequence of Tool")
@@ -174,30 +212,37 @@ class ResumableChatClient:
 
     @property
     def usage(self) -> Usage:
-        """The tokens that this client's requests took, as the provider counted them."""
+        """The tokens that this client's requests took since it was made, as the provider counted them."""
         return self._usage
 
     @property
     def model(self) -> str:
-        """The model that requests name."""
+        """The name of the model that answers the requests."""
         return self._facts.model
 
     @property
     def missing_tools(self) -> tuple[str, ...]:
-        """The names of the tools that the conversation knew when it was resumed or restored, and that nobody has set since."""
+        """The names of the tools that the resumed or restored conversation had and that are not set. Set them again."""
         return tuple(name for name in self._known_tools if name not in self._tools)
 
     # ---- PersistentChatClient ------------------------------------------------------------------------------------
 
     def export_history(self) -> list[dict[str, Any]]:
-        """A deep copy of the native messages in order, without the system prompt; from any thread, also while a turn runs."""
+        """A deep copy of the native messages in order, without the system prompt.
+
+        It may be called from any thread, also while a turn runs.
+        """
         return self._history.export(self._facts.system_prompt)
 
     def save(self, *, metadata: dict[str, str] | None = None) -> Snapshot:
-        """The conversation as a snapshot with a fresh id; neither the token nor a handler is in it.
+        """The conversation as a snapshot with a new id. It contains neither the token nor a handler.
 
-        ``metadata`` is added to it. Raises ``ValueError`` for a key in it that begins with ``transcript_store.``, and what
-        ``snapshot_of`` does.
+        Args:
+            metadata: texts of your own, by name; they are added to the snapshot's metadata.
+
+        Raises:
+            ValueError: a name in ``metadata`` begins with ``transcript_store.``, which is reserved.
+            TranscriptStoreError: as :func:`snapshot_of`.
         """
         given = dict(metadata or {})
         if ours := [name for name in given if name.startswith(OURS)]:
@@ -216,13 +261,14 @@ class ResumableChatClient:
         )
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot; on return a conversation that records this client holds it, in one commit.
+        """Continue from a snapshot. On return its messages have replaced those of the conversation, in one commit.
 
-        The client keeps its own model, and its own system prompt if it was configured with one; else it takes the snapshot's.
-        Its tools are gone: set them again; ``missing_tools`` names those that the snapshot knew.
+        The client keeps its model. It keeps its system prompt if ``ChatConfig`` gave one; otherwise it takes the snapshot's.
+        The client has no tools afterwards. ``missing_tools`` names those of the snapshot; set them again.
 
-        Raises ``ProviderMismatchError`` for another provider's snapshot, and what ``restore_snapshot`` does; until then
-        nothing has changed.
+        Raises:
+            ProviderMismatchError: the snapshot is another provider's. Nothing has changed; use a client of that provider.
+            TranscriptStoreError: as :func:`restore_snapshot`.
         """
         with self._turn():
             if provider_family(snapshot.provider) != provider_family(self._facts.provider):
@@ -243,7 +289,7 @@ class ResumableChatClient:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Only one at a time. A stream that somebody left unfinished ends here, and what came of it is recorded."""
+        """Let one turn run at a time. First close a stream that was left unfinished, so that its partial reply is recorded."""
         self._end_streams()
         if not self._turn_lock.acquire(blocking=False):
             raise RuntimeError("a turn of this client is under way")
@@ -254,6 +300,7 @@ class ResumableChatClient:
 
     def _end_streams(self) -> None:
         for stream in list(self._streams):
+            # One that runs right now belongs to another thread, and cannot be closed from here.
             if inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
                 stream.close()
 
@@ -272,7 +319,7 @@ class ResumableChatClient:
             self._turn_lock.release()
 
     def _say(self, prompt: str | None) -> None:
-        """Bring the record to where a request may follow; without a prompt it must end with what no reply answered."""
+        """Prepare the record for a request. With a prompt, add it; without one, the record must end unanswered."""
         self._history.settle()
         if prompt is None and self._history.is_answered:
             raise ValueError("there is nothing to ask again: the last question is answered, or nothing was asked")
@@ -294,7 +341,7 @@ class ResumableChatClient:
         raise MaxStepsError(steps=self._config.max_steps)
 
     def _run(self, calls: Sequence[ToolCall]) -> Generator[StreamEvent, None, None]:
-        """Run the tools in order; on return every result is on record in the form that the provider wants."""
+        """Run the tools in order. On return every result is on record, in the form that the provider wants."""
         results: list[JSON] = []
         for place, call in enumerate(calls):
             yield ToolCallStarted(id=call.id, name=call.name, arguments=call.arguments)
@@ -302,12 +349,14 @@ class ResumableChatClient:
             text, is_error = tool.run(call.arguments) if tool else (f"there is no tool named {call.name!r}", True)
             result = self._wire.result(call, text, is_error=is_error)
             if self._history.is_too_long(result, share=len(calls)):
+                # The record would refuse it, and the turn would end. If the model is told, it can ask for less.
                 text, is_error = f"the result is too long to be recorded: {len(text):,} characters", True
                 result = self._wire.result(call, text, is_error=True)
             results.append(result)
             if self._wire.results_are_messages:
                 self._history.append(results[-1])
             elif len(results) < len(calls):
+                # One message will carry all results. Until then each is journaled, so that a crash loses none.
                 self._history.note_result(place, call, results[-1])
             else:
                 self._history.append(self._wire.results_message(results))
@@ -316,7 +365,7 @@ class ResumableChatClient:
     # ---- one request ---------------------------------------------------------------------------------------------
 
     def _reply(self, *, stream: bool, schema: JSON | None) -> Generator[StreamEvent, None, Reply]:
-        """Ask for one reply; on return it is whole and on record."""
+        """Ask for one reply. On return it is whole and on record. A reply that ended early is recorded, and the error raised."""
         body = self._wire.request(self._request(schema), stream=stream)
         if stream:
             reply = yield from self._streamed_reply(body)
@@ -331,7 +380,7 @@ class ResumableChatClient:
         prompt = self._facts.system_prompt
         record = self._history.without_prompt(prompt) if prompt else self._history.messages
         if self._history.ends_cut_short:
-            record.pop()  # asked again: half an answer at the end would be taken for the beginning of the next one
+            record.pop()  # a retry: the provider would take half an answer at the end for the beginning of the next reply
         chosen = record if self._config.select_messages is None else self._config.select_messages(list(record))
         return Request(
             model=self._facts.model,
@@ -343,35 +392,35 @@ class ResumableChatClient:
         )
 
     def _streamed_reply(self, body: JSON) -> Generator[StreamEvent, None, Reply]:
-        """Take a streamed reply; on return, and whatever it raises once the first event came, what came is on record."""
+        """Receive a streamed reply. On return it is on record. If an error follows the first event, what came is on record too."""
         assembly = self._wire.assembly()
         came: list[JSON] = []
         with closing(self._connection.stream(self._facts.model, body)) as events:
             try:
                 for event in events:
                     if not isinstance(event, dict):
-                        continue  # some servers keep a connection alive with them
+                        continue  # some servers send such events to keep the connection alive
                     came.append(event)
                     if text := assembly.add(event):
                         yield TextDelta(text=text)
             except BaseException as error:
                 if not came:
-                    raise  # a request that failed, or was given up: nothing came
+                    raise  # the request failed or was given up: there is nothing to record
                 reply = _understood(lambda _: assembly.reply(), came)
                 if reply.incomplete:
                     reply = replace(reply, incomplete=f"the stream was cut ({type(error).__name__})")
                 self._keep(reply)
                 if not isinstance(error, Exception):
-                    raise
+                    raise  # Ctrl-C, or the caller closed the iterator: it did not ask for an answer any more
                 if reply.incomplete:
                     raise IncompleteResponseError(reason=reply.incomplete, text=reply.text) from error
-                return reply  # its stop reason had come, so nothing of it is missing
+                return reply  # the stop reason had come, so the reply is whole
         reply = _understood(lambda _: assembly.reply(), came)
         self._keep(reply)
         return reply
 
     def _keep(self, reply: Reply) -> None:
-        """Put a reply on record: its message, or a record without one if nothing of it can be sent again."""
+        """Record a reply: its message, or a record without a message if nothing of the reply can be sent again."""
         extra = reply.extra
         if reply.incomplete:
             extra = {**extra, "incomplete": {"reason": reply.incomplete, "partial": reply.raw}}
@@ -381,7 +430,8 @@ class ResumableChatClient:
             else:
                 self._history.note(extra)
         except InvalidMessageError as error:
-            # A lone surrogate, an integer beyond 64 bits, more than a line may take: kept as text, as much of it as there is room for.
+            # The reply has a lone surrogate or an integer beyond 64 bits, or is longer than a line may be. It is kept as text.
+            # A quarter of a line leaves room for the escapes.
             partial = json.dumps([reply.message, extra])[: self._history.max_bytes // 4]
             self._history.note({"incomplete": {"reason": str(error), "partial": partial}})
             raise
@@ -398,7 +448,7 @@ def _answer(events: Iterator[StreamEvent]) -> str:
 
 
 def _understood(read: Callable[[Any], Reply], raw: Any) -> Reply:
-    """The reply that ``read`` finds; one that says so, and keeps ``raw``, if a server answered in a form of its own."""
+    """The reply that ``read`` makes of ``raw``. If ``raw`` is not in the provider's form, an incomplete reply that keeps it."""
     try:
         return read(raw)
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
@@ -407,7 +457,7 @@ def _understood(read: Callable[[Any], Reply], raw: Any) -> Reply:
 
 
 def _insist_on_a_prompt(prompt: object) -> None:
-    """What a user says is a text: nothing else could be sent again, and an empty one no provider takes."""
+    """Raise for a prompt that is not a text, or is empty: providers refuse an empty one."""
     if not isinstance(prompt, str):
         raise TypeError(f"a prompt is a str, not {type(prompt).__name__}; append_message() takes a provider's message")
     if not prompt.strip():

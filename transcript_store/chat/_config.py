@@ -1,4 +1,4 @@
-"""What a caller gives: the configuration of a client, and the tools it may run."""
+"""The arguments of a client: its configuration, and the tools that it may run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,18 @@ _log = logging.getLogger("transcript_store.chat")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Something that the model may ask to have done.
+    """A function that the model may call.
 
-    ``parameters`` is a JSON schema of type object. ``handler`` is called with the model's arguments by name and returns a
-    text, or any JSON value; what it raises (an ``Exception``) goes back to the model as an error result, and its type to
-    the log. It is an ordinary function: a coroutine function is a ``TypeError``. It must be ready to be called twice for
-    one wish: if the process dies while it runs, the model is told that the outcome is unknown and may ask again.
+    Args:
+        name: the name that the model calls it by; not empty.
+        description: what the model is told about it.
+        parameters: a JSON schema of type object.
+        handler: called with the model's arguments by name. It returns a text, or any other JSON value. An ``Exception`` that
+            it raises goes to the model as an error result, and its type to the log. It should be idempotent: if the process
+            dies while it runs, the model is told that the outcome is unknown, and may ask for the same call again.
+
+    Raises:
+        TypeError: an argument has the wrong type, or the handler is a coroutine function.
     """
 
     name: str
@@ -44,10 +50,15 @@ class Tool:
             raise TypeError(f"tool {self.name}: the handler must be an ordinary function; call asyncio.run() within it")
 
     def describe(self) -> ToolDescription:
+        """The tool without its handler, as requests and the record have it."""
         return ToolDescription(name=self.name, description=self.description, parameters=self.parameters)
 
     def run(self, arguments: dict[str, Any] | None) -> tuple[str, bool]:
-        """Call the handler; returns the text for the model, and whether it tells of an error."""
+        """Call the handler. Returns the text for the model, and whether the text is an error.
+
+        An ``Exception`` of the handler is returned as such a text. ``arguments`` is None if the model gave no JSON object; then
+        the handler is not called.
+        """
         if arguments is None:
             return "the arguments are not a JSON object", True
         try:
@@ -61,26 +72,34 @@ class Tool:
 
 
 def _plain(text: str) -> str:
-    """The text without lone surrogates, as in a file name that is not UTF-8: JSON in UTF-8 cannot carry them."""
+    """The text with lone surrogates escaped: JSON in UTF-8 cannot carry them. File names that are not UTF-8 have them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatConfig:
-    """How a client is to be made. Everything but ``provider`` may be left out.
+    """The configuration of a client. Only ``provider`` is required.
 
-    * ``model``: None keeps the one on record, and is a current default of the provider for a new conversation. A given
-      one is written to the record.
-    * ``system_prompt``: a text, or a callable that is asked anew for each turn. None keeps what is on record.
-    * ``token``: the API key, or a callable that gives it (a keychain), asked once. None takes it from the provider's
-      usual environment variable. It is never shown or stored.
-    * ``base_url``: where the API is; it must pass ``validate_base_url``. ``openai-compatible`` needs one.
-    * ``max_steps``: how many requests one turn may take, each with the tool calls that follow from it.
-    * ``max_tokens``: the most tokens of one reply. ``timeout_seconds``: how long a server may be silent.
-    * ``initial_history``: native messages, without a system prompt, that a new conversation begins with.
-    * ``select_messages``: is given all messages of the conversation before each request, to read and not to change, and
-      returns those that the request carries (the newest that fit a small context). What is on record stays whole, and a tool call is never
-      sent without its result nor the reverse, whatever it returns.
+    Args:
+        provider: ``claude``, ``openai``, ``openai-compatible``, ``gemini`` or ``claude-local``.
+        model: the model's name; it is written to the record. None means the model on record, or for a new conversation a
+            current default of the provider.
+        system_prompt: a text, or a callable that returns one and is called for each turn. None means the prompt on record.
+        token: the API key, or a callable that returns it (from a keychain) and is called once. None means the provider's usual
+            environment variable. It is never shown or stored.
+        base_url: the URL of the API; it must pass ``validate_base_url``. None means the provider's environment variable, or
+            else the provider's own URL. ``openai-compatible`` has no URL of its own.
+        max_steps: the greatest number of requests in one turn. The tools that a reply calls are run before the next request.
+        max_tokens: the greatest number of tokens in one reply. None means the provider's limit (Claude: 8192).
+        timeout_seconds: how many seconds the server may be silent; with ``claude-local``, how long a turn may take.
+        initial_history: native messages that a new conversation begins with, without a system prompt.
+        select_messages: called before each request with all messages of the conversation, which it must not change. It returns
+            those that the request carries, for example the newest that fit a small context. The record stays whole. Calls
+            without results and results without calls are repaired in the request, whatever it returns.
+
+    Raises:
+        ValueError: ``provider`` is unknown, or a number is out of range.
+        TypeError: an argument has the wrong type. The message does not contain the value, which may be a token.
     """
 
     provider: Provider
@@ -111,5 +130,5 @@ class ChatConfig:
 
 
 def _insist(name: str, value: object, allowed: Any, described: str) -> None:
-    if not isinstance(value, allowed):  # without the value: it may be a token
+    if not isinstance(value, allowed):  # the message does not contain the value, which may be a token
         raise TypeError(f"{name} must be {described}, not {type(value).__name__}")

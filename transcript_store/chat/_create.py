@@ -1,4 +1,4 @@
-"""How a client is made: who the providers are, where a token comes from and where it may go, and what is on record."""
+"""Make a client: the known providers, where a token comes from, where it may be sent, and what is put on record."""
 
 from __future__ import annotations
 
@@ -37,10 +37,12 @@ _log = logging.getLogger("transcript_store.chat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderInfo:
-    """A provider whose format we know: what to install for it, its model and server unless others are named, and where keys are.
+    """A provider whose wire format this package knows.
 
-    ``sdk`` is the module of its SDK, which ``extra`` installs. ``base_url`` is None where there is no server that everybody
-    uses. ``wire`` and ``connect`` are ours, and may change.
+    ``extra`` is the extra of this package that installs the provider's SDK; ``sdk`` is the SDK's module. ``default_model`` and
+    ``base_url`` are used if the caller and the environment give none. ``base_url`` is None if the provider has no server of its
+    own. ``token_variables`` and ``base_url_variable`` are names of environment variables; the first that is set is used.
+    ``wire`` and ``connect`` are internal and may change.
     """
 
     extra: str
@@ -54,10 +56,10 @@ class ProviderInfo:
 
     @property
     def is_installed(self) -> bool:
-        """Whether its SDK is there; nothing is imported but the packages that it stands in."""
+        """Whether the SDK is installed. The SDK is not imported; its parent packages are."""
         try:
             return importlib.util.find_spec(self.sdk) is not None
-        except ModuleNotFoundError:  # a package that it stands in
+        except ModuleNotFoundError:  # a parent package is missing
             return False
 
 
@@ -105,24 +107,40 @@ PROVIDERS: Mapping[str, ProviderInfo] = {
         base_url_variable="GOOGLE_GEMINI_BASE_URL",
     ),
 }
-"""The providers that clients with a transcript can be made for, by name; ``claude-local`` keeps its own."""
+"""The providers of clients that record a transcript, by name. ``claude-local`` keeps its own record and is not among them."""
 
 
 def create_client(
     config: ChatConfig, *, conversation: ConversationStore | None = None, allow_insecure_base_url: bool = False
 ) -> ChatClient:
-    """Make a chat client; with a ``conversation`` it goes on from what is on record there, and records every step.
+    """Make a chat client. With a ``conversation`` it continues what is on record there, and records every step.
 
-    The store is loaded, or initialized, if the caller has not done so; closing it stays with the caller. On return what
-    the configuration gives (model, system prompt, ``initial_history``) is on record. Nothing is sent yet.
-    ``allow_insecure_base_url`` allows http, to any host; it is meant for servers on this machine, and no file or environment
-    variable can. ``claude-local`` takes no ``conversation`` and no ``initial_history``, and leaves ``max_tokens`` and
-    ``select_messages`` to the program.
+    The store is loaded, or initialized, if it is not yet. The caller closes it. On return the model, the system prompt and the
+    ``initial_history`` of the configuration are on record. Nothing has been sent.
 
-    Raises ``MissingExtraError`` (what to install), ``MissingTokenError`` (which variable to set), ``InvalidBaseUrlError``,
-    ``ProviderMismatchError`` (the conversation is another provider's), ``ValueError`` for a system message in
-    ``initial_history`` or one beside a conversation that has messages and for a token that no header can carry,
-    ``InvalidMessageError`` for what ``initial_history`` cannot hold, and what ``load()`` and ``initialize()`` raise.
+    ``claude-local`` takes no ``conversation`` and no ``initial_history``. It ignores ``max_tokens`` and ``select_messages``.
+
+    Args:
+        config: provider, model, prompt, token and limits.
+        conversation: where the client records. Without one, the conversation is lost when the client is dropped.
+        allow_insecure_base_url: allow http, to any host. It is meant for servers on this machine. No file and no environment
+            variable can set it.
+
+    Returns:
+        A ``ResumableChatClient``, or for ``claude-local`` a client that is a ``ChatClient`` only.
+
+    Raises:
+        MissingExtraError: the provider's SDK (or program) is not installed; the message says how to install it.
+        MissingTokenError: there is no token; the message names the environment variables.
+        InvalidBaseUrlError: no token may be sent to the base URL, or ``openai-compatible`` was given none.
+        ProviderMismatchError: the messages on record have another provider's form. Use that provider, or another conversation.
+        ValueError: the token has characters that no HTTP header can carry.
+        ValueError: ``initial_history`` has a system message. Give it as ``ChatConfig.system_prompt``.
+        ValueError: ``initial_history`` was given, but the conversation has messages already.
+        ValueError: ``claude-local`` was given a conversation or an ``initial_history``.
+        TypeError: ``conversation`` is not a ``ConversationStore``.
+        InvalidMessageError: the record cannot hold a message of ``initial_history``; the error says which.
+        TranscriptStoreError: as :meth:`ConversationStore.load_or_initialize`.
     """
     if not isinstance(conversation, ConversationStore | None):
         raise TypeError(f"conversation must be a ConversationStore, not {type(conversation).__name__}")
@@ -161,7 +179,7 @@ def _local(config: ChatConfig, conversation: ConversationStore | None, *, allow_
     validate_base_url(base_url, allow_insecure=allow_insecure)
     token = _checked(config.token() if callable(config.token) else config.token)
     client = ClaudeLocalClient(config, token=token, base_url=base_url)
-    if base_url:  # otherwise the program has its own
+    if base_url:  # without one the program uses its own
         _log_where_requests_go(config, base_url)
     return client
 
@@ -171,7 +189,7 @@ def _log_where_requests_go(config: ChatConfig, base_url: str) -> None:
 
 
 def _base_url(config: ChatConfig, provider: ProviderInfo, *, allow_insecure: bool) -> str:
-    """Where the token will go: as configured, or in the SDK's own variable, or the provider's; checked in each case."""
+    """The URL that the token is sent to, validated: from the configuration, else the environment, else the provider."""
     url = config.base_url or os.environ.get(provider.base_url_variable) or provider.base_url
     if not url:
         raise InvalidBaseUrlError(reason=f"{config.provider} needs one, and none was given")
@@ -186,12 +204,15 @@ def _token(config: ChatConfig, provider: ProviderInfo, *, may_be_absent: bool) -
         if token:
             return token
     if may_be_absent:
-        return "none"  # the SDK demands one; servers on this machine do not look at it
+        return "none"  # the SDK requires a token; a server on this machine ignores it
     raise MissingTokenError(provider=config.provider, variables=provider.token_variables)
 
 
 def _checked(token: str | None) -> str:
-    """The token without the line feed that files and keychains add; httpx2 would repeat an unfit one in its error."""
+    """The token without the line feed that files and keychains add.
+
+    A token that no header can carry is refused here: the error of httpx2 would contain it.
+    """
     token = (token or "").strip()
     if not (token.isascii() and token.isprintable()):
         raise ValueError("the token holds characters that no HTTP header can carry")
@@ -209,13 +230,13 @@ def _initial_history(config: ChatConfig) -> list[Message]:
 def _attach(
     conversation: ConversationStore, config: ChatConfig, provider: ProviderInfo, initial_history: list[Message]
 ) -> None:
-    """Load the store or initialize it, check that this provider may go on, and put the initial history on record."""
+    """Load or initialize the store, check that this provider can continue it, and record the initial history."""
     try:
         metadata = conversation.get_metadata()
     except ConversationNotLoadedError:
         prompt: Any = config.system_prompt
         if conversation.exists():
-            conversation.load()  # what differs is the client's to note
+            conversation.load()  # the client records a model or prompt that differs; load_or_initialize() would warn of it
         elif conversation.load_or_initialize(
             provider=config.provider,
             model=config.model or provider.default_model,

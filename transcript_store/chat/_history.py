@@ -1,14 +1,14 @@
-"""A conversation as a client has it: its native messages, each on disk before it counts.
+"""The messages of a client's conversation. Each is on disk before it is in the list.
 
-With a :class:`ConversationStore` the transcript is the truth, and the list here follows it; without one the list is all there
-is. The messages in the list are never changed, so that a copy of the list is a snapshot of the conversation.
+With a :class:`ConversationStore` the transcript is authoritative, and the list follows it. Without one there is only the list.
+Messages in the list are never changed, so a shallow copy of the list is a snapshot of the conversation.
 
-What a record's ``extra`` may say, beside what belongs to a reply (``response_id``, ``model``, ``stop_reason``, ``usage``):
+A record's ``extra`` may have these members, besides those of a reply (``response_id``, ``model``, ``stop_reason``, ``usage``):
 
-* ``tool_result`` ``{index, id, name, result}``: a record without a message: the result of one of several calls, in its
-  native form, before the message that carries all of them;
-* ``interrupted`` ``[id, …]``: the calls for which this results message says that the outcome is unknown;
-* ``incomplete`` ``{reason, partial}``: the reply ended early; ``partial`` is all that came of it.
+* ``tool_result`` ``{index, id, name, result}``, on a record without a message: the result of one of several calls, in its
+  native form. The message that carries all results follows later.
+* ``interrupted`` ``[id, …]``, on a results message: the calls whose outcome is unknown.
+* ``incomplete`` ``{reason, partial}``: the reply ended early. ``partial`` is all that came of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from transcript_store.histories import PROMPT_ROLES, begins_with_prompt
 from transcript_store.messages import decode_message, encode_message
 
 _FIRST_LOOK = 16
-"""How many records from the end are looked through for the last reply, before more are."""
+"""How many records from the end are searched first for the last reply. Each further search takes eight times as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,25 +43,29 @@ class _Entry:
 
 
 class History:
-    """The messages of one conversation, and what its end owes to the last reply."""
+    """The messages of one conversation, and the tool results that are missing at its end.
+
+    Raises:
+        TranscriptStoreError: any call; as the store's ``get_messages()``, ``append_message()`` and ``append_event()``.
+    """
 
     def __init__(self, wire: Wire, conversation: ConversationStore | None) -> None:
         self._wire = wire
         self._conversation = conversation
         self._messages: list[Message] = []
-        self._tail: list[_Entry] = []  # the last reply and everything behind it
-        self._seen: TranscriptPosition | None = None  # the end of the transcript as the list has it
+        self._tail: list[_Entry] = []  # the last reply and everything after it
+        self._seen: TranscriptPosition | None = None  # the end of the transcript that the list was read from
         self._at_start: ConversationMetadata | None = None
         self.refresh()
 
     @property
     def messages(self) -> list[Message]:
-        """The messages in order, as a new list of the messages themselves: read them, do not change them."""
+        """The messages in order: a new list of the messages themselves, which the caller must not change."""
         return list(self._messages)
 
     @property
     def max_bytes(self) -> int:
-        """How long a line of the record may be."""
+        """The greatest length of a record's line, in bytes."""
         return DEFAULT_MAX_LINE_BYTES if self._conversation is None else self._conversation.max_line_bytes
 
     @property
@@ -71,7 +75,7 @@ class History:
 
     @property
     def is_answered(self) -> bool:
-        """Whether nothing is left to ask: nothing was said, or the last message is a whole reply that calls no tool."""
+        """Whether nothing awaits a reply: there is no message, or the last one is a whole reply that calls no tool."""
         if not self._ends_with_a_reply:
             return not self._messages or self._messages[-1].get("role") in PROMPT_ROLES
         return not self.ends_cut_short and not self._wire.calls(self._messages[-1])
@@ -81,7 +85,7 @@ class History:
         return bool(self._messages) and self._wire.is_reply(self._messages[-1])
 
     def is_too_long(self, result: JSON, *, share: int) -> bool:
-        """Whether the result of a tool leaves too little room for the others of ``share`` results, which may be one message."""
+        """Whether a tool's result is too long, given that ``share`` results may have to fit into one line."""
         try:
             encode_message(result, "result", self.max_bytes // (share + 1))
         except InvalidMessageError:
@@ -89,9 +93,10 @@ class History:
         return False
 
     def without_prompt(self, prompt: str | None) -> list[Message]:
-        """The messages without the system prompt, which a log of some other program may begin with.
+        """The messages without the system prompt, which the log of another program may begin with.
 
-        It is one message (``begins_with_prompt``) where system messages are messages; elsewhere all that stand in front.
+        If the provider's history can hold system messages, only a first message that is the prompt is left out
+        (``begins_with_prompt``). Otherwise all leading system messages are.
         """
         messages = self.messages
         if not self._wire.has_system_messages:
@@ -101,11 +106,14 @@ class History:
         return messages
 
     def export(self, prompt: str | None) -> list[Message]:
-        """A deep copy of the messages without the system prompt; may be called from any thread."""
+        """A deep copy of the messages without the system prompt. It may be called from any thread."""
         return plain_copies(self.without_prompt(prompt), "messages")
 
     def refresh(self) -> None:
-        """Follow the transcript if it is not as it was: another writer of this process, or a call that was interrupted."""
+        """Read the transcript anew if its end has changed.
+
+        It changes when other code of this process appends to the store, and when a call of this client was interrupted.
+        """
         if self._conversation is None or (seen := self._conversation.position) == self._seen:
             return
         messages = self._conversation.get_messages()
@@ -115,15 +123,15 @@ class History:
         self._seen = seen
 
     def append(self, message: Message, extra: JSON | None = None) -> None:
-        """Add a message; on return it is durable."""
+        """Add a message. On return it is durable."""
         conversation = self._conversation
         seen = None
         if conversation is None:
-            encode_message(message, "message", self.max_bytes)  # refused here as a record would refuse it
+            encode_message(message, "message", self.max_bytes)  # raises as the record would
         else:
             seen = self._followed(lambda: conversation.append_message(message, extra=extra or None))
             if seen is None:
-                return
+                return  # the list was read anew, with this message
         self._messages.append(message)
         if self._wire.is_reply(message):
             self._tail.clear()
@@ -131,7 +139,7 @@ class History:
         self._seen = seen  # last: an interruption before this makes the next turn read the transcript
 
     def note(self, extra: JSON) -> None:
-        """Add a record without a message; on return it is durable."""
+        """Add a record without a message. On return it is durable."""
         conversation = self._conversation
         seen = None
         if conversation is not None:
@@ -142,11 +150,11 @@ class History:
         self._seen = seen
 
     def note_result(self, place: int, call: ToolCall, result: JSON) -> None:
-        """Add the result of one of several calls, whose message is still to come; on return it is durable."""
+        """Journal the result of one of several calls, before the message that carries all of them. On return it is durable."""
         self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
 
     def settle(self) -> None:
-        """Bring the record to where the next message may follow: a call that was interrupted gets a result that says so."""
+        """Add the results that the last reply's calls still need (:func:`owed`), so that the next message may follow."""
         self.refresh()
         debt = self._owed()
         for message in debt.messages:
@@ -155,15 +163,15 @@ class History:
             self.append(message, {"interrupted": interrupted} if interrupted else None)
 
     def replace(self, messages: Sequence[Message]) -> None:
-        """Begin anew with these messages, where there is no conversation to restore them into."""
+        """Replace the list. Only for a client without a conversation; otherwise the transcript is replaced and read."""
         self._messages = list(messages)
         replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
         self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
 
     def _followed(self, append: Callable[[], AppendResult]) -> TranscriptPosition | None:
-        """Append a record; where the transcript ends then, if it stands directly behind those that the list has.
+        """Append a record. Return the transcript's new end if the record directly follows those that the list has.
 
-        If not (a tool recorded something), follow, and return None.
+        If it does not (a tool appended something in between), read the transcript anew and return None.
         """
         appended = append()
         if self._seen is not None and appended.previous_head == self._seen.head:
@@ -191,7 +199,7 @@ class History:
 
 
 def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:
-    """The place of a call and its result, if this is what :meth:`History.note_result` writes; others may use its name too."""
+    """The place of a call and its result, if :meth:`History.note_result` wrote this. Other programs may use the same name."""
     note = (extra or {}).get("tool_result")
     if type(note) is dict and type(note.get("index")) is int and type(note.get("result")) is dict:
         return note["index"], note["result"]
@@ -199,7 +207,11 @@ def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:
 
 
 def plain_copies(messages: Sequence[Mapping[str, Any]], name: str) -> list[Message]:
-    """Deep copies of messages that came from outside; raises ``InvalidMessageError`` for what a record cannot hold."""
+    """Deep copies of messages from outside. ``name`` is what an error calls the list.
+
+    Raises:
+        InvalidMessageError: a record cannot hold a message; the error says which.
+    """
     return [
         decode_message(encode_message(message, f"{name}[{place}]", DEFAULT_MAX_LINE_BYTES))
         for place, message in enumerate(messages)

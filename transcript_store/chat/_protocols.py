@@ -1,4 +1,4 @@
-"""What a chat client can do, as protocols: a capability is discovered with ``isinstance``."""
+"""The protocols of chat clients. ``isinstance`` tells whether a client has a capability."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The tokens that a client's requests took since it was made, each request counted once. Thinking counts as output."""
+    """The tokens of all requests since the client was made. Each request counts once. Thinking counts as output."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -22,14 +22,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A piece of the answer's text. It is not on record yet."""
+    """A piece of the reply's text. It is not on record yet."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallStarted:
-    """The reply that calls the tool is on record, and the tool runs next. ``arguments`` is None if they are no JSON object."""
+    """The reply that calls the tool is on record, and the tool runs next.
+
+    ``id`` is None if the provider gives none. ``arguments`` is None if the model's arguments are not a JSON object.
+    """
 
     id: str | None
     name: str
@@ -38,7 +41,7 @@ class ToolCallStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallEnded:
-    """The tool's result is on record."""
+    """The tool has run, and its result is on record. ``result`` is the text that the model gets."""
 
     id: str | None
     name: str
@@ -48,7 +51,7 @@ class ToolCallEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """The turn is over and on record. ``text`` is the text of its last reply."""
+    """The turn is over and on record. ``text`` is the text of its last reply; ``stop_reason`` is in the provider's words."""
 
     text: str
     stop_reason: str | None
@@ -59,49 +62,81 @@ StreamEvent = TextDelta | ToolCallStarted | ToolCallEnded | Complete
 
 @runtime_checkable
 class ChatClient(Protocol):
-    """Talks to a model. One turn at a time; the calls of one client must not overlap."""
+    """A client that talks to a model, one turn at a time. The caller must not let two calls of one client overlap."""
 
     def add(self, prompt: str) -> None:
-        """Add a user's message without asking for a reply: the next request carries it."""
+        """Add a user's message without asking for a reply. The next request carries it."""
         ...
 
     def ask(self, question: str, schema: dict[str, Any]) -> Any:
-        """Ask for an answer that is JSON of this JSON schema; returns it parsed."""
+        """Run one turn whose answer is JSON, and return it parsed. The model is given the JSON schema.
+
+        Raises:
+            IncompleteResponseError: the answer is not JSON, or the reply ended early.
+            MaxStepsError: as :meth:`chat`.
+        """
         ...
 
     def chat(self, prompt: str) -> str:
-        """One turn: the prompt, all tool calls and their results, and the answer, whose text is returned."""
+        """Run one turn: the prompt, all tool calls with their results, and the answer. Returns the text of the answer.
+
+        An error of the client's own library (the request failed) is raised as it is.
+
+        Raises:
+            IncompleteResponseError: the reply ended early; ``text`` is what came.
+            MaxStepsError: the model still called tools after as many requests as one turn may take.
+        """
         ...
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
-        """Replace all tools that the model may call."""
+        """Replace all tools that the model may call.
+
+        Raises:
+            ValueError: the client cannot be given these tools.
+        """
         ...
 
     @property
-    def usage(self) -> Usage: ...
+    def usage(self) -> Usage:
+        """The tokens that this client's requests took since it was made."""
+        ...
 
 
 @runtime_checkable
 class StreamingChatClient(ChatClient, Protocol):
-    """A client that shows an answer while it comes."""
+    """A client that shows an answer while it arrives."""
 
     def stream_chat(self, prompt: str) -> Iterator[StreamEvent]:
-        """One turn as ``chat`` does it, as events. Nothing happens before the first one is asked for."""
+        """Run one turn as ``chat`` does, and yield its events; the last is ``Complete``.
+
+        Nothing is sent before the first event is asked for. The iterator raises what ``chat`` raises.
+        """
         ...
 
 
 @runtime_checkable
 class PersistentChatClient(ChatClient, Protocol):
-    """A client whose conversation can be taken along."""
+    """A client whose conversation can be saved as a snapshot and continued from one."""
 
     def save(self, *, metadata: dict[str, str] | None = None) -> Snapshot:
-        """The conversation as a portable value, without token and handlers."""
+        """The conversation as a snapshot, with ``metadata`` added. It contains neither the token nor a handler.
+
+        Raises:
+            ValueError: ``metadata`` has a name that is reserved.
+        """
         ...
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot of the same provider; its tools are to be set again."""
+        """Continue from a snapshot. On return its messages have replaced the conversation. Set the tools again.
+
+        Raises:
+            ProviderMismatchError: the snapshot is another provider's. Nothing has changed.
+        """
         ...
 
     def export_history(self) -> list[dict[str, Any]]:
-        """A deep copy of the native messages, without the system prompt; from any thread, also while a turn runs."""
+        """A deep copy of the native messages, without the system prompt.
+
+        It may be called from any thread, also while a turn runs.
+        """
         ...

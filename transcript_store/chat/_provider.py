@@ -1,9 +1,8 @@
-"""What the core of a chat client needs to know of a provider's wire format, and nothing more.
+"""The interface between a chat client and a provider's wire format.
 
-A *wire* is one module that knows one format: how its native messages say "a tool call", "its result", "text", and how a
-request and a reply look. It is functions from values to values; the one thing that speaks to a server is its
-:class:`Connection`. Native messages are the provider's own JSON and are never changed: what a request needs otherwise is a
-copy made for that request.
+A *wire* is one module that knows one format: how a native message expresses a tool call, a result and text, and what a request
+and a reply look like. A wire performs no I/O. Only its :class:`Connection` talks to a server. Native messages are the
+provider's own JSON and are never changed. If a request needs a message in another form, it carries a changed copy.
 """
 
 from __future__ import annotations
@@ -18,7 +17,10 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A model's wish to run a tool. ``id`` is None where the provider gives none; ``arguments`` is None if it is no JSON object."""
+    """A tool call of a reply.
+
+    ``id`` is None if the provider gives none. ``arguments`` is None if the model's arguments are not a JSON object.
+    """
 
     id: str | None
     name: str
@@ -27,7 +29,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """A tool's result as it stands in a native message: ``native`` is the block, or the whole message, that carries it."""
+    """A tool's result in a native message. ``native`` is the block, or the whole message, that carries it.
+
+    ``id`` and ``name`` are those of the call; one is None if the format does not repeat it.
+    """
 
     id: str | None
     name: str | None
@@ -36,11 +41,11 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came of one request.
+    """The reply to one request.
 
-    ``message`` is the native message, None if nothing came that could be sent again. ``extra`` belongs to the reply but not
-    to the message: response id, model, usage, stop reason. ``incomplete`` is the reason why the reply is not whole, and
-    ``raw`` then all that came, half blocks too.
+    ``message`` is the native message, or None if nothing of the reply can be sent again. ``extra`` is what belongs to the reply
+    but not to the message: response id, model, usage and stop reason. ``incomplete`` says why the reply is not whole; it is
+    None for a whole one. ``raw`` is all that came of an incomplete reply, with its half blocks.
     """
 
     message: Message | None
@@ -53,7 +58,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a request carries, whatever its form on the wire."""
+    """The content of a request, before a wire gives it the provider's form."""
 
     model: str
     system_prompt: str | None
@@ -65,7 +70,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDescription:
-    """What a model is told of a tool: ``parameters`` is a JSON schema of type object."""
+    """What a model is told about a tool. ``parameters`` is a JSON schema of type object."""
 
     name: str
     description: str
@@ -73,34 +78,34 @@ class ToolDescription:
 
 
 class Assembly(Protocol):
-    """A streamed reply, put together event by event."""
+    """Builds a reply from the events of a stream."""
 
     def add(self, event: JSON) -> str:
-        """Take one event of the stream; returns the text that it added to the answer, often none."""
+        """Take the next event. Returns the text that it added to the answer; empty if it added none."""
         ...
 
     def reply(self) -> Reply:
-        """What came so far as a reply: whole if the stream gave a stop reason, otherwise what can be sent again of it."""
+        """The reply as far as it came. Without a stop reason it is incomplete, and has only what can be sent again."""
         ...
 
 
 class Wire(Protocol):
-    """One provider's format."""
+    """One provider's wire format."""
 
     results_are_messages: bool
-    """Whether each tool result is a native message of its own, or all results of one reply share a message."""
+    """True if each tool result is a native message of its own; False if all results of one reply share a message."""
 
     has_system_messages: bool
-    """Whether a native history may hold system messages, the prompt among them; else the prompt has a place of its own."""
+    """True if a native history may contain system messages. If False, the system prompt has a separate place in a request."""
 
     def user_message(self, text: str) -> Message: ...
 
     def is_reply(self, message: Message) -> bool:
-        """Whether the model said it: tool calls can only be in such a message."""
+        """Whether the model wrote this message. Only such a message can contain tool calls."""
         ...
 
     def may_open(self, message: Message) -> bool:
-        """Whether the provider takes a request whose first message this is, and something of it is sent."""
+        """Whether the provider accepts a request that begins with this message. It does not if nothing of it can be sent."""
         ...
 
     def calls(self, message: Message) -> list[ToolCall]:
@@ -112,46 +117,50 @@ class Wire(Protocol):
         ...
 
     def without_results(self, message: Message) -> Message | None:
-        """The message if it carries no tool results; else a copy without them, or None if nothing else is in it."""
+        """The message itself if it carries no tool results, else a copy without them. None if it carries nothing else."""
         ...
 
     def result(self, call: ToolCall, text: str, *, is_error: bool) -> JSON:
-        """The native form of one result: a block, or a message where ``results_are_messages``."""
+        """The native form of one result: a message if ``results_are_messages``, otherwise a block."""
         ...
 
     def results_message(self, results: Sequence[JSON]) -> Message:
-        """The one message that carries these results; only where they are not messages themselves."""
+        """The one message that carries these results. Not called if ``results_are_messages``."""
         ...
 
     def request(self, request: Request, *, stream: bool) -> JSON:
-        """The body of a request. ``messages`` are paired already; what only a response may have is left out here."""
+        """The body of a request, without what only a response may contain. Its calls and results are already paired."""
         ...
 
     def reply(self, body: JSON) -> Reply:
-        """A whole response that was not streamed."""
+        """The reply in the body of a response that was not streamed."""
         ...
 
     def assembly(self) -> Assembly: ...
 
 
 class Connection(Protocol):
-    """The one thing that speaks to a server. Its errors are the SDK's own."""
+    """The connection to a provider's server.
+
+    Raises:
+        Exception: any call; the SDK's own error.
+    """
 
     def send(self, model: str, body: JSON) -> JSON:
-        """Send a request; returns the response's JSON exactly as it came."""
+        """Send a request. Returns the response's JSON unchanged."""
         ...
 
     def stream(self, model: str, body: JSON) -> Generator[JSON, None, None]:
-        """Send a request; yields the JSON of each event exactly as it came. Closing the generator closes the response."""
+        """Send a request. Yields the JSON of each event unchanged. Closing the generator closes the response."""
         ...
 
     def close(self) -> None:
-        """Let go of the connections to the server."""
+        """Close the connections to the server."""
         ...
 
 
 def joined(before: str, more: str) -> str:
-    """Streamed text put together; a character that was split between two events (a surrogate pair) becomes whole again."""
+    """Join two pieces of streamed text. A surrogate pair that was split between two events becomes one character again."""
     text = before + more
     if "\udc00" <= more[:1] <= "\udfff":
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
@@ -159,7 +168,7 @@ def joined(before: str, more: str) -> str:
 
 
 def about_reply(response_id: Any, model: Any, stop_reason: Any, usage: Any) -> JSON:
-    """What is recorded beside a reply, in its record's ``extra``; what the provider did not say is left out."""
+    """What is recorded beside a reply, in its record's ``extra``. What the provider did not report is left out."""
     return without_nulls({"response_id": response_id, "model": model, "stop_reason": stop_reason, "usage": usage})
 
 

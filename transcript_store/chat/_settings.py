@@ -1,4 +1,4 @@
-"""What is on record of a conversation beside its messages: provider, model, system prompt, the tools' descriptions."""
+"""The settings of a conversation: provider, model, system prompt, and the descriptions of its tools."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from transcript_store.conversation import ConversationStore
 
 
 class Facts:
-    """The metadata of a conversation as its client has it: in ``metadata.json`` where there is one, else in memory.
+    """The settings of a client's conversation. They are kept in its ``metadata.json``; without a conversation, in memory.
 
-    What the configuration gives wins over what is on record, and is written to it; what it leaves None is kept. The provider
-    is one of the same family: who resumes without naming one must reach the server that was named last.
+    A setting that the configuration gives replaces the one on record, and is written there. A setting that it leaves None is
+    taken from the record. The provider is written too, although it can only be another of the same family: whoever resumes
+    the conversation without naming a provider must reach the server that was used last.
+
+    Raises:
+        TranscriptStoreError: calls that change a setting; as the store's ``update_metadata()``.
     """
 
     def __init__(self, config: ChatConfig, *, default_model: str, conversation: ConversationStore | None) -> None:
@@ -30,7 +34,7 @@ class Facts:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take what is on record, then let the configuration have its say."""
+        """Read the settings on record, then replace those that the configuration gives."""
         if self._conversation is not None:
             metadata = self._conversation.get_metadata()
             self._values = {name: getattr(metadata, name) for name in self._values}
@@ -62,17 +66,18 @@ class Facts:
         return tuple(str(tool.get("name")) for tool in self.tools)
 
     def renew_prompt(self) -> None:
-        """Ask for the system prompt again, where the configuration gives a callable, and write it down if it is another."""
+        """Take the system prompt of the configuration, and record it if it changed. A callable is called again."""
         prompt = self._config.system_prompt
         if prompt is not None:
             self._set(system_prompt=prompt() if callable(prompt) else prompt)
 
     def take(self, *, system_prompt: str | None, tools: list[dict[str, Any]] | None) -> None:
-        """Go on from other facts, where there is no conversation that was given them; then the configuration has its say."""
+        """Take the settings of a snapshot, then replace those that the configuration gives. Only without a conversation."""
         self._values.update(system_prompt=system_prompt, tools=tools)
         self.refresh()
 
     def set(self, *, tools: Sequence[ToolDescription]) -> None:
+        """Replace the tools' descriptions. On return they are on record."""
         self._set(
             tools=[
                 {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools

@@ -1,7 +1,7 @@
-"""Which tool call has its result: every provider refuses a request in which one stands without the other.
+"""Match tool calls with their results. Every provider refuses a request in which one is without the other.
 
-Two questions, both answered by functions of messages alone. What may a *request* carry: :func:`paired`. What does the *record*
-owe before it may go on: :func:`owed`.
+The functions depend on messages alone. :func:`paired` repairs the messages of a *request*. :func:`owed` finds the results that
+the *record* needs before its next message. :func:`opened` finds the message that a request begins with.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ LEFT_OUT = "The result of this call is not in this conversation."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owed:
-    """What a conversation that ends behind tool calls needs before the next message.
+    """The results that a conversation that ends with tool calls needs before its next message.
 
-    ``messages`` are native results messages; ``interrupted`` are the ids (or names) of the calls whose result nobody knows.
+    ``messages`` are native results messages. ``interrupted`` are the ids of the calls whose outcome is unknown; a call without
+    an id is given by its name.
     """
 
     messages: tuple[Message, ...] = ()
@@ -29,15 +30,14 @@ class Owed:
 
 
 def owed(wire: Wire, tail: Sequence[Message], journaled: Mapping[int, JSON], *, cut_short: bool) -> Owed:
-    """The results that are still owed to the last reply.
+    """The results that the calls of the last reply still need.
 
-    ``tail`` is the last reply and the messages behind it; ``journaled`` are the results of its calls that are on record
-    without a message yet, by the place of the call; ``cut_short`` says that the reply was incomplete, so that none ran.
+    ``tail`` is the last reply and the messages after it. ``journaled`` maps the place of a call in that reply to its result, if
+    the result is on record and its message is not. ``cut_short`` is true if the reply was incomplete; then no tool has run.
     """
     if not tail or not wire.is_reply(tail[0]) or any(map(wire.without_results, tail[1:])):
-        return (
-            Owed()
-        )  # nobody said anything yet, or the conversation went on all the same: that is for paired() to mend
+        # There is no reply yet, or the conversation continued without the results. paired() repairs that in each request.
+        return Owed()
     calls = wire.calls(tail[0])
     given = _matched(calls, [result for message in tail[1:] for result in wire.results(message)])
     missing = [place for place in range(len(calls)) if place not in given]
@@ -55,11 +55,11 @@ def owed(wire: Wire, tail: Sequence[Message], journaled: Mapping[int, JSON], *, 
 
 
 def opened(wire: Wire, chosen: Sequence[Message], record: Sequence[Message]) -> list[Message]:
-    """What was chosen of the record, from the first message that may open a request.
+    """The chosen messages of a record, from the first one that may open a request.
 
-    Claude and Gemini refuse a request that begins with a reply. In a long turn nothing that was chosen may open one (the
-    last n messages are calls and results): then the last message on record that may stands in front of it; and results
-    that were chosen without a reply, which nobody could send, are taken together with the reply that they belong to.
+    Claude and Gemini refuse a request that begins with a reply. Of a long turn only calls and results may have been chosen, and
+    none of them may open a request. Then the last message on record that may open one is put in front. If only results were
+    chosen, they cannot be sent without their calls. Then the record is taken from its last reply on.
     """
     messages = _from_the_opening(wire, chosen)
     if not messages and not any(map(wire.is_reply, chosen)):
@@ -77,10 +77,10 @@ def _from_the_opening(wire: Wire, messages: Sequence[Message]) -> list[Message]:
 
 
 def paired(wire: Wire, messages: Sequence[Message]) -> list[Message]:
-    """The messages as a request may carry them: each call has its result directly behind it, and no result stands alone.
+    """The messages as a request may carry them: each call is followed directly by its result, and each result has a call.
 
-    What is in order stays the very same object. Otherwise the results that are there are moved to their call, missing
-    ones are made up and say so, and results without a call are left out.
+    A message that is in order is returned as the same object. Results elsewhere are moved to their call. A missing result is
+    replaced by one that says that it is missing. Results without a call are left out.
     """
     out: list[Message] = []
     at = 0
@@ -94,7 +94,7 @@ def paired(wire: Wire, messages: Sequence[Message]) -> list[Message]:
 
 
 def _paired_section(wire: Wire, section: Sequence[Message]) -> Sequence[Message]:
-    """The same for a reply and the messages up to the next one, or for the messages before the first reply."""
+    """:func:`paired` for one reply and the messages up to the next, or for the messages before the first reply."""
     calls = wire.calls(section[0]) if wire.is_reply(section[0]) else []
     found = [(place, result) for place, message in enumerate(section) for result in wire.results(message)]
     if not calls and not found:
@@ -116,7 +116,11 @@ def _paired_section(wire: Wire, section: Sequence[Message]) -> Sequence[Message]
 
 
 def _matched(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> dict[int, ToolResult]:
-    """Which result belongs to which call: by id; by name and order where either has none; by order where both have neither."""
+    """The result of each call, by the call's place; a call without a result is not in it.
+
+    Results and calls are matched by id. If one of the two has no id, they are matched by name, in order. If the result has no
+    name either, and the call no id, they are matched in order.
+    """
     given: dict[int, ToolResult] = {}
     for result in results:
         for place, call in enumerate(calls):

@@ -1,4 +1,6 @@
-"""The public test kit: a disk that can lose power, to test your own agent on, and the contract of a snapshot store.
+"""The public test kit: a simulated disk that can lose power, a crash test for agents, and contracts for your own classes.
+
+``SimulatedFileSystem`` is the disk. Here every state is tried that the disk may be in after a power loss:
 
 .. code-block:: python
 
@@ -14,7 +16,10 @@
                 survivor.load()
                 assert survivor.get_messages() == [{"role": "user", "content": "stored"}]
 
-A ``SnapshotStore`` of your own (a database, an object store) keeps its contract if this raises nothing:
+``crash_test`` stops an agent at each step and checks what its next process does. docs/testing.md has an example.
+
+``check_snapshot_store`` raises ``AssertionError`` if a ``SnapshotStore`` of your own (a database, an object store) breaks its
+contract:
 
 .. code-block:: python
 
@@ -23,8 +28,8 @@ A ``SnapshotStore`` of your own (a database, an object store) keeps its contract
 
     check_snapshot_store(MemorySnapshotStore)
 
-A persistent chat client of your own (another provider) keeps its contract if ``check_chat_client`` raises nothing; it is given
-a ``ChatBench``: clients that speak to a model whose replies are scripted. ``tests/chat/test_contract.py`` has ours.
+``check_chat_client`` does the same for a persistent chat client of your own (another provider). You give it a ``ChatBench``, which
+makes clients that talk to a model with scripted replies. ``tests/chat/test_contract.py`` has those of this package.
 """
 
 import typing as _typing
@@ -36,5 +41,5 @@ if _typing.TYPE_CHECKING:
     from transcript_store.testing._crash_test import *
     from transcript_store.testing._simulated import *
     from transcript_store.testing._snapshot_contract import *
-else:  # a test of a disk needs no chat clients
+else:  # a test that only needs the disk must not import the chat clients
     __getattr__, __dir__ = _opened(__name__, "_simulated", "_snapshot_contract", "_crash_test", "_chat_contract")

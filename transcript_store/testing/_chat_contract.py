@@ -1,4 +1,4 @@
-"""What every persistent chat client keeps to, whoever wrote it: the contract of ``PersistentChatClient``, numbered."""
+"""The contract of ``PersistentChatClient``, as numbered checks. The docstring of a check is the rule that an error prints."""
 
 from __future__ import annotations
 
@@ -37,10 +37,13 @@ TOKEN = "token-canary-5f2c"  # noqa: S105 (a canary)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedReply:
-    """What the model is to say next: a text, tool calls as pairs of name and arguments, or both.
+    """The model's reply to the next request: a text, tool calls, or both.
 
-    ``fails`` makes the request fail instead, with any error of the client's own that is an ``Exception``. ``ends_early``
-    ends the stream after the text, before a stop reason and without ``calls``.
+    Args:
+        text: the text of the reply.
+        calls: tool calls, as pairs of name and arguments.
+        fails: the request fails instead, with any ``Exception`` of the client's own.
+        ends_early: the stream ends after the text, before a stop reason and without ``calls``.
     """
 
     text: str = ""
@@ -51,7 +54,13 @@ class ScriptedReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentRequest:
-    """What a request carried: its system prompts, its native messages in order, and how many calls or results stood alone."""
+    """The content of a request.
+
+    Args:
+        system_prompts: every system prompt that it carried; a correct request has one, or none if none is set.
+        messages: its native messages in order, without system prompts.
+        unpaired: the number of tool calls without a result and of results without a call.
+    """
 
     system_prompts: list[str]
     messages: list[dict[str, Any]]
@@ -59,25 +68,35 @@ class SentRequest:
 
 
 class ChatBench(Protocol):
-    """What the suite needs of a provider: clients of it that speak to a model whose replies are scripted."""
+    """What the contract needs of a provider: clients that talk to a model with scripted replies."""
 
     sent: Sequence[SentRequest]
     """Every request that reached the scripted model, in order."""
 
     def script(self, *replies: ScriptedReply) -> None:
-        """Add replies; each request takes the next one."""
+        """Add replies to those of the model. Each request takes the next one."""
         ...
 
     def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
-        """A client. ``config`` are fields of ``ChatConfig`` (``token``, ``system_prompt``, ``max_steps``, ``initial_history``)."""
+        """Make a client.
+
+        Args:
+            conversation: where the client records, if anywhere.
+            config: fields of ``ChatConfig``: ``token``, ``system_prompt``, ``max_steps`` and ``initial_history``.
+        """
         ...
 
 
 def check_chat_client(make_bench: Callable[[], AbstractContextManager[ChatBench]]) -> None:
-    """Check persistent chat clients against their contract; ``make_bench`` makes a fresh bench at each call.
+    """Check persistent chat clients against their contract. It returns nothing if they keep it.
 
-    Raises ``AssertionError``, which begins with the number of what is not kept. What only a ``StreamingChatClient`` has is
-    checked if the clients are.
+    The rules for streams are checked only if the clients are ``StreamingChatClient``.
+
+    Args:
+        make_bench: makes a new bench, without any requests, at each call.
+
+    Raises:
+        AssertionError: a rule is broken. The message begins with the number of the rule, as in ``C7``.
     """
     for number, check in enumerate(CONTRACT, 1):
         with make_bench() as bench:

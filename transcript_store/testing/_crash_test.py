@@ -1,4 +1,4 @@
-"""``crash_test``: an agent is stopped wherever it can be, and its next process has to go on as if nothing had happened."""
+"""``crash_test`` stops an agent at every step, and checks that its next process continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -36,17 +36,21 @@ _CHANGES = {"write", "create", "sync", "sync_data", "rename", "link", "unlink", 
 
 
 class Cut(NamedTuple):
-    """Where a process is stopped: its moment, counted from 1, and how."""
+    """Where and how a process is stopped. ``moment`` is the number of a step of the process, counted from 1.
+
+    ``kill`` is SIGKILL; what was written stays. ``power cut`` may lose what was not synced. ``disk refuses`` is an ``OSError`` of
+    one call of the disk. ``answer lost`` is a ``ConnectionError`` in place of the model's answer.
+    """
 
     moment: int
     way: Way
     seed: int = 0
-    """Of a power cut: which of the states that a disk may be left in; 0 is the one that lost all it may lose."""
+    """Of a power cut: which of the possible states of the disk. With 0, everything that was not synced is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A tool that ran."""
+    """One run of a tool. ``process`` is the number of the process that ran it, counted from 1."""
 
     name: str
     arguments: dict[str, Any]
@@ -55,19 +59,26 @@ class ToolRun:
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What is left when an agent has come to its end, perhaps after crashes: what invariants are asked about."""
+    """The state after an agent has come to its end, perhaps after crashes. Invariants are called with it."""
 
     messages: list[Message]
-    """Those of the live conversation."""
+    """The messages of the live conversation."""
     runs: list[ToolRun]
+    """All runs of tools, of all processes, in order."""
     requests: list[list[Message]]
-    """What the model was sent, request by request."""
+    """The messages of each request, of all processes, in order."""
     processes: int
+    """How many processes there were, with those that were stopped."""
     disk: SimulatedFileSystem
+    """The disk as the last process left it."""
 
 
 class CrashTestError(AssertionError):
-    """An agent breaks an invariant. The text is the story of the shortest schedule that was found."""
+    """An agent breaks an invariant. The text tells what each process did and where it was stopped.
+
+    ``problem`` is the invariant, ``story`` the lines of the text, and ``schedule`` where processes were stopped; pass it as
+    ``replay=`` to see it again. ``examples`` is the number of the run that found it.
+    """
 
     def __init__(self, problem: str, story: Sequence[str], schedule: Sequence[Cut], examples: int) -> None:
         self.problem = problem
@@ -91,11 +102,12 @@ class CrashTestError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class CrashTestReport:
-    """An agent that passed: how it was tried."""
+    """How an agent was tried that passed."""
 
     moments: int
-    """In how many places a process can be stopped when nothing happens."""
+    """In how many places one process can be stopped: the steps of a run without a crash."""
     examples: int
+    """How many runs with a crash there were."""
 
 
 def crash_test(
@@ -110,45 +122,43 @@ def crash_test(
     seed: int = 0,
     replay: Sequence[tuple[int, Way] | tuple[int, Way, int]] | None = None,
 ) -> CrashTestReport:
-    """Stop an agent at every call of the disk and between any two of its own effects; its next process has to go on.
+    """Stop an agent at every call of the disk and between any two of its own effects. Check what its next process does.
 
-    ``agent(conversation, tools, model)`` is what one process of it does from its start to its end. The conversation is not
-    loaded yet and lies on a simulated disk; ``tools`` and ``model`` are those that were given, watched. What it keeps in global
-    variables is not lost between two processes here, so it should keep nothing there. ``model(messages)`` should be a function
-    of what it is sent; it returns a message, or an iterator of pieces.
+    The agent runs on a simulated disk. Two runs without a crash come first. Then each run has one crash; all single crashes are
+    tried, in this order: SIGKILL between effects, lost answers of the model, SIGKILL at each call of the disk, power cuts that
+    lose all that was not synced, calls that the disk refuses, and other power cuts. Then runs with two random crashes follow,
+    until there were ``examples`` runs. If there are more single crashes than that, only the first are tried.
 
-    First every single crash is tried, in the order: between effects, at each call of the disk (SIGKILL), power cuts, calls that
-    the disk refuses, answers of the model that are lost. Then pairs of crashes at random, from ``seed``, up to ``examples``.
+    These invariants are checked, besides ``invariants``:
 
-    Held, besides ``invariants`` (each may raise ``AssertionError``):
-
-    * nothing that was acknowledged is lost: it is in the live generation or in an archived one;
-    * no tool runs whose call is not on record, and none twice for a call whose result is on record;
-    * no request holds a tool call without its result, or a result without its call;
-    * a process that nobody stops comes to its end without an exception;
-    * with ``ends_alike``, the conversation ends as it does without a crash: the same roles, texts and calls; what a tool's result
-      says may differ.
+    * Nothing that was acknowledged is lost. It is in the live generation or in an archived one.
+    * A tool runs only if its call is on record. It does not run again for a call whose result is on record.
+    * No request has a tool call without its result, or a result without its call.
+    * A process that is not stopped ends without an exception.
+    * With ``ends_alike``, the conversation ends as it does without a crash, with the same roles, texts and calls. Only the
+      content of a tool's result may differ.
 
     Args:
-        agent: what one process does.
-        model: what answers; nothing is sent anywhere.
-        tools: what the agent may run, by name.
-        invariants: asked of each end, after every schedule.
-        ends_alike: whether a crash must not change how the conversation ends.
-        seed: of the pairs of crashes.
-        durability: that of the conversation. With ``process-crash`` a power cut may take what was acknowledged.
-        examples: how many runs with a crash at most.
-        replay: the schedule of a failure, as its message prints it: only that is run.
+        agent: called as ``agent(conversation, tools, model)``; it does what one process does from its start to its end. The
+            conversation is not loaded yet. Global variables survive a crash here, so the agent should keep nothing in them.
+        model: called as ``model(messages)``. It returns a message, or an iterator of pieces, and should depend on nothing but
+            the messages.
+        tools: the tools that the agent may run, by name. They may be called by position or by keyword.
+        invariants: functions that are called with the :class:`Aftermath` of each run, and raise ``AssertionError``.
+        ends_alike: require that a crash does not change how the conversation ends.
+        durability: that of the conversation. With ``"process-crash"``, a power cut may lose what was acknowledged.
+        examples: the greatest number of runs with a crash.
+        seed: of the random crashes.
+        replay: a schedule, as the message of a failure prints it. Nothing else is run.
 
     Returns:
-        In how many places it was stopped.
+        In how many places a process can be stopped, and how many runs there were with a crash.
 
     Raises:
-        CrashTestError: an invariant does not hold. Its text tells what the agent did, where it was stopped, and what the next
-            process did.
-        TypeError: what should be a function is none.
-        ValueError: two runs without a crash end differently (make the model a function, or give ``ends_alike=False``); the agent
-            does nothing; a replay names a place that the agent does not come to.
+        CrashTestError: an invariant does not hold. The text tells what each process did and where it was stopped.
+        TypeError: ``agent``, ``model`` or a tool is not a function.
+        ValueError: two runs without a crash end differently: make ``model`` depend on its messages alone, or give
+            ``ends_alike=False``. Or the agent does nothing. Or a replay names a place that the agent does not come to.
     """
     for name, value in {"agent": agent, "model": model, **(tools or {})}.items():
         if not callable(value):
@@ -186,7 +196,7 @@ def _cut(given: object) -> Cut:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """A thousand recoveries would each be logged; what matters of them is in the story."""
+    """Silence the package's logger, which would log each of a thousand recoveries. The story has what matters of them."""
     logger = logging.getLogger("transcript_store")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -197,7 +207,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 def _singles(moments: list[str]) -> Iterator[Cut]:
-    """Every crash, those first that show the most with the least to read."""
+    """Every single crash. Those whose stories are easiest to follow come first."""
     effects = [number for number, name in enumerate(moments, 1) if name not in _DISK]
     calls = [number for number, name in enumerate(moments, 1) if name in _DISK]
     yield from (Cut(number, "kill") for number in effects)
@@ -213,7 +223,7 @@ def _any(random: Random, moments: int) -> Cut:
 
 
 _DISK = {name for name in vars(SimulatedFileSystem) if not name.startswith("_")}
-"""The names of moments that are calls of the disk; the others are the agent's effects."""
+"""The names of the moments that are calls of the disk. All other moments are effects of the agent."""
 
 
 class _ProblemError(Exception):
@@ -222,18 +232,18 @@ class _ProblemError(Exception):
 
 @dataclass
 class _World:
-    """What outlives a process: what was acknowledged, what tools did, what the model was sent; and the story."""
+    """What survives a process: the effects on the world outside, what was acknowledged, and the story."""
 
     runs: list[ToolRun] = field(default_factory=list)
     requests: list[list[Message]] = field(default_factory=list)
     acknowledged: list[tuple[int, int, str]] = field(default_factory=list)
-    """Generation, number and content of each record."""
+    """Generation, number and content of each acknowledged record."""
     story: list[str] = field(default_factory=list)
     processes: int = 0
 
 
 class _Trial:
-    """An agent and what is asked of it."""
+    """An agent, and what is required of it."""
 
     def __init__(
         self,
@@ -250,7 +260,7 @@ class _Trial:
         self._end: list[object] | None = None
 
     def settle(self) -> list[str]:
-        """Run it twice without a crash; returns the names of its moments."""
+        """Run the agent twice without a crash. Returns the names of its moments."""
         ends: list[list[object]] = []
         moments: list[str] = []
         for _ in range(2):
@@ -271,9 +281,9 @@ class _Trial:
         return moments
 
     def try_schedule(self, schedule: list[Cut]) -> int:
-        """Run the agent, stop it as often as the schedule says, then let it come to its end, and look.
+        """Stop the agent as often as the schedule says, then let it come to its end, and check the invariants.
 
-        Returns how often it was stopped: a place that a process does not come to stops nothing.
+        Returns how often it was stopped. A place that a process does not come to stops nothing.
         """
         self.examples += 1
         stopped = 0
@@ -290,7 +300,7 @@ class _Trial:
 
     @contextmanager
     def _told(self, world: _World, schedule: list[Cut]) -> Iterator[None]:
-        """Make a story of a problem."""
+        """Turn a problem into a :class:`CrashTestError` with its story."""
         try:
             yield
         except (_ProblemError, AssertionError) as error:
@@ -324,7 +334,7 @@ class _Trial:
 
 
 def _read(disk: SimulatedFileSystem) -> tuple[list[tuple[int, int, str]], list[str]]:
-    """Every record in every generation, and the live messages, as the next process would find them; the disk stays as it is."""
+    """The records of all generations, and the live messages, as the next process would find them. The disk is not changed."""
     with ConversationStore(_PATH, file_system=disk.copy()) as conversation:
         if not conversation.exists():
             return [], []
@@ -338,7 +348,7 @@ def _read(disk: SimulatedFileSystem) -> tuple[list[tuple[int, int, str]], list[s
 
 
 class _Process:
-    """One life of an agent: on a disk, with what is watched, and perhaps its end."""
+    """One process of an agent, on a disk. It watches what the agent does, and stops it at the cut, if there is one."""
 
     def __init__(self, trial: _Trial, world: _World, disk: SimulatedFileSystem, cut: Cut | None) -> None:
         self.disk = disk
@@ -352,7 +362,7 @@ class _Process:
         self._say(f"process {self._world.processes}:")
         contents = [json.loads(text)[0] for _, _, text in _read(self.disk)[0]]
         self._on_record: list[Message] = [message for message in contents if message is not None]
-        """Every message in every generation."""
+        """The messages of all generations."""
         self.disk.on_call = self._on_call
         store = _Watched(self, self.disk, self._trial.durability)
         tools = {name: self._watched_tool(name, tool) for name, tool in self._trial.tools.items()}
@@ -377,7 +387,7 @@ class _Process:
             self.disk.on_call = None
 
     def next_disk(self) -> SimulatedFileSystem:
-        """What the next process finds."""
+        """The disk that the next process finds."""
         if self._cut is None or self._cut.way != "power cut" or not self.is_stopped:
             return self.disk.kill_process()
         if self._cut.seed == 0:
@@ -390,14 +400,15 @@ class _Process:
         self._moment(call.name, f"{call.name} {call.path}")
 
     def _moment(self, name: str, where: str) -> None:
-        """Somewhere a process can be stopped."""
+        """Count a moment, and stop the process if the cut says so."""
         self.moments.append(name)
         if self._cut is None or len(self.moments) < self._cut.moment:
             return
         if self.is_stopped:
             if self._cut.way in ("kill", "power cut"):
-                raise SimulatedStop(where)  # what it does on its way out does not happen either
+                raise SimulatedStop(where)  # a killed process has no effects, not even of its ``finally`` blocks
             return
+        # Some ways fit some moments only: wait for the next one that fits.
         if self._cut.way == "disk refuses" and name not in _CHANGES:
             return
         if self._cut.way == "answer lost" and name != "answered":
@@ -416,7 +427,7 @@ class _Process:
     # ---- what is watched -----------------------------------------------------------------------------------------
 
     def _ask(self, messages: list[Message], *more: Any, **named: Any) -> Any:
-        """The model."""
+        """Call the model, and watch the request and its answer."""
         request = json.loads(json.dumps(messages))
         self._say(f"  asks the model, with {len(request)} messages")
         if len(self._world.requests) >= _MOST_REQUESTS:
@@ -455,7 +466,7 @@ class _Process:
         return run
 
     def stored(self, generation: int, seq: int, message: Message | None, extra: Any) -> None:
-        """A record was acknowledged."""
+        """Note that a record was acknowledged."""
         self._world.acknowledged.append((generation, seq, _text(message, extra)))
         if message is not None:
             self._on_record.append(json.loads(json.dumps(message)))
@@ -464,13 +475,13 @@ class _Process:
             self._say(f"  stores the event {json.dumps(extra)[:60]}")
 
     def replaced(self, messages: list[Message]) -> None:
-        """A replace was acknowledged."""
+        """Note that a replace was acknowledged."""
         self._on_record += json.loads(json.dumps(messages))
         self._say(f"  replaces the transcript by {_told(messages)}")
 
 
 class _Watched(ConversationStore):
-    """A store that tells what it acknowledged."""
+    """A store that reports to its process what it acknowledged."""
 
     def __init__(self, process: _Process, disk: SimulatedFileSystem, durability: Any) -> None:
         super().__init__(_PATH, file_system=disk, durability=durability)
@@ -511,7 +522,7 @@ def _text(message: Any, extra: Any) -> str:
 
 
 def _shape(messages: list[Message]) -> list[object]:
-    """What two ends have in common: roles, texts, calls and which are answered; not what a result says."""
+    """What must be equal at two ends: roles, texts, calls, and which calls have results. The content of a result is left out."""
     return [
         (
             role_of(message),

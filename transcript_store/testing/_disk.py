@@ -1,14 +1,14 @@
-"""What a disk holds, and what it may hold after a power cut.
+"""The content of a simulated disk, and what it may be after a power loss.
 
-The model is the weak one: what POSIX and fsync(2) promise, and nothing that a particular file system adds (Pillai and
-others, "All File Systems Are Not Created Equal", OSDI 2014). Every change is one or more *steps*, each of which reaches
-the medium by itself, in any order, or not at all, unless it was synced:
+The model assumes only what POSIX and fsync(2) promise, and nothing that a particular file system adds (Pillai and others, "All
+File Systems Are Not Created Equal", OSDI 2014). A change consists of *steps*. A step that was synced is on the medium (stable
+storage). Of the others, any may reach it, in any order:
 
-* a write is one step for the new size and one for each page of data it touches; a page may also be torn;
-* creating, renaming, linking and removing are each one step of a directory; a rename is atomic, not durable;
-* syncing a file makes its data and size durable, not its name; syncing a directory makes its names durable.
+* A write is one step for the new size and one for each page of data that it touches. A page may be torn.
+* Creating, renaming, linking and removing are each one step of a directory. A rename is atomic, but not durable.
+* Syncing a file makes its data and size durable, but not its name. Syncing a directory makes its names durable.
 
-Bytes within the size that no step wrote read as ``fill``: NULs, or what the blocks held before.
+Bytes within the size that no step wrote read as ``fill``: NULs, or what the blocks contained before.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import NamedTuple
 
 ROOT = 1
 ABSENT, WHOLE = 0, -1
-"""How much of a step reached the medium; any other number is how many bytes of a page did."""
+"""How much of a step reached the medium. Any other number is a count of bytes: the page was torn after them."""
 
 
 @dataclass(slots=True)
 class Inode:
-    """A file or a directory as the kernel shows it."""
+    """A file or a directory."""
 
     number: int
     is_directory: bool
@@ -42,18 +42,20 @@ class Inode:
 
 
 class NameStep(NamedTuple):
-    """Entries of directories that change together: directory, name, what it then names (None: nothing)."""
+    """Directory entries that change together. Each change is a directory, a name, and its inode afterwards (None: removed)."""
 
     changes: tuple[tuple[int, str, int | None], ...]
 
 
 class SizeStep(NamedTuple):
+    """A new size of a file, in bytes."""
+
     inode: int
     size: int
 
 
 class DataStep(NamedTuple):
-    """Bytes within one page of a file."""
+    """New bytes within one page of a file."""
 
     inode: int
     offset: int
@@ -65,16 +67,16 @@ Step = NameStep | SizeStep | DataStep
 
 @dataclass(slots=True)
 class Change:
-    """A step on its way to the medium."""
+    """A step that may not be on the medium yet."""
 
     step: Step
     durable: bool = False
     lost: bool = False
-    """Whether a sync failed over it: the cache shows it, and the medium will never have it."""
+    """True after a failed sync: the step is in the cache, but will never be on the medium."""
 
 
 class Disk:
-    """Inodes as the kernel shows them, and the changes that are not on the medium for certain."""
+    """The inodes as processes see them, and the changes that may not be on the medium."""
 
     def __init__(self, page_bytes: int, sector_bytes: int) -> None:
         self.page_bytes = page_bytes
@@ -83,7 +85,7 @@ class Disk:
         self.next_inode = ROOT + 1
         self.changes: list[Change] = []
         self.mapped: set[int] = set()
-        """Files of which some process has the pages mapped."""
+        """Files that some process has mapped."""
         self._medium: dict[int, Inode] = {ROOT: Inode(ROOT, is_directory=True)}
         self._links: Counter[int] | None = None
 
@@ -132,18 +134,18 @@ class Disk:
                 self._apply(self._medium, change.step, WHOLE, b"\0")
 
     def lose(self, inode: int) -> None:
-        """What a failed sync does: the dirty pages are marked clean and stay in the cache; the medium never gets them."""
+        """Do what a failed sync does: dirty pages are marked clean and stay in the cache, but never reach the medium."""
         for change in self._pending_of(inode):
             if isinstance(change.step, DataStep):
                 change.lost = True
 
     def drop_cache(self, inode: int) -> None:
-        """Read clean pages anew, unless somebody has them mapped: what was lost is not there."""
+        """Drop the cached pages, so that reads show the medium without what was lost. A mapped file's pages stay."""
         if inode not in self.mapped:
             self.inodes[inode].data[:] = self.on_medium(inode)
 
     def on_medium(self, inode: int) -> bytearray:
-        """What a file reads as past the cache, with what is on its way to the medium."""
+        """What a file contains once all pending changes are on the medium. What a failed sync lost is not in it."""
         lasting = self._medium.get(inode)
         found = {inode: Inode(inode, is_directory=False, data=bytearray(lasting.data if lasting else b""))}
         for change in self.changes:
@@ -163,7 +165,7 @@ class Disk:
         return [change for change in self.changes if not change.durable and not change.lost and _touches(change, inode)]
 
     def _apply(self, inodes: dict[int, Inode], step: Step, fate: int, fill: bytes) -> None:
-        """Put a step on a medium. A step of something that has no name there is kept: its name may come later."""
+        """Put a step on a medium. A missing inode is made, even without a name: its name may reach the medium later."""
         numbers = [number for number, _, _ in step.changes] if isinstance(step, NameStep) else [step.inode]
         if isinstance(step, NameStep):
             numbers += [number for _, _, number in step.changes if number is not None]
@@ -183,17 +185,17 @@ class Disk:
             _fill(content, step.size, fill)
         else:
             data = step.data if fate == WHOLE else step.data[:fate]
-            room = max(0, len(content) - step.offset)  # bytes behind the size are not part of the file
+            room = max(0, len(content) - step.offset)  # bytes beyond the size are not part of the file
             content[step.offset : step.offset + len(data)] = data[:room]
 
-    # ---- what a power cut may leave ------------------------------------------------------------------------------
+    # ---- what a power loss may leave -----------------------------------------------------------------------------
 
     def pending(self) -> list[Change]:
-        """The changes whose fate a power cut decides, in the order in which they were made."""
+        """The changes that may or may not survive a power loss, in the order in which they were made."""
         return [change for change in self.changes if not change.durable and not change.lost]
 
     def fates(self, change: Change) -> list[int]:
-        """What may have become of a pending change: absent, whole, or torn after so many bytes."""
+        """What a power loss may leave of a pending change: nothing, all of it, or so many of its bytes."""
         fates = [ABSENT, WHOLE]
         if isinstance(change.step, DataStep):
             _, offset, data = change.step
@@ -203,7 +205,7 @@ class Disk:
         return fates
 
     def after_power_failure(self, fates: Sequence[int], fill: bytes) -> Disk:
-        """The disk on which the pending changes had these fates."""
+        """The disk after a power loss that left this much of each pending change. ``fates`` has one for each, in order."""
         chosen = dict(zip(map(id, self.pending()), fates, strict=True))
         medium = _copy(self._medium)
         for change in self.changes:
@@ -217,10 +219,10 @@ class Disk:
         return disk
 
     def all_fates(self, limit: int, random: Random) -> Iterator[tuple[int, ...]]:
-        """Every combination of fates, or beyond ``limit`` a sample of that size.
+        """Every combination of fates. If there are more than ``limit``, a sample of that size.
 
-        The sample holds what bugs are made of: each prefix of the changes, torn at its last, with any one change more or
-        less; then random ones.
+        The sample begins with the combinations that reveal most bugs: each prefix of the changes, the same with its last change
+        torn, and the same with one change added or missing. The rest is random.
         """
         options = [self.fates(change) for change in self.pending()]
         if prod(map(len, options)) <= limit:

@@ -1,4 +1,4 @@
-"""Which tool calls a message makes and which it answers, in each provider's form; and what a provider would refuse."""
+"""The tool calls and results of messages in each provider's form, and what a provider would refuse about them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Message = Mapping[str, Any]
 
 
 class ToolCall(NamedTuple):
-    """A call that a model asks for. Where the provider gives no id (Gemini), the name stands for it."""
+    """A tool call of a model. If the provider gives no id (Gemini), ``id`` is the name."""
 
     id: str
     name: str
@@ -18,7 +18,7 @@ class ToolCall(NamedTuple):
 
 
 def calls_in(message: Message) -> list[ToolCall]:
-    """The calls that a message makes: Claude's blocks, OpenAI's ``tool_calls``, Gemini's parts."""
+    """The tool calls in a message: Claude's blocks, OpenAI's ``tool_calls``, Gemini's parts."""
     calls = [
         ToolCall(str(block.get("id")), str(block.get("name")), _arguments(block.get("input")))
         for block in _objects(message.get("content"))
@@ -36,7 +36,7 @@ def calls_in(message: Message) -> list[ToolCall]:
 
 
 def results_in(message: Message) -> list[str]:
-    """The ids of the calls that a message answers."""
+    """The ids of the calls whose results are in a message; the name if there is no id."""
     found = [
         str(block.get("tool_use_id"))
         for block in _objects(message.get("content"))
@@ -49,9 +49,10 @@ def results_in(message: Message) -> list[str]:
 
 
 def problem_with(messages: Sequence[Message]) -> str | None:
-    """Why every provider would refuse a request with these messages; None if none would for what is known here.
+    """Why every provider would refuse a request with these messages. None if it knows no reason.
 
-    A call has its result right behind it, and a result a call right before it; a request does not end with a call.
+    Each call must be followed directly by its result. Each result must directly follow its call. So a request cannot end with
+    a call.
     """
     owed: list[str] = []
     for number, message in enumerate(messages, 1):

@@ -1,4 +1,4 @@
-"""A machine in memory: the ``FileSystem`` that the store asks for, on a disk that can fail and lose power."""
+"""A machine in memory: an implementation of ``FileSystem`` on a simulated disk that can fail and lose power."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TICK_US = 1_000
 
 
 class Call(NamedTuple):
-    """A call that the store made: its number from 1, the method's name, and the path it was about."""
+    """A call of the file system: its number, counted from 1, the name of the method, and the path."""
 
     number: int
     name: str
@@ -24,7 +24,7 @@ class Call(NamedTuple):
 
 
 class SimulatedStop(BaseException):
-    """The process was killed: this call, and every later one, does not happen."""
+    """The process was killed. Neither this call nor any later one of the process has an effect."""
 
 
 class _Status(NamedTuple):
@@ -41,6 +41,7 @@ class _Handle:
     inode: int
     path: str
     past_cache: bool = False
+    """True from ``drop_cache`` to the next ``sync_data``: reads show the medium, even if the file is mapped."""
 
 
 class _Handles(dict[int, _Handle]):
@@ -49,16 +50,26 @@ class _Handles(dict[int, _Handle]):
 
 
 class SimulatedFileSystem:
-    """One process on a simulated disk; pass it as ``file_system=`` to whatever opens files.
+    """One process on a simulated disk. Pass it as ``file_system=`` to a store.
 
-    The disk is weak: it keeps exactly what was synced, and of the rest any part in any order (``power_failures``). Pages
-    of ``page_bytes`` reach it one by one, and may be torn at multiples of ``sector_bytes``; make both small to see small
-    files torn. ``capacity_bytes`` is when it is full. Everything is deterministic: the clock moves a millisecond a look,
-    random bytes come from ``seed``.
+    After a power loss the disk has what was synced, and any part of the rest (``power_failures``). All else is deterministic: each
+    reading of the clock moves it on by a millisecond, and random bytes come from ``seed``.
 
-    ``on_call`` is asked before each call that touches the disk. It may raise, and the call does not happen: an
-    ``OSError`` is a disk's, ``SimulatedStop`` a SIGKILL, ``KeyboardInterrupt`` a user's. For ``write`` it may return a
-    number: only so many bytes are written. A ``sync`` for which it raises loses the unsynced data, as Linux does.
+    ``on_call`` is called before each call that touches the disk. If it raises, the call has no effect. An ``OSError`` stands for
+    an error of the disk, ``SimulatedStop`` for SIGKILL, and ``KeyboardInterrupt`` for Ctrl-C. For ``write`` it may return a
+    number; then at most so many bytes are written. If it raises an ``OSError`` for ``sync`` or ``sync_data``, the unsynced data
+    are lost, as on Linux.
+
+    Args:
+        page_bytes: the size of a page. A power loss may keep one page of a write and lose another.
+        sector_bytes: a page may be torn at multiples of this. Make it and ``page_bytes`` small to see small files torn.
+        capacity_bytes: how many bytes of data fit on the disk; None for any number.
+        seed: of the random bytes.
+
+    Raises:
+        OSError: any call of the ``FileSystem`` protocol, as of a kernel. ``errno`` says why: ``ENOSPC`` if the disk is full,
+            ``EBADF`` if a handle is not open. ``kill_process()`` closes all handles of the process.
+        SimulatedStop: a path is opened after ``kill_process()``.
     """
 
     def __init__(
@@ -74,12 +85,13 @@ class SimulatedFileSystem:
         self._next_handle = 3
         self._modified_us: dict[int, int] = {}
         self._locks: dict[int, tuple[SimulatedFileSystem, int]] = {}
+        """Inode → the process and the handle that have its lock."""
         self._pid = 1000
 
     # ---- for tests -----------------------------------------------------------------------------------------------
 
     def another_process(self) -> SimulatedFileSystem:
-        """Another process on the same disk: it sees the same files, and meets the same locks."""
+        """Another process on the same disk, with the same files and the same locks."""
         other = self._like(self._disk)
         other._locks = self._locks
         other._modified_us = self._modified_us
@@ -87,7 +99,7 @@ class SimulatedFileSystem:
         return other
 
     def kill_process(self) -> SimulatedFileSystem:
-        """End this process as SIGKILL does, what it wrote stays in the cache; returns the next process."""
+        """End this process as SIGKILL does. Returns another process, which sees what this one wrote, synced or not."""
         for inode in [inode for inode, (holder, _) in self._locks.items() if holder is self]:
             del self._locks[inode]
         self._handles.clear()
@@ -99,8 +111,10 @@ class SimulatedFileSystem:
     ) -> Iterator[SimulatedFileSystem]:
         """Every state that the disk may be in if the power fails now, each as a machine of its own.
 
-        Where there are more than ``limit``, a sample of so many. ``fills`` is what a block holds that was allocated and
-        not written: NULs, or give what it may have held before.
+        Args:
+            limit: if there are more combinations of lost changes, how many are tried.
+            fills: what an allocated block that was not written contains: NULs, or what may have been there before.
+            seed: of the sample, if there are more than ``limit``.
         """
         seen = set()
         for fill in fills:
@@ -112,35 +126,38 @@ class SimulatedFileSystem:
                     yield failed
 
     def power_failure(self, choose: Callable[[int], int], *, fill: bytes = b"\0") -> SimulatedFileSystem:
-        """One such state: ``choose(n)`` picks one of n fates, 0 to n-1, for each change that was not synced."""
+        """One of these states. For each change that was not synced, ``choose(n)`` returns which of its n fates it has.
+
+        The fates are numbered from 0, which means that the change is lost.
+        """
         options = [self._disk.fates(change) for change in self._disk.pending()]
         fates = [option[choose(len(option))] for option in options]
         return self._like(self._disk.after_power_failure(fates, fill))
 
     def worst_power_failure(self) -> SimulatedFileSystem:
-        """The state in which nothing survived that was not synced."""
+        """The state in which everything that was not synced is lost."""
         return self._like(self._disk.after_power_failure([ABSENT] * len(self._disk.pending()), b"\0"))
 
     def copy(self) -> SimulatedFileSystem:
-        """The same machine switched off in good order and on again: everything is on the disk, no process runs."""
+        """A copy of the machine after an orderly restart: everything written is on its disk, and no process runs."""
         disk = self._disk.after_power_failure([-1] * len(self._disk.pending()), b"\0")
         return self._like(disk)
 
     @property
     def open_handles(self) -> list[str]:
-        """The paths that this process has open, one for each handle: none should be left after a close."""
+        """The paths that this process has open, one for each handle. After a close there should be none."""
         return [handle.path for handle in self._handles.values()]
 
     def sync_path(self, path: str) -> None:
-        """Put what was written to a file on the medium, so that its fate is not enumerated."""
+        """Make what was written to a file durable, so that ``power_failures()`` does not vary it."""
         self._disk.sync(self._resolve(path).number)
 
     def map_file(self, path: str) -> None:
-        """Let another process have a file mapped from now on: its pages stay in the cache, whoever drops them."""
+        """Act as if another process had the file mapped from now on: its pages stay in the cache after ``drop_cache``."""
         self._disk.mapped.add(self._resolve(path).number)
 
     def tree(self) -> dict[str, bytes | None]:
-        """What a process sees: path → content, None for a directory."""
+        """All files as a process sees them: path → content in bytes, or None for a directory."""
         found: dict[str, bytes | None] = {}
 
         def walk(directory: Inode, path: str) -> None:
@@ -154,7 +171,11 @@ class SimulatedFileSystem:
         return found
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Put a file at a path, on the medium, as another program would: for tests that damage things."""
+        """Write a file as another program would, and make it durable. For tests that damage files.
+
+        Raises:
+            FileNotFoundError: the folder does not exist.
+        """
         folder, name = os.path.split(path)
         directory = self._resolve(folder)
         if name in directory.names:
@@ -207,7 +228,7 @@ class SimulatedFileSystem:
         except SimulatedStop:
             raise
         except BaseException:
-            self._close(handle)  # close(2) closes, whatever it returns
+            self._close(handle)  # close(2) closes the descriptor even if it fails
             raise
         self._close(handle)
 
@@ -361,7 +382,7 @@ class SimulatedFileSystem:
         return self._disk.inodes[self._handles[handle].inode]
 
     def _living(self, handle: int) -> Inode:
-        """The directory that a name is to be made in, which must not have been removed."""
+        """The directory of a handle, for a new name. Raises ``FileNotFoundError`` if it was removed."""
         inode = self._inode(handle)
         if inode.number != ROOT and not self._disk.links(inode.number):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._handles[handle].path)

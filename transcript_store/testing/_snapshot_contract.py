@@ -1,4 +1,4 @@
-"""What every store of snapshots keeps to, whoever wrote it: the contract of ``SnapshotStore``, numbered."""
+"""The contract of ``SnapshotStore``, as numbered checks. The docstring of a check is the rule that an error prints."""
 
 from __future__ import annotations
 
@@ -37,9 +37,13 @@ _IMAGE = base64.b64encode(bytes(range(256)) * 8).decode()
 
 
 def check_snapshot_store(make_store: MakeStore) -> None:
-    """Check a ``SnapshotStore`` against its contract; ``make_store`` makes a store of its own that is empty, at each call.
+    """Check a ``SnapshotStore`` against its contract. It returns nothing if the store keeps it.
 
-    Raises ``AssertionError``, which begins with the number of what is not kept.
+    Args:
+        make_store: makes an empty store at each call, which shares nothing with the others.
+
+    Raises:
+        AssertionError: a rule is broken. The message begins with the number of the rule, as in ``S7``.
     """
     for number, check in enumerate(CONTRACT, 1):
         try:

@@ -1,1 +1,1 @@
-"""The wire formats of the providers, and the SDK that sends them."""
+"""The wire formats of the providers, and the connections through their SDKs."""

@@ -1,9 +1,9 @@
 """Claude: the Messages API, through the ``anthropic`` SDK.
 
-A message is ``{"role", "content"}``, its content text or a list of blocks. Tool calls are ``tool_use`` blocks of a reply; all their
-results are ``tool_result`` blocks of the one user message behind it. The system prompt is the body's ``system``.
+A message is ``{"role", "content"}``. Its content is a text or a list of blocks. Tool calls are ``tool_use`` blocks of a reply. All
+their results are ``tool_result`` blocks of the one user message that follows. The system prompt is the body's ``system``.
 
-https://docs.anthropic.com/en/api/messages, and the types of anthropic 2.12.
+Sources: https://docs.anthropic.com/en/api/messages, and the types of anthropic 2.12.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from transcript_store.chat._provider import (
 from transcript_store.chat._providers.sdk import PostConnection, options
 
 DEFAULT_MAX_TOKENS = 8192
-"""The Messages API demands a limit."""
+"""Sent if the configuration gives no limit, because the Messages API requires one."""
 
 CUT_SHORT = ("max_tokens", "model_context_window_exceeded")
-"""The stop reasons after which the last block may be half of one."""
+"""The stop reasons after which the last block may be incomplete."""
 
 REFUSED = "refusal"
-"""The stop reason of a reply that was broken off by a safety classifier: none of its tools may run."""
+"""The stop reason of a reply that a safety classifier stopped. None of its tools may run."""
 
 _FILE_CITATIONS = ("char_location", "page_location", "content_block_location")
 
 
 class ClaudeWire:
-    """The Messages format; it satisfies ``Wire``."""
+    """The Messages format as a ``Wire``."""
 
     results_are_messages = False
     has_system_messages = False
@@ -104,7 +104,7 @@ class ClaudeWire:
 
 
 class ClaudeAssembly:
-    """A streamed message: blocks are started, added to by deltas, and stopped."""
+    """Builds a message from a stream, in which each block starts, grows by deltas, and stops."""
 
     def __init__(self) -> None:
         self._message: JSON = {}
@@ -146,7 +146,7 @@ class ClaudeAssembly:
             self._inputs[index] = self._inputs.get(index, "") + delta["partial_json"]
         elif kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
-        else:  # text_delta, thinking_delta, signature_delta, and what comes after them: members whose text goes on
+        else:  # text_delta, thinking_delta, signature_delta and later kinds: each text member continues
             for name, value in delta.items():
                 if name != "type":
                     before = block.get(name)
@@ -154,19 +154,19 @@ class ClaudeAssembly:
         return str(delta.get("text", "")) if kind == "text_delta" else ""
 
     def _finish_input(self, index: int) -> bool:
-        """Whether the block is whole: the text of a tool's input must have become JSON."""
+        """Parse the input of a ``tool_use`` block. False if it is not JSON; then the block is incomplete."""
         text = self._inputs.get(index)
         if text:
             try:
                 self._blocks[index]["input"] = json.loads(text)
-            except (ValueError, RecursionError):  # no JSON, an integer of thousands of digits, or nested too deeply
+            except (ValueError, RecursionError):  # not JSON, an integer of thousands of digits, or nested too deeply
                 return False
         self._inputs.pop(index, None)
         return True
 
 
 def _reply(body: JSON, half: set[int]) -> Reply:
-    """The reply in a whole body, or in one whose blocks at the places ``half`` never ended."""
+    """The reply in a body. ``half`` are the places of the blocks that a stream never ended; empty for a whole body."""
     blocks = body.get("content") or []
     stop_reason = body.get("stop_reason")
     if stop_reason in CUT_SHORT and blocks and blocks[-1].get("type") == "tool_use":
@@ -195,7 +195,10 @@ def _reply(body: JSON, half: set[int]) -> Reply:
 
 
 def _whole(block: JSON, half: bool) -> bool:
-    """Whether a block of a reply that was cut can be sent again. The text of half a text block can."""
+    """Whether a block of an incomplete reply can be sent again. ``half`` says that the block itself is incomplete.
+
+    An incomplete text can be sent. Thinking needs its signature, which comes last.
+    """
     kind = block.get("type")
     if kind == "text":
         return bool(block.get("text", "").strip())
@@ -205,7 +208,7 @@ def _whole(block: JSON, half: bool) -> bool:
 
 
 def _without_last_thoughts(blocks: list[JSON]) -> list[JSON]:
-    """The blocks up to the last that is no thinking: the API refuses a message that ends in thinking."""
+    """The blocks without thinking at the end: the API refuses a message that ends with thinking."""
     end = len(blocks)
     while end and blocks[end - 1].get("type") in ("thinking", "redacted_thinking"):
         end -= 1
@@ -213,11 +216,11 @@ def _without_last_thoughts(blocks: list[JSON]) -> list[JSON]:
 
 
 def _sendable(message: Message) -> Message | None:
-    """The message as a request may carry it; None if nothing of it may.
+    """The message as a request may carry it, or None if nothing of it can be sent.
 
-    Left out: text that is only white space and thinking at the end of a reply (the API refuses them), and the ``file_id``
-    of a citation in a document, which only a response may have. Tool results are put before everything else that the user
-    said with them: behind a text the API does not find them.
+    The API refuses a text that is only white space, and thinking at the end of a reply; both are left out. So is the
+    ``file_id`` of a citation in a document, which only a response may contain. In a user's message, tool results are moved
+    to the front: the API does not find them after a text.
     """
     content = message.get("content")
     if not isinstance(content, list):
@@ -261,7 +264,7 @@ def _object(value: Any) -> JSON | None:
 
 
 def connect(**given: Any) -> PostConnection:
-    """A connection to the Messages API; ``given`` are the token, the base URL and the timeout."""
+    """A connection to the Messages API. ``given`` are ``token``, ``base_url`` and ``timeout_seconds``."""
     import anthropic
 
     client = anthropic.Anthropic(**options(anthropic, **given))

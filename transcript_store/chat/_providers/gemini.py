@@ -1,13 +1,13 @@
 """Gemini: ``generateContent``, through the ``google-genai`` SDK.
 
-A message is a *content*: ``{"role", "parts"}``. Tool calls are ``functionCall`` parts of a reply, often without an id; all their
-results are ``functionResponse`` parts of the one user content behind it. The system prompt is the body's
+A message is a *content*: ``{"role", "parts"}``. Tool calls are ``functionCall`` parts of a reply, often without an id. All their
+results are ``functionResponse`` parts of the one user content that follows. The system prompt is the body's
 ``systemInstruction``. A ``thoughtSignature`` must be sent back with the part that it came with.
 
-Names are camelCase, as the service writes them; histories of other tools may have them in snake_case, and are read and sent as
-they are (the service reads both).
+The service writes names in camelCase. Histories of other tools may have them in snake_case. They are sent unchanged, because
+the service reads both.
 
-https://ai.google.dev/api/generate-content, and google-genai 3.4.
+Sources: https://ai.google.dev/api/generate-content, and google-genai 3.4.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _BLOCKED = frozenset(
         "IMAGE_RECITATION",
     }
 )
-"""The finish reasons of a reply that was broken off, or is nothing that can be used; servers have reasons of their own besides."""
+"""The finish reasons of a reply that the service stopped, or that cannot be used. A reason that is not here counts as whole."""
 
 
 class GeminiWire:
-    """The generateContent format; it satisfies ``Wire``."""
+    """The generateContent format as a ``Wire``."""
 
     results_are_messages = False
     has_system_messages = False
@@ -117,7 +117,7 @@ class GeminiWire:
 
 
 class GeminiAssembly:
-    """A streamed content: every chunk is a response of its own, and their parts stand one behind the other."""
+    """Builds a content from a stream. Each event is a whole response, and the content has the parts of all of them in order."""
 
     def __init__(self) -> None:
         self._body: JSON = {}
@@ -146,7 +146,7 @@ class GeminiAssembly:
 
 
 def _goes_on(before: JSON, part: JSON) -> bool:
-    """Whether a part only goes on with the text of the one before. What has more members, a signature, stays as it came."""
+    """Whether a part continues the text of the part before it. A part with other members, as a signature, stays separate."""
     return (
         before.keys() == part.keys()
         and part.keys() <= {"text", "thought"}
@@ -156,7 +156,7 @@ def _goes_on(before: JSON, part: JSON) -> bool:
 
 
 def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
-    """The reply in a body. ``ended`` says that the body is known to be whole, finish reason or not."""
+    """The reply in a body with this content. With ``ended`` it is whole even without a finish reason."""
     stop_reason = _candidate(body).get("finishReason")
     blocked = (body.get("promptFeedback") or {}).get("blockReason")
     incomplete = None
@@ -182,7 +182,7 @@ def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
 
 
 def _whole(part: JSON) -> bool:
-    """Whether a part of a reply that was cut can be sent again."""
+    """Whether a part of an incomplete reply can be sent again. Thinking needs its signature, and a text must not be empty."""
     if part.get("thought"):
         return bool(part.get("thoughtSignature") or part.get("thought_signature"))
     return bool(part.get("text")) or bool(part.keys() - {"text"})
@@ -215,7 +215,10 @@ def _text(message: Message) -> str:
 
 
 class GeminiConnection:
-    """The SDK's API client: it gives each response's JSON as it came, where the typed calls drop members they do not know."""
+    """A connection through the SDK's API client, which returns each response's JSON unchanged.
+
+    The SDK's typed calls are not used, because they drop the members that they do not know.
+    """
 
     def __init__(self, *, token: str, base_url: str, timeout_seconds: float) -> None:
         import httpx2
@@ -245,6 +248,7 @@ class GeminiConnection:
 
         def begin() -> tuple[Any, Any]:
             responses = self._client._api_client.request_streamed("post", path, body)
+            # The SDK's generator sends the request when its first event is asked for. So that is what must be retried.
             return responses, next(responses, None)
 
         responses, first = _retrying(begin)
@@ -263,13 +267,16 @@ def _path(model: str) -> str:
     return model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
 
 
-_ATTEMPTS = 3  # with their delays, what the other two SDKs do
+_ATTEMPTS = 3  # attempts and delays are those of the other two SDKs
 _PASSING_STATUS = (408, 409, 429, 500, 502, 503, 504)
 _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS, _LONGEST_RETRY_AFTER_SECONDS = 0.5, 8.0, 60.0
 
 
 def _retrying(call: Callable[[], Any]) -> Any:
-    """Do this again if the error is of the passing kind. The SDK's own retries take no notice of ``Retry-After`` (3.4)."""
+    """Return what ``call()`` returns. Call it again after a transient error, ``_ATTEMPTS`` times in all.
+
+    The SDK's own retries are not used, because they ignore ``Retry-After`` (google-genai 3.4).
+    """
     import httpx2
     import tenacity
     from google.genai.errors import APIError

@@ -1,9 +1,9 @@
 """OpenAI and compatible servers: chat completions, through the ``openai`` SDK.
 
-Tool calls are the ``tool_calls`` of a reply, their arguments JSON text; each result is a message of its own, role ``tool``, behind
-it. The system prompt is the first message on the wire, and never on record.
+Tool calls are the ``tool_calls`` of a reply, with their arguments as JSON text. Each result is a message of its own after the reply,
+with the role ``tool``. The system prompt is the first message of a request. It is never on record.
 
-https://platform.openai.com/docs/api-reference/chat, and the types of openai 3.54.
+Sources: https://platform.openai.com/docs/api-reference/chat, and the types of openai 3.54.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from transcript_store.chat._provider import (
 from transcript_store.chat._providers.sdk import PostConnection, options
 
 _REPLACED = ("id", "type", "name", "role", "index", "format")
-"""Members of a streamed delta that are said, not spelled out: some servers repeat them in each chunk."""
+"""Members of a streamed delta that replace the value before. Others are added to it. Some servers repeat these in each event."""
 
 
 class OpenAIWire:
-    """Chat completions; it satisfies ``Wire``. Compatible servers know the older name of the token limit."""
+    """The chat completions format as a ``Wire``.
+
+    ``limit_member`` is the name of the token limit. Compatible servers know only its older name, ``max_tokens``.
+    """
 
     results_are_messages = True
     has_system_messages = True
@@ -100,7 +103,7 @@ class OpenAIWire:
 
 
 class OpenAIAssembly:
-    """A streamed completion: deltas of one choice, added up into the message that a response without streaming has."""
+    """Builds a message from a stream: the deltas of one choice, merged into what a response without streaming has."""
 
     def __init__(self) -> None:
         self._body: JSON = {}
@@ -120,14 +123,14 @@ class OpenAIAssembly:
 
     def reply(self) -> Reply:
         message = {**self._message, "role": self._message.get("role") or "assistant"} if self._message else {}
-        if message.get("tool_calls"):  # their index says where a delta belongs, and only a delta has one
+        if message.get("tool_calls"):  # ``index`` says which call a delta belongs to; messages do not have it
             message["tool_calls"] = [{k: v for k, v in c.items() if k != "index"} for c in message["tool_calls"]]
         choice = {"message": message, "finish_reason": self._finish_reason}
         return _reply({**self._body, "choices": [choice]}, ended=False)
 
 
 def merge(target: JSON, delta: JSON) -> None:
-    """Add a delta to what came before it: text goes on, objects are merged, list entries by their ``index``."""
+    """Merge a delta into ``target``: a text is appended, objects are merged, and so are entries of lists with equal ``index``."""
     for name, value in delta.items():
         before = target.get(name)
         if isinstance(before, str) and isinstance(value, str) and name not in _REPLACED:
@@ -157,7 +160,10 @@ def _merged_list(entries: list[Any], deltas: list[Any]) -> list[Any]:
 
 
 def _place(entries: list[Any], delta: Any) -> int | None:
-    """Which entry a list's delta goes on with; None for a new one. A server that gives no index names each call once."""
+    """The place of the entry that a delta continues; None if it begins a new one.
+
+    Some servers give no ``index``. They give the id of a call only once, so a delta with an id begins a new entry.
+    """
     if not isinstance(delta, dict):
         return None
     if "index" in delta:
@@ -165,13 +171,13 @@ def _place(entries: list[Any], delta: Any) -> int | None:
             k for k, entry in enumerate(entries) if isinstance(entry, dict) and entry.get("index") == delta["index"]
         ]
         if not found or (delta.get("id") and entries[found[-1]].get("id") not in (None, "", delta["id"])):
-            return None  # some servers give all calls the index 0, each with an id of its own
+            return None  # some servers give every call the index 0, but an id of its own
         return found[-1]
     return None if delta.get("id") or not entries else -1
 
 
 def _reply(body: JSON, *, ended: bool) -> Reply:
-    """The reply in a body. ``ended`` says that the body is known to be whole, finish reason or not."""
+    """The reply in a body. With ``ended`` it is whole even without a finish reason."""
     choice = (body.get("choices") or [{}])[0]
     message: JSON = choice.get("message") or {}
     stop_reason = choice.get("finish_reason")
@@ -184,6 +190,7 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
         incomplete = "the reply ended without a finish reason"
     elif stop_reason == "content_filter" or (stop_reason == "length" and calls):
         incomplete = f"the reply was {'blocked' if stop_reason == 'content_filter' else 'cut short'} ({stop_reason})"
+        # The last call may be cut even if its arguments happen to be JSON, as an empty text is here.
         whole_calls = whole_calls if len(whole_calls) < len(calls) else calls[:-1]
     kept = message
     if incomplete:
@@ -205,11 +212,11 @@ def _says_something(message: Message) -> bool:
 
 
 def _sendable(message: Message) -> Message | None:
-    """The message as a request may carry it; None if nothing of it may.
+    """The message as a request may carry it, or None if nothing of it can be sent.
 
-    Left out: ``annotations`` and all of ``audio`` but its id, which only a response may have; an empty ``tool_calls``, which
-    the API refuses; a reply that says nothing at all. Arguments that some server gave as an object, or not at all, are
-    sent as the JSON text that the API asks for.
+    Only a response may contain ``annotations``, and members of ``audio`` other than its id; they are left out. The API refuses
+    an empty ``tool_calls`` and an empty reply; they are left out too. Some servers give a call's arguments as an object, or
+    not at all. They are sent as JSON text, as the API requires.
     """
     if message.get("role") != "assistant":
         return message
@@ -242,12 +249,12 @@ def _text(message: Message) -> str:
 
 
 def _function(call: JSON) -> JSON:
-    """What a call calls: a function, or a custom tool, which nobody here offers."""
+    """The function, or the custom tool, that a call names. A model may call a custom tool although requests offer none."""
     return call.get("function") or call.get("custom") or {}
 
 
 def _arguments(call: JSON) -> JSON | None:
-    """The arguments of a call; None if they are no JSON object. Nothing at all is how many servers say that there are none."""
+    """The arguments of a call, or None if they are not a JSON object. Many servers send nothing if there are no arguments."""
     arguments = _function(call).get("arguments")
     if arguments is None or isinstance(arguments, dict):
         return arguments or {}
@@ -255,13 +262,13 @@ def _arguments(call: JSON) -> JSON | None:
         return None
     try:
         arguments = json.loads(arguments) if arguments.strip() else {}
-    except (ValueError, RecursionError):  # no JSON, an integer of thousands of digits, or nested too deeply
+    except (ValueError, RecursionError):  # not JSON, an integer of thousands of digits, or nested too deeply
         return None
     return arguments if isinstance(arguments, dict) else None
 
 
 def connect(**given: Any) -> PostConnection:
-    """A connection to the completions of this server; ``given`` are the token, the base URL and the timeout."""
+    """A connection to a server's chat completions. ``given`` are ``token``, ``base_url`` and ``timeout_seconds``."""
     import openai
 
     client = openai.OpenAI(**options(openai, **given))

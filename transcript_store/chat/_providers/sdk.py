@@ -1,6 +1,7 @@
-"""The ``post`` of the SDKs that are made from one generator (anthropic, openai): it gives a body as it came.
+"""A connection through the ``post()`` of the anthropic and openai SDKs, which returns a response's JSON unchanged.
 
-Their own methods for messages would re-make it from the SDK's types, and lose what those do not know.
+The two SDKs come from one generator, so they share this method. Their typed methods would drop the members that they do not
+know.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from transcript_store.chat._base_url import host_of, is_loopback
 from transcript_store.chat._provider import JSON
 
 _CONNECT_SECONDS = 5.0
-"""How long a connection may take to be made: the SDKs' own default, however long a reply may take."""
+"""How long connecting may take, whatever the timeout of a reply. It is the SDKs' own default."""
 
 
 _NO_PROXY: dict[str, None] = dict.fromkeys(("all://", "http://", "https://"))
-"""What stands in the place of the proxies that the environment names; anthropic's HTTP client takes them whatever ``trust_env`` says."""
+"""Replaces the proxies of the environment. Anthropic's HTTP client uses those even with ``trust_env=False``."""
 
 
 class PostConnection:
-    """A client of such an SDK, at the path of its messages; it satisfies ``Connection``."""
+    """A client of one of these SDKs, with the path of its messages, as a ``Connection``."""
 
     def __init__(self, client: Any, stream_type: type, path: str) -> None:
         self._client = client
@@ -42,9 +43,9 @@ class PostConnection:
 
 
 def options(sdk: Any, *, token: str, base_url: str, timeout_seconds: float) -> dict[str, Any]:
-    """What a client of such an SDK is made with: neither token nor URL come from the environment, redirects are not followed.
+    """The arguments of such an SDK's client. Token and URL do not come from the environment. Redirects are not followed.
 
-    A proxy that the environment names is not asked for this machine: with ``http`` it would read the token.
+    Requests to this machine do not go through a proxy of the environment. With ``http`` the proxy could read the token.
     """
     direct = {"trust_env": False, "mounts": _NO_PROXY} if is_loopback(host_of(base_url)) else {}
     return {

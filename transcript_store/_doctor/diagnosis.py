@@ -31,7 +31,7 @@ class Diagnosis:
 
     @property
     def is_well(self) -> bool:
-        """True if no check is ``ill``. No check can find a disk that acknowledges a sync and does not keep the data."""
+        """True if no check is ``ill``. A disk that acknowledges syncs falsely is found only if it is too fast to be true."""
         return not any(check.result == "ill" for check in self.checks)
 
 

@@ -89,8 +89,7 @@ def run(arguments: Namespace) -> int:
 class _Recorder:
     """Appends to a conversation, and creates it with its first message.
 
-    A conversation is not created before there is a message: if the input is garbage, or the path is mistyped, nothing
-    is left behind.
+    It does not create the conversation before it has read a message: garbage as input leaves nothing behind.
     """
 
     def __init__(self, arguments: Namespace, conversation: ConversationStore) -> None:

@@ -120,7 +120,7 @@ def has_status() -> bool:
 
 
 def flush() -> None:
-    """Flush standard output. Called before the end, so that a full disk is an error with an exit code."""
+    """Flush standard output. Called before the end: there a full disk can still be reported, as any other error."""
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -86,7 +86,7 @@ def sentence(error: TranscriptStoreError, command: str = "") -> str:
 
 
 def in_the_shell(way_out: WayOut, path: str, *, command: str = "", error: TranscriptStoreError | None = None) -> str:
-    """A way out in words of the shell. ``path`` is a conversation's, or that of a file in one."""
+    """A way out in words of the shell. ``path`` is the path of a conversation, or of a file in it."""
     directory = _conversation_of(path)
     if way_out in _WHAT_IT_IS_INSTEAD:
         return instead_of_a_conversation(directory)

@@ -97,7 +97,10 @@ class Turns:
             yield False
 
     def _safely(self, line: str | None) -> None:
-        """Take a turn at a terminal. Ctrl-C ends only the turn. An empty line (or None) asks the last question again."""
+        """Take a turn at a terminal. Ctrl-C ends only the turn.
+
+        An empty line, or None, asks the last question again if it has no answer.
+        """
         if line is not None and not line.strip():
             if self._answerer.client.is_answered:
                 return

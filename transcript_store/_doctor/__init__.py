@@ -1,1 +1,1 @@
-"""What a place gives to those who keep conversations there: tried, not assumed."""
+"""``doctor``: tries whether a directory gives what conversations need."""

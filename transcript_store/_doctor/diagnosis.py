@@ -1,4 +1,4 @@
-"""``doctor``: which promises hold in a place, and why others do not."""
+"""``doctor``: which promises hold in a directory, and why the others do not."""
 
 from __future__ import annotations
 
@@ -20,34 +20,36 @@ _PROMISES = tuple(f"P{number}" for number in range(1, 23))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What a place gives."""
+    """What was found out about a directory."""
 
     directory: str
     checks: tuple[Check, ...]
     sync_microseconds: tuple[float, float] | None
-    """How long a sync of 1 KB takes: the median, and what 99 of 100 stay below. None if none could be tried."""
+    """How long a sync of 1 KB takes: the median and the 99th percentile. None if no sync could be tried."""
 
     @property
     def not_held(self) -> tuple[str, ...]:
-        """The promises of docs/durability.md that do not hold here, by number."""
+        """The numbers of the promises in docs/durability.md that do not hold here."""
         ill = {promise for check in self.checks if check.result == "ill" for promise in check.promises}
         return tuple(promise for promise in _PROMISES if promise in ill)
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing that was found stands against a promise. A disk that lies about its syncs is not found so."""
+        """True if no check is ``ill``. A disk that acknowledges syncs falsely is found only if it is too fast to be true."""
         return not any(check.result == "ill" for check in self.checks)
 
 
 def doctor(directory: AnyPath) -> Diagnosis:
     """Try what conversations need of a directory: its file system, syncs, locks, renames, cache, space and clock.
 
-    Works in a new folder ``.doctor-<hex>`` inside, removes it, and what an earlier one that was killed left there, and touches
-    nothing else. If the directory is a conversation's, its parent is tried: the places are the same. Takes a second or less, but on slow
-    disks as long as 200 syncs take. It cannot prove a disk honest: only a power cut shows whether a sync reached the medium.
+    It works in a new folder ``.doctor-<hex>`` inside the directory, and removes that folder at the end, and any that a killed one
+    left. It changes nothing else. If the directory is a conversation's own, its parent is tried. It makes 200 syncs: that takes
+    a second or less, and longer on a slow disk. It cannot prove that the disk is honest: only a power cut shows whether a
+    sync reached the medium.
 
     Raises:
-        StorageError: there is no such directory, or it cannot be looked at. What is refused *inside* it is a check that is ill.
+        StorageError: there is no such directory, or it cannot be listed; check the path and its permissions. A call that is
+            refused *inside* the directory raises nothing: its check is ``ill`` or ``untried``.
     """
     path = absolute_path(directory)
     try:
@@ -98,7 +100,7 @@ _NEEDED_BY = {
 
 
 def _refused(name: str, error: OSError) -> Check:
-    """A call that conversations need was refused: what they promise by it does not hold."""
+    """The check for a call that was refused: ``ill`` if a promise depends on the call, else ``untried``."""
     needed = _NEEDED_BY.get(name, ())
     return Check(name=name, result="ill" if needed else "untried", found=f"refused: {error.strerror}", promises=needed)
 

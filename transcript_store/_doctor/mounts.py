@@ -1,4 +1,4 @@
-"""Which file system a directory is on, as Linux says, and what is known of it."""
+"""Which file system a directory is on, as Linux reports it, and what is known about that file system."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OVER_A_NETWORK = {
     "sshfs",
 }
 TRIED = {"ext4", "xfs", "btrfs", "overlay", "tmpfs"}
-"""Those under which the proof of this package ran."""
+"""The file systems on which the crash tests of this package were run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +37,14 @@ class Mount:
     source: str
     point: str
     options: tuple[str, ...]
-    """Those of the mount, then those of the file system itself."""
+    """The options of the mount, then the options of the file system itself."""
 
     def __str__(self) -> str:
         return f"{self.kind} on {self.source}, mounted at {self.point} ({','.join(self.options)})"
 
 
 def mount_of(path: str) -> Mount | None:
-    """The mount that a directory is on; None where the system does not say (not Linux, no /proc)."""
+    """The mount that a directory is on; None without ``/proc/self/mountinfo`` (not Linux, or no /proc)."""
     try:
         with open(_MOUNTINFO, encoding="utf-8", errors="surrogateescape") as lines:
             mounts = [_parsed(line) for line in lines]
@@ -52,7 +52,7 @@ def mount_of(path: str) -> Mount | None:
         return None
     real = os.path.realpath(path)
     over = [mount for mount in mounts if os.path.commonpath([mount.point, real]) == mount.point]
-    # The longest point is the nearest one; of several mounts on one point the last one hides the others.
+    # The longest mount point is the nearest one. Of several mounts on the same point, the last one hides the others.
     return max(reversed(over), key=lambda mount: len(mount.point), default=None)
 
 
@@ -65,5 +65,5 @@ def _parsed(line: str) -> Mount:
 
 
 def _plain(text: str) -> str:
-    """A space, a tab, a line feed and a backslash stand there as octal numbers."""
+    """Undo mountinfo's escapes: it writes a space, a tab, a line feed and a backslash as octal numbers."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)

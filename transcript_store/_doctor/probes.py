@@ -1,4 +1,4 @@
-"""What is tried, each in a scratch directory of its own making. A probe says what it found; it never guesses."""
+"""The probes of ``doctor``. Each one gets a scratch directory of its own, tries one thing there, and says what it found."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from transcript_store.words import many
 
 Result = Literal["well", "note", "ill", "untried"]
 POWER = ("P1", "P2", "P4")
-"""The promises that speak of a power cut."""
+"""The promises about a power cut."""
 
 _SYNCS = 100
 _TOO_FAST_US = 5.0
-"""No medium that keeps data without power is known to answer a sync so soon, the system call included."""
+"""A median below this, in microseconds, is ``ill``: no medium that keeps data without power is known to sync so fast."""
 _CACHED_BYTES = 1 << 20
 _LITTLE_BYTES = 100 << 20
 _FEW_FILES = 1000
@@ -49,14 +49,14 @@ class Check:
 
     name: str
     result: Result
-    """``note``: worth knowing. ``ill``: some promise does not hold here. ``untried``: it could not be tried."""
+    """``well``: it works. ``note``: worth knowing. ``ill``: a promise does not hold. ``untried``: it could not be tried."""
     found: str
     promises: tuple[str, ...] = ()
-    """If it is ill, the promises of docs/durability.md that do not hold here."""
+    """The promises of docs/durability.md that do not hold here. Empty, except if ``result`` is ``ill``."""
 
 
 def file_system(mount: Mount | None) -> Check:
-    """What is known of this kind of file system, and of how it is mounted."""
+    """Whether this kind of file system, mounted in this way, is known to break a promise."""
     name = "file system"
     if mount is None:
         return Check(name=name, result="untried", found="the system does not say what it is")
@@ -79,7 +79,7 @@ def file_system(mount: Mount | None) -> Check:
 
 
 def permissions(folder: str) -> Check:
-    """Whether files are private whatever the umask."""
+    """Whether new files and directories are private, whatever the umask is."""
     name = "permissions"
     with _directory(folder) as handle:
         REAL.make_directory(handle, "d")
@@ -88,13 +88,13 @@ def permissions(folder: str) -> Check:
     if modes != [0o600, 0o700]:
         found = f"a file has mode {modes[0]:04o} and a directory {modes[1]:04o}, whatever is asked for"
         return Check(name=name, result="ill", found=found, promises=("P16",))
-    umask = os.umask(0o077)
+    umask = os.umask(0o077)  # a process can read its umask only by setting another one
     os.umask(umask)
     return Check(name=name, result="well", found=f"files are 0600 and directories 0700; the umask is {umask:04o}")
 
 
 def names(folder: str) -> Check:
-    """Whether a rename replaces a file, and whether a file can have two names."""
+    """Whether a rename replaces a file, and whether a file can have two names (a hard link)."""
     name = "rename and link"
     with _directory(folder) as handle:
         for entry in ("old", "new"):
@@ -120,7 +120,7 @@ def directory_sync(folder: str) -> Check:
 
 
 def lock(folder: str) -> Check:
-    """Whether the kernel's lock keeps another process out, and ends with its process."""
+    """Whether the kernel's lock keeps another process out, and is free again when its process ends."""
     name = "kernel lock"
     with _directory(folder) as handle:
         file = REAL.create(handle, "lock")
@@ -143,7 +143,10 @@ def lock(folder: str) -> Check:
 
 
 def cache(folder: str) -> Check:
-    """Whether what the medium holds can be told from what the cache shows, after a sync that failed."""
+    """Whether a file can be read from the medium, past the page cache.
+
+    After a failed sync, the page cache may show bytes that are not on the medium. Only a direct read tells the difference.
+    """
     name = "reads past the cache"
     if sys.platform != "linux":
         return Check(name=name, result="untried", found="this system has no call for it")
@@ -159,6 +162,7 @@ def cache(folder: str) -> Check:
             try:
                 direct = os.open("f", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC, dir_fd=handle)
                 try:
+                    # A direct read needs an aligned buffer. An anonymous mapping begins at a page.
                     with mmap.mmap(-1, _CACHED_BYTES) as aligned:
                         aligned[:] = bytes(_CACHED_BYTES)
                         is_same = os.preadv(direct, [aligned], 0) == _CACHED_BYTES and aligned[:] == data
@@ -176,7 +180,7 @@ def cache(folder: str) -> Check:
 
 
 def sync_latency(folder: str) -> tuple[Check, list[float]]:
-    """How long 1 KB and its sync take; returns all times too, in microseconds, in order of size."""
+    """How long the sync of 1 KB takes: the check, and all measured times in microseconds, the shortest first."""
     name = "sync"
     data = bytes(1024)
     times: list[float] = []
@@ -200,7 +204,11 @@ def sync_latency(folder: str) -> tuple[Check, list[float]]:
 
 
 def write_that_syncs(folder: str) -> Check:
-    """``O_DSYNC``, which this package does not use: beside the line above it shows whether both mean the same."""
+    """How long a write with ``O_DSYNC`` takes.
+
+    This package does not use ``O_DSYNC``. The time stands beside that of a write and a sync: if they differ much, the two
+    do not do the same thing here.
+    """
     name = "O_DSYNC"
     if not hasattr(os, "O_DSYNC"):
         return Check(name=name, result="untried", found="this system has no such flag")
@@ -217,7 +225,7 @@ def write_that_syncs(folder: str) -> Check:
 
 
 def space(folder: str) -> Check:
-    """How much is free for whoever asks."""
+    """How much space and how many files are left for this user."""
     found = os.statvfs(folder)
     free = found.f_bavail * found.f_frsize
     files = "" if not found.f_files else f", {many(found.f_favail, 'more file')}"
@@ -226,7 +234,10 @@ def space(folder: str) -> Check:
 
 
 def clock(folder: str) -> Check:
-    """Whether the clock is one: order and durability do not ask it, but people do."""
+    """Whether the system's clock agrees with the file system's.
+
+    No promise depends on the clock, so a difference is a ``note``. Records have times, and people read them.
+    """
     path = f"{folder}/f"
     before = time.time()
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -240,7 +251,7 @@ def clock(folder: str) -> Check:
 
 
 def conversation(folder: str) -> Check:
-    """A whole conversation: made, appended to, closed, loaded."""
+    """Whether a conversation can be created, appended to, closed and loaded."""
     name = "a conversation"
     said = {"role": "user", "content": "Is anybody there?"}
     try:
@@ -269,7 +280,7 @@ PROBES: dict[str, Probe] = {
     "clock": clock,
     "a conversation": conversation,
 }
-"""What is tried besides the file system's kind and its syncs, by name and in order."""
+"""The probes by name, in the order in which they run. ``doctor()`` itself runs :func:`file_system` and :func:`sync_latency`."""
 
 
 @contextmanager
@@ -283,7 +294,7 @@ def _directory(path: str) -> Iterator[int]:
 
 @contextmanager
 def _locker(path: str) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Another process that tries to take a lock: what it says, and how to kill it."""
+    """Start a process that tries to take a lock. Yields what it said (``taken`` or ``refused``) and a call that kills it."""
     command = [sys.executable, "-I", "-S", "-c", _LOCKER, path]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:  # noqa: S603 - a program of ours

@@ -1,7 +1,7 @@
-"""The command ``transcript-store``: each command is a call on the library and a print.
+"""The command ``transcript-store``: each of its commands calls the library and prints the result.
 
-Exit codes: 0 well; 1 damage was found or something failed; 2 misuse; 130 Ctrl-C; 141 nobody reads the output any more.
-Errors are one line on standard error, without a traceback.
+Exit codes: 0 success; 1 damage was found or something failed; 2 misuse; 130 Ctrl-C; 141 nobody reads the output any more.
+An error is one line on standard error, without a traceback.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from transcript_store import InvalidBaseUrlError, InvalidIdError, MissingTokenEr
 from transcript_store.cli._shared import terminal
 
 _MISUSE = (InvalidIdError, InvalidBaseUrlError, MissingTokenError)
-"""The errors that only another command line, or another environment, can mend."""
-INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 and the number of the signal, as a shell shows it
+"""The errors that count as misuse: the user has to change the command line or the environment."""
+INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 plus the number of the signal (SIGINT, SIGPIPE), as a shell shows it
 
 _DESCRIPTION = "Durable conversations for AI agents: record, read and check transcripts that do not lose a message."
 _EPILOG = """\
@@ -51,18 +51,22 @@ _COMMANDS = {
     "doctor": ("doctor", "try what conversations need of a directory, and say which promises hold there"),
     "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
 }
-"""The commands: the module of each, which is imported when it is asked for, and what it is for."""
+"""The commands by name: the module of each and its line in the help. A module is imported only if its command is used."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, but for an argument that it repeats in an error: that may hold anything."""
+    """argparse, with errors made safe for a terminal: they repeat arguments, and an argument may hold control characters."""
 
     def error(self, message: str) -> NoReturn:
         super().error(terminal.one_line(message))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (argparse raises ``SystemExit`` for ``--help`` and for misuse)."""
+    """Run one command and return its exit code.
+
+    Raises:
+        SystemExit: argparse ended the command, after ``--help`` (code 0) or because of invalid arguments (code 2).
+    """
     try:
         with terminal.warnings_shown():
             try:
@@ -75,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
+        # Standard output itself may have failed (a full disk). Python would flush it again at exit, and fail again.
         terminal.give_up_output()
         terminal.complain(f"cannot go on: {error}")
         return 1
@@ -102,7 +107,10 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _find(arguments: argparse.Namespace) -> None:
-    """Put in ``directory`` the path of the conversation that is named there, perhaps in two words."""
+    """Replace the name in ``arguments.directory`` by the path of the conversation that it names.
+
+    The name may also be given in two words, the library and the id.
+    """
     from transcript_store.cli._shared.conversations import find
 
     in_library = getattr(arguments, "id", None)
@@ -110,7 +118,10 @@ def _find(arguments: argparse.Namespace) -> None:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser for a command line; of the commands that are not among its words it knows the names alone."""
+    """The parser for a command line.
+
+    Only the commands that stand among its words get their arguments: the others need not be imported.
+    """
     plain = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog=terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"{terminal.PROGRAM} {__version__}")

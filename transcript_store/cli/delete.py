@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Delete."""
+    """Delete the conversation, and print the name of its folder."""
     delete_conversation(arguments.directory)
     name = os.path.basename(arguments.directory)
     if arguments.json:

@@ -1,4 +1,4 @@
-"""``transcript-store doctor``: what a place gives, and which promises hold there."""
+"""``transcript-store doctor``: try a directory, and say which promises hold there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Try everything, and print what was found; 1 if some promise does not hold."""
+    """Run every check, and print what was found. The exit code is 1 if a check is ``ill``."""
     found = doctor(arguments.directory)
     if arguments.json:
         say_json({**asdict(found), "not_held": found.not_held, "is_well": found.is_well})

@@ -30,12 +30,12 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Fork, and print the new id."""
+    """Fork the conversation, and print the new one's id."""
     library = ConversationLibrary(os.path.dirname(arguments.directory))
     try:
         fork = library.fork_from(arguments.directory, through_seq=arguments.through_seq)
     except TranscriptStoreError:
-        raise
+        raise  # some of these are ValueErrors too
     except ValueError:
         raise Misuse(f"--through-seq is {arguments.through_seq}, and the conversation has fewer records") from None
     if arguments.json:

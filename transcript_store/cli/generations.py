@@ -1,4 +1,4 @@
-"""``transcript-store generations``: what a conversation was before it was replaced."""
+"""``transcript-store generations``: list the archived generations of a conversation, and delete some."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Print the generations."""
+    """Delete what is to be deleted, then print the generations. The exit code is 1 if one is damaged."""
     is_change = arguments.delete or arguments.purge_quarantine
     with ConversationStore(arguments.directory, read_only=not is_change) as conversation:
         conversation.load()
@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
             for number in arguments.delete:
                 conversation.delete_generation(number)
         except TranscriptStoreError:
-            raise
+            raise  # some of these are ValueErrors too
         except ValueError:
             live = conversation.get_metadata().generation
             complain(f"--delete {live}: this generation is the live one; only what a replace has kept can be deleted")

@@ -1,4 +1,4 @@
-"""``transcript-store head``: the fingerprint of a transcript."""
+"""``transcript-store head``: print the fingerprint of a transcript."""
 
 from __future__ import annotations
 

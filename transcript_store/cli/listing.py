@@ -1,4 +1,4 @@
-"""``transcript-store list``: the conversations in a directory."""
+"""``transcript-store list``: list the conversations in a directory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
 
 
 def lines_of_summary(summary: ConversationSummary) -> Iterator[str]:
-    """The lines for a conversation in a list."""
+    """The lines of a list for one conversation: its facts, and its damage if there is any."""
     name = one_line(os.path.basename(summary.directory))
     if summary.size_bytes is not None:
         model = "/".join(filter(None, (summary.provider, summary.model)))

@@ -1,4 +1,4 @@
-"""``transcript-store record``: messages from standard input, an acknowledgement for each on standard output."""
+"""``transcript-store record``: append messages from standard input, and acknowledge each one on standard output."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Append until the input ends; 1 at the first line that is not a message."""
+    """Append until the input ends. The exit code is 1 at the first line that is not a message or cannot be stored."""
     source = standard_input()
     with ConversationStore(
         arguments.directory,
@@ -87,7 +87,10 @@ def run(arguments: Namespace) -> int:
 
 
 class _Recorder:
-    """A conversation that is created with its first message: garbage piped to a mistyped path leaves nothing behind."""
+    """Appends to a conversation, and creates it with its first message.
+
+    It does not create the conversation before it has read a message: garbage as input leaves nothing behind.
+    """
 
     def __init__(self, arguments: Namespace, conversation: ConversationStore) -> None:
         self._conversation = conversation
@@ -102,12 +105,12 @@ class _Recorder:
             self._open()
 
     def _open(self, messages: Sequence[dict[str, Any]] = ()) -> bool:
-        """Load the conversation, or create it with these messages; whether it was created."""
+        """Load the conversation, or create it with these messages. Returns whether it was created."""
         self._is_open = True
         return self._conversation.load_or_initialize(messages=messages, **self._created_with)
 
     def store(self, message: dict[str, Any]) -> int:
-        """Append a message; returns its number."""
+        """Append a message, and return its number (``seq``)."""
         seq = 1 if not self._is_open and self._create_with(message) else self._conversation.append_message(message).seq
         self._stored += 1
         return seq
@@ -116,21 +119,22 @@ class _Recorder:
         try:
             return self._open([message])
         except InvalidMessageError as error:
+            # The library names the place in a list. The user gave one message: the error names it as an append would.
             member = f"message{error.member.removeprefix('messages[0]')}"
             raise InvalidMessageError(member=member, reason=error.reason) from None
 
     def end(self) -> None:
-        """An input without a message creates the conversation too."""
+        """Create the conversation if the input had no message: an empty input is no error."""
         if not self._is_open:
             self._open()
 
     @property
     def so_far(self) -> str:
-        """How many messages this command has stored."""
+        """How many messages this command has stored, as words for a sentence."""
         return f"{many(self._stored, 'message')} stored" if self._stored else "nothing stored"
 
     def refused(self, error: StorageError | PoisonedError, number: int) -> str:
-        """One sentence on a line that the disk refused. If a sync failed, the line may be on the disk all the same."""
+        """One sentence about a line that the disk refused. After a failed sync it is unknown whether the line is stored."""
         is_unknown = error.way_out in (WayOut.LOAD_TO_SEE, WayOut.EXISTS_TELLS)
         what = f"whether line {number} is, is unknown" if is_unknown else f"line {number} is not"
         name = errorcode.get(error.errno or 0, "") if isinstance(error, StorageError) else ""
@@ -143,6 +147,7 @@ def _message(line: bytes) -> dict[str, Any]:
     if len(line) > DEFAULT_MAX_LINE_BYTES:
         raise InvalidMessageError(member="message", reason=f"is longer than {DEFAULT_MAX_LINE_BYTES:,} bytes")
     message = parse_message(line)
+    # A transcript piped into `record` is a mistake: its lines are JSON objects, and would be stored as messages.
     if message.get("format") == "transcript-store" or (
         message.keys() >= {"seq", "at"} and message.keys() & {"message", "extra"}
     ):

@@ -1,4 +1,4 @@
-"""``transcript-store rename``: the title of a conversation."""
+"""``transcript-store rename``: set the title of a conversation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Set the label."""
+    """Set the label ``title``, or remove it if the title is empty."""
     with ConversationStore(arguments.directory) as conversation:
         conversation.load(verify="tail")
         labels = {name: text for name, text in conversation.get_metadata().labels.items() if name != _LABEL}

@@ -1,4 +1,4 @@
-"""``transcript-store repair``: what of a damaged conversation can be kept, and keeping it."""
+"""``transcript-store repair``: say what a repair would keep of a damaged conversation, and repair it on request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Look, or repair; 1 if there is damage and nothing was done."""
+    """Print what each mode would keep, or repair with ``--apply``.
+
+    The exit code is 1 if there is damage and nothing was repaired, and 2 if ``--apply`` needs a mode and has none.
+    """
     proposals = _proposals(arguments, (arguments.mode,) if arguments.mode else _MODES)
     if not arguments.apply:
         _report(arguments, proposals)
@@ -63,7 +66,8 @@ def run(arguments: Namespace) -> int:
         what = f"nothing was changed: {chosen.mode} would keep none of its records"
         complain(f"{chosen.directory}: {what}; {f'choose {others}' if others else 'restore it from a backup'}")
         return 1
-    # With the lock held, what is there is looked at anew.
+    # The proposals were made without the lock: a writer may have changed the files since. So this call, which holds the
+    # lock, examines them again, and its own result is reported.
     _report(arguments, [mend(arguments.directory, mode=chosen.mode, dry_run=False)])
     return 0
 
@@ -73,7 +77,7 @@ def _proposals(arguments: Namespace, modes: Sequence[Any]) -> list[Repair]:
 
 
 def _chosen(arguments: Namespace, proposals: list[Repair]) -> Repair | None:
-    """The proposal to apply: the only one, any if they come to the same, or the one that a person chooses."""
+    """The proposal to apply. If several modes keep different records, a person at a terminal chooses; None if nobody does."""
     if len({(one.records_kept, one.records_left_out, one.metadata_from) for one in proposals}) == 1:
         return proposals[0]
     _report(arguments, proposals)
@@ -85,7 +89,7 @@ def _chosen(arguments: Namespace, proposals: list[Repair]) -> Repair | None:
 
 
 def _keeps_nothing(proposal: Repair) -> bool:
-    """Whether records are lost, and none is left."""
+    """Whether this mode would keep no record although there were some."""
     is_gone = any(finding.kind == "missing" for finding in proposal.findings)
     is_lost = bool(proposal.gaps) or proposal.records_left_out > 0 or is_gone
     return proposal.generation is not None and proposal.records_kept == 0 and is_lost

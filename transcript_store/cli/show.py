@@ -1,4 +1,4 @@
-"""``transcript-store show``: a conversation, readable for a person or for a program."""
+"""``transcript-store show``: print a conversation, for a person or for a program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ examples:
 """
 
 _LINES, _CHARACTERS = 12, 1200
-"""How much of a tool's arguments and results, of thinking and of unknown parts is shown without ``--full``."""
+"""Without ``--full``, a tool's arguments and results, thinking and unknown parts are cut after these numbers."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def _show(arguments: Namespace) -> int:
 
 
 def _show_what_is_left(arguments: Namespace) -> int:
-    """Print what can be read of a conversation that may be damaged; 1 if it is."""
+    """Print what can be read of a conversation that may be damaged. The exit code is 1 if it is."""
     left = salvage(arguments.directory)
     generation = left.metadata.generation
     if not arguments.json:
@@ -163,7 +163,7 @@ def _origin(metadata: ConversationMetadata) -> str | None:
 
 
 def _record(record: Record, *, full: bool) -> Iterator[str]:
-    """The lines for a record. Only its heading begins in the first column, so that no message can pretend to be one."""
+    """The lines for a record. Only its heading begins in the first column, so that no message can imitate a heading."""
     if record.message is None:
         yield f"#{record.seq}  event  {time(record.at)}"
     else:
@@ -175,7 +175,7 @@ def _record(record: Record, *, full: bool) -> Iterator[str]:
 
 
 def lines_of(message: object, *, full: bool) -> Iterator[str]:
-    """The lines for a message, none of which begins in the first column."""
+    """The lines for a message. All of them are indented: the first column is for the headings of records."""
     return _lines(parts_of(message), full=full)
 
 

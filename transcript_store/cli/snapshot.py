@@ -1,4 +1,4 @@
-"""``transcript-store snapshot``: conversations as values that can be stored, sealed, moved and continued."""
+"""``transcript-store snapshot``: store conversations as snapshots; list, show, restore and check them; manage keys."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run one of them."""
+    """Run one of the commands."""
     try:
         status: int = arguments.run_snapshot(arguments)
     except _WrongStoreError as error:
@@ -123,18 +123,22 @@ def _store(arguments: Namespace) -> FileStore:
 
 
 class _WrongStoreError(Exception):
-    """The directory of snapshots is something else, needs another key, or is not there (for anything but a save)."""
+    """The directory is no store of snapshots, needs another key, or does not exist (only ``save`` creates one)."""
 
 
 def _existing(arguments: Namespace) -> FileStore:
     store = _store(arguments)
-    if not os.path.exists(store.directory):  # what is no directory, the store refuses with a word of its own
+    if not os.path.exists(store.directory):  # a path that exists and is no directory is refused by the store itself
         raise _WrongStoreError(f"{store.directory}: there is no such directory")
     return store
 
 
 def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
-    """What a list would leave out, and a save would lie beside, in silence."""
+    """Raise ``_WrongStoreError`` if the key does not fit the store.
+
+    The library accepts several keys in one store. So without this check ``list`` would silently leave out what it cannot
+    open, and ``save`` would put a snapshot sealed with the wrong key beside the others.
+    """
     if store.opens():
         return
     if key_of(arguments) is None:

@@ -1,4 +1,4 @@
-"""``transcript-store verify``: what is whole, what is not, and the way out."""
+"""``transcript-store verify``: check a conversation, and say what is damaged and what to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Look, and print what was seen; 1 if anything is not whole."""
+    """Verify, and print the findings. The exit code is 1 if anything is damaged."""
     found = look_at(arguments.directory)
     if arguments.json:
         findings = [as_members(finding, found.directory) for finding in found.findings]
@@ -46,7 +46,7 @@ def run(arguments: Namespace) -> int:
 def _print(found: Verification) -> None:
     say(one_line(found.directory))
     if any(finding.path == found.directory for finding in found.findings):
-        pass  # there is no conversation to speak of
+        pass  # the finding is about the folder itself: there is no conversation to describe
     elif found.generation is None:
         say("  transcript   cannot be read from its first line on")
     else:
@@ -62,7 +62,7 @@ def _print(found: Verification) -> None:
         say()
         where = place(finding.line_number, finding.offset_bytes)
         length = "" if finding.length_bytes is None else f" ({many(finding.length_bytes, 'byte')})"
-        if finding.path != found.directory:  # which is printed already
+        if finding.path != found.directory:  # the first line of the output is the directory
             say(f"{one_line(finding.path)}{where}{length}")
         say(f"  {finding.kind}: {one_line(finding.reason)}")
         say(f"  way out: {one_line(in_the_shell(finding.way_out, found.directory))}")

@@ -1,1 +1,1 @@
-"""What several commands share: arguments, the terminal, keys, how a record is shown."""
+"""What several commands share: arguments, the terminal, keys, and how a record is shown."""

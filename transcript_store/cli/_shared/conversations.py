@@ -1,4 +1,4 @@
-"""Which conversation a person means: by its folder, by its id, by the beginning of its id, or as the last one."""
+"""Find the conversation that a person names: by its folder, by its id, by the beginning of its id, or as ``last``."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ from transcript_store.cli._shared.terminal import Misuse
 
 LAST = "last"
 _BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
-"""The beginning of an id. Fewer characters are too easily those of a folder whose name was mistyped."""
+"""The beginning of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
 
 
 def chat_library() -> ConversationLibrary:
-    """The library that ``chat`` keeps its conversations in. Raises ``ModuleNotFoundError`` without ``platformdirs``."""
+    """The library in which ``chat`` keeps its conversations.
+
+    Raises:
+        ModuleNotFoundError: ``platformdirs`` is not installed; the extra ``chat`` installs it.
+    """
     from platformdirs import user_data_path
 
     return ConversationLibrary(user_data_path("transcript-store") / "conversations")
 
 
 def find(name: str) -> str:
-    """The path of the conversation that is meant; the path that the name is, if there is none.
+    """The path of the conversation that a name means. If there is none, the name itself as a path.
 
-    ``chats/0b8f`` is looked for among the conversations in ``chats``, and ``0b8f`` among those of the working directory and
-    then those of ``chat``. What exists at the path is meant before anything else. Raises ``Misuse`` if several are meant.
+    If something exists at the path, it is meant. Else ``chats/0b8f`` is looked for among the conversations in ``chats``.
+    ``0b8f`` is looked for among those in the working directory, and then among those of ``chat``.
+
+    Raises:
+        Misuse: the name is the beginning of several ids.
     """
     path = os.path.abspath(os.path.expanduser(name))
     if os.path.lexists(path):
@@ -33,13 +40,19 @@ def find(name: str) -> str:
     directory, what = os.path.split(path)
     places = [directory]
     if os.path.dirname(name) == "":
-        with suppress(ModuleNotFoundError):  # without what chat needs, nothing was kept there
+        with suppress(ModuleNotFoundError):  # without platformdirs `chat` does not run, so it has no conversations here
             places.append(chat_library().directory)
     return next((found for place in places if (found := find_in(place, what)) is not None), path)
 
 
 def find_in(directory: str, what: str) -> str | None:
-    """The path of the conversation in a directory that an id, the beginning of one, or ``last`` means; None if there is none."""
+    """The path of the conversation in a directory that ``what`` means; None if there is none.
+
+    ``what`` is an id, the beginning of an id, or ``last``: the conversation that changed last.
+
+    Raises:
+        Misuse: ``what`` is the beginning of several ids.
+    """
     if what != LAST and not _BEGINNING.fullmatch(what):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A folder that is not what a command wants: what it is instead, and which command wants it."""
+"""A folder that is not what a command expects: what it is instead, and which command is for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transcript_store.file_names import METADATA, TRANSCRIPT, is_id
 
 
 def instead_of_a_conversation(directory: str) -> str:
-    """What a folder is that holds no conversation: it may hold several, or snapshots."""
+    """A sentence for a path that is no conversation: whether it is a file, a library, a store of snapshots, or unknown."""
     quoted = shlex.quote(directory)
     if not os.path.isdir(directory):
         return "give the folder of a conversation, not a file in it"
@@ -25,7 +25,7 @@ def instead_of_a_conversation(directory: str) -> str:
 
 
 def instead_of_a_store(directory: str) -> str | None:
-    """What a folder is that cannot be a store of snapshots; None if it can."""
+    """A sentence for a folder that cannot be a store of snapshots, because it holds conversations. None if it can be one."""
     if any(os.path.lexists(os.path.join(directory, name)) for name in (METADATA, TRANSCRIPT)):
         return f"this is a conversation, not a store of snapshots: {_MAKES_ONE}"
     if _holds_conversations(directory) and not _holds_snapshots(directory):

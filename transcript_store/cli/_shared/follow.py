@@ -1,4 +1,4 @@
-"""What other processes append to a conversation, as it comes: every record once, in order, across replaces too."""
+"""Follow what other processes append to a conversation: every record once, in order, also when the transcript is replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _POLL_SECONDS = 0.2
 
 
 class News(NamedTuple):
-    """Records that were appended to a generation; or, instead, what happened to the conversation."""
+    """Either records that were appended to a generation, or an event: a sentence about the conversation."""
 
     generation: int
     records: Sequence[Record]
@@ -20,7 +20,10 @@ class News(NamedTuple):
 
 
 def news(conversation: ConversationStore) -> Iterator[News]:
-    """Wait for what is appended after what the conversation, loaded to read, has now. Ends when it is deleted."""
+    """Yield what is appended from now on; ends when the conversation is deleted.
+
+    ``conversation`` is read-only and loaded. What it has already is not repeated.
+    """
     generation, seen = conversation.get_metadata().generation, conversation.record_count
     while True:
         time.sleep(_POLL_SECONDS)
@@ -31,6 +34,8 @@ def news(conversation: ConversationStore) -> Iterator[News]:
             return
         live = conversation.get_metadata().generation
         while generation < live:
+            # It was replaced since the last look, perhaps several times. What was appended before each replace, and not
+            # seen yet, is in the archive by now.
             try:
                 yield News(generation, conversation.get_records(generation=generation)[seen:])
             except GenerationNotFoundError:
@@ -38,6 +43,7 @@ def news(conversation: ConversationStore) -> Iterator[News]:
             generation, seen = generation + 1, 0
             yield News(generation, (), f"the transcript was replaced: generation {generation} begins")
         count = conversation.record_count
+        # A writer never lowers the generation, nor takes records away within one: somebody restored a backup.
         if generation > live or count < seen:
             yield News(live, (), "an older copy of the conversation was put in its place")
         elif count > seen:

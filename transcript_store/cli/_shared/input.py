@@ -1,4 +1,4 @@
-"""Standard input as lines of bytes, whatever it is: a terminal, a pipe, a file, closed."""
+"""Standard input as lines of bytes. It may be a terminal, a pipe or a file, and it may be closed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from typing import BinaryIO
 
 
 def standard_input() -> BinaryIO:
-    """What to read from; empty if standard input is closed."""
+    """The stream to read from. It is empty if standard input is closed."""
     if sys.stdin is None:
         return io.BytesIO()
     with suppress(OSError):
-        # An input that does not wait (Node hands such on) would look as if it had ended whenever it is empty.
+        # Node gives its children a non-blocking pipe. A read of one returns nothing while it is empty, and that looks like
+        # the end of the input.
         os.set_blocking(sys.stdin.fileno(), True)
     return sys.stdin.buffer
 
 
 def lines(source: BinaryIO, *, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers; of a line that is too long, only as much as shows that it is."""
+    """The lines that are not blank, each with its number, from 1.
+
+    A line longer than ``max_bytes`` is cut after ``max_bytes + 1`` bytes: the caller sees that it is too long, and should
+    read no further, because the rest of the line would come next.
+    """
     number = 0
     while line := source.readline(max_bytes + 1):
         number += 1

@@ -1,4 +1,4 @@
-"""Keys on the command line: from a file or from the environment, never from an argument, which every process can read."""
+"""Keys for the commands: from a file or from the environment. Never from an argument: every process can read arguments."""
 
 from __future__ import annotations
 
@@ -31,20 +31,30 @@ def add_keys(parser: ArgumentParser) -> None:
 
 
 def key_of(arguments: Namespace) -> bytes | None:
-    """The key that is given, None if none is. Raises ``InvalidKeyError`` and ``OSError``."""
+    """The key that the user gave, or None.
+
+    Raises:
+        InvalidKeyError: the file does not exist, or there is no key in it or in the variable; its sentence says which.
+        OSError: the file cannot be read.
+    """
     if arguments.key_file is not None:
         return key_in(arguments.key_file)
     text = os.environ.get(VARIABLE)
-    return _of_hex(text, VARIABLE) if text else None  # `VARIABLE=` in a shell or a unit file means that there is none
+    return _of_hex(text, VARIABLE) if text else None  # an empty variable (`NAME=` in a unit file) means no key
 
 
 def retired_keys_of(arguments: Namespace) -> list[bytes]:
-    """The earlier keys that are given."""
+    """The earlier keys that the user gave. Raises as ``key_in()`` does."""
     return [key_in(file) for file in arguments.retired_key_file]
 
 
 def key_in(file: str) -> bytes:
-    """The key in a file; warns if others than its owner may read it."""
+    """The key in a file. Warns if other users may read the file.
+
+    Raises:
+        InvalidKeyError: the file does not exist, or holds no key.
+        OSError: the file cannot be read.
+    """
     try:
         opened = open(os.path.expanduser(file), "rb")  # noqa: SIM115
     except FileNotFoundError as error:
@@ -52,6 +62,7 @@ def key_in(file: str) -> bytes:
     with opened:
         status = os.fstat(opened.fileno())
         data = opened.read(_LONGEST_FILE)
+    # Only a regular file is judged: a pipe such as <(pass show key) has permissions of its own that say nothing.
     if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
         complain(f"{file}: others than its owner may read this key: chmod 600")
     if len(data) == 32:

@@ -1,6 +1,6 @@
-"""What takes longer than a second says so, on standard error: a line that counts the seconds, or a bar.
+"""Progress on standard error, for work that takes longer than a second: a line that counts the seconds, or a bar.
 
-On a terminal the line is rewritten, and gone when the work is done; elsewhere it is printed once.
+On a terminal the line is rewritten, and removed when the work is done. Elsewhere it is printed once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _BAR_CHARACTERS = 30
 
 
 class Working:
-    """Says ``what`` is being waited for, from one second after the beginning until ``done()``; as a context, until its end."""
+    """Shows what the user is waiting for, from one second after construction until ``done()``.
+
+    As a context it calls ``done()`` at its end. ``what`` may be set to another text meanwhile.
+    """
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -27,14 +30,14 @@ class Working:
         self._thread.start()
 
     def done(self) -> None:
-        """Stop saying so: on return the line is gone. Calling it twice does nothing."""
+        """Stop. On return the line is gone, and nothing more is printed. A second call does nothing."""
         if not self._done.is_set():
             self._done.set()
             self._thread.join()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let somebody else say something: the line is gone for as long."""
+        """Hide the line while the block runs, so that other text can be printed."""
         with self._says:
             if has_status():
                 status("")
@@ -61,7 +64,7 @@ class Working:
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], object]]:
-    """A bar for a download; what it gives is to be called with the bytes that came and the bytes there are."""
+    """A bar for a download. Call what it yields with the number of bytes received and the number expected."""
     if not has_status():
         complain(f"{what} …")
         yield lambda _done, _total: None
@@ -73,5 +76,5 @@ def bar(what: str) -> Iterator[Callable[[int, int], object]]:
 
 
 def drawn(done: int, total: int) -> str:
-    """How much is done of what is to be done, as a picture."""
+    """A bar of text, such as ``[#####     ]``, for ``done`` of ``total``."""
     return f"[{'#' * (done * _BAR_CHARACTERS // max(total, 1)):<{_BAR_CHARACTERS}}]"

@@ -1,7 +1,7 @@
-"""What stands beside a message in its record, for a person: usage, an answer that was interrupted, a result on its way.
+"""A record's ``extra``, for a person: usage, an answer that was interrupted, a tool result that came before its message.
 
-A chat client writes these members (docs/chat.md names them); whatever is in no known form is shown as JSON, and nothing
-that is stored can fail here.
+A chat client writes these members; docs/chat.md describes them. A member in an unknown form is shown as JSON: nothing
+that is stored raises an error here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from transcript_store.messages import Part, as_text, parts_of, tokens_in
 
 
 def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
-    """The parts of a record's ``extra``, the most important first; every member is in one of them."""
+    """The parts of a record's ``extra``, the most important first. Each member of it is in exactly one part."""
     rest = dict(extra)
     incomplete = rest.get("incomplete")
     if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
@@ -36,7 +36,7 @@ def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _reply(rest: dict[str, Any]) -> Iterator[Part]:
-    """What a provider said of its reply; takes out of ``rest`` what it shows."""
+    """What the provider said about its reply: tokens, stop reason, model. Removes from ``rest`` what it shows."""
     facts, shown = [], {}
     usage = rest.get("usage")
     if isinstance(usage, dict):

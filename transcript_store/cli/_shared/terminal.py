@@ -1,10 +1,11 @@
 r"""What the commands print, made safe: nothing stored reaches a terminal as a control sequence (P18).
 
-Everything a command says goes through :func:`say`, :func:`say_json` or :func:`complain`, stored text and our own alike:
-messages, metadata, paths, errors and warnings. Characters that a terminal obeys instead of showing, or that make text
-look like other text, are shown as escapes such as ``\x1b``. We send no colours either, so an escape character on
-the terminal can only be a progress bar, the line that says what is waited for, or the prompt of ``chat``, none of which
-shows anything stored as it is.
+Everything that a command prints goes through the functions of this module: messages, metadata, paths, errors and
+warnings, stored text and our own alike. Some characters make a terminal do something instead of being shown; others make
+text look like other text. Both kinds are printed as escapes such as ``\x1b``.
+
+The commands send no colours. Only three things send escape characters: the progress bar, the line that says what is being
+waited for, and the prompt of ``chat``. None of them shows stored text unescaped.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from transcript_store.words import many as many  # noqa: PLC0414 (the commands f
 
 PROGRAM = "transcript-store"
 
-# C0 but for LF and tab, DEL, C1, the marks and overrides of bidirectional text, the line and paragraph separators, other
-# format characters that show nothing, lone surrogates (what Python makes of file names that are not UTF-8), tags.
+# In this order: C0 except LF and tab, DEL and C1, the marks and overrides of bidirectional text, the line and paragraph
+# separators, other invisible format characters, lone surrogates (Python's form of file names that are not UTF-8), tags.
 _UNSAFE = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u206f\\ufff9-\\ufffb"
     "\\ud800-\\udfff\\U000e0000-\\U000e007f]"
@@ -34,27 +35,27 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 class Misuse(Exception):  # noqa: N818 (it is the user's)
-    """What was asked for makes no sense; one sentence says why."""
+    """The arguments make no sense together. Its one sentence says why, and the exit code is 2."""
 
 
 def safe(text: str) -> str:
-    """Text that may go to a terminal: line feeds and tabs stay, what a terminal would obey becomes an escape."""
+    """Text that is safe on a terminal: control characters become escapes. Line feeds and tabs stay."""
     return _UNSAFE.sub(_escape, text)
 
 
 def one_line(text: str) -> str:
-    """The same on one line: for names, paths and errors, which must not be able to begin a line of their own."""
+    """Text that is safe on a terminal, on one line: for names, paths and errors, which must not begin a new line."""
     return safe(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def time(at: str | None) -> str:
-    """A stored time for a person."""
-    at = str(at)  # only a file that somebody forged has something else here
+    """A stored time, for a person."""
+    at = str(at)  # it is a text, except in a file that somebody forged
     return one_line(f"{at[:10]} {at[11:19]} UTC")
 
 
 def size(number: float) -> str:
-    """A number of bytes for a person."""
+    """A number of bytes, for a person."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
@@ -63,18 +64,18 @@ def size(number: float) -> str:
 
 
 def as_json(value: Any, *, ascii_only: bool = False) -> str:
-    r"""JSON on one line, in which those characters are ``\u`` escapes: the value is the same, the text is harmless."""
+    r"""A value as JSON on one line. Unsafe characters are ``\u`` escapes: the value is the same, the text is harmless."""
     return _UNSAFE.sub(_escape_json, json.dumps(value, ensure_ascii=ascii_only))
 
 
 def say(text: str = "", *, now: bool = False) -> None:
-    """Print a line, or several, on standard output; ``now`` flushes it."""
+    """Print one or more lines on standard output. ``now`` flushes them."""
     encoding = _encoding()
     print(safe(text).encode(encoding, "backslashreplace").decode(encoding), flush=now)
 
 
 def say_on(text: str) -> None:
-    """Print a piece of a text that goes on, and flush it."""
+    """Print a piece of a line without ending the line, and flush it."""
     encoding = _encoding()
     print(safe(text).encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
 
@@ -85,7 +86,7 @@ def say_json(value: Any) -> None:
 
 
 def say_json_text(text: str) -> None:
-    """Print JSON that is written already: the same value, with harmless characters only."""
+    """Print JSON text with its unsafe characters escaped: the value is the same."""
     text = _UNSAFE.sub(_escape_json, text)
     print(text if _encoding() == "utf-8" else _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
@@ -96,36 +97,36 @@ def _encoding() -> str:
 
 def complain(text: str) -> None:
     """Print one line on standard error, after the program's name."""
-    if sys.stderr is not None:  # print() takes None for standard output
-        with suppress(OSError):  # nobody is there to complain to
+    if sys.stderr is not None:  # print(file=None) would print on standard output
+        with suppress(OSError):  # standard error is closed, too: there is no place left to say anything
             print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def is_at_a_terminal() -> bool:
-    """Whether a person reads and types."""
+    """Whether both standard input and standard output are a terminal."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def status(text: str) -> None:
-    """Show a line on standard error in place of the one that stands there: what is being waited for. Empty: none."""
+    """Replace the status line on standard error, which says what is being waited for. An empty text removes it."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             print(f"\r\x1b[K{one_line(text)}", end="", file=sys.stderr, flush=True)
 
 
 def has_status() -> bool:
-    """Whether there is a terminal to show a status on."""
+    """Whether standard error is a terminal, on which a status can be shown."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def flush() -> None:
-    """Hand on what was said: an error of standard output belongs in front of the end, not after it."""
+    """Flush standard output. Called before the end: there a full disk can still be reported, as any other error."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def give_up_output() -> None:
-    """Point standard output to nowhere, so that Python does not try once more at exit what just failed."""
+    """Point standard output to /dev/null. Else Python would flush it again at exit, and fail again."""
     with suppress(OSError, AttributeError, ValueError):
         output = sys.stdout.fileno()
         null = os.open(os.devnull, os.O_WRONLY)
@@ -135,7 +136,10 @@ def give_up_output() -> None:
 
 @contextmanager
 def warnings_shown() -> Iterator[None]:
-    """Print the library's warnings (a torn tail was cut) as :func:`complain` does; they name paths, which are anybody's."""
+    """Print the library's warnings (a torn tail was cut) with :func:`complain`.
+
+    They name paths, and a path may hold control characters.
+    """
     logger = logging.getLogger("transcript_store")
     handler = _Complainer(logging.WARNING)
     logger.addHandler(handler)
@@ -147,7 +151,7 @@ def warnings_shown() -> Iterator[None]:
 
 @contextmanager
 def warnings_hidden() -> Iterator[None]:
-    """Hide the library's warnings where they are expected, and told of in another way."""
+    """Hide the library's warnings, where the command expects them and reports them in its own words."""
     logger = logging.getLogger("transcript_store")
     level = logger.level
     logger.setLevel(logging.ERROR)

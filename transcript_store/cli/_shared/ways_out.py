@@ -1,6 +1,7 @@
-"""Errors in words of the shell: their way out is a value, and is said here as a command or an option.
+"""Errors in words of the shell.
 
-The rest of an error's sentence stays as it is: it holds the user's own paths.
+An error has its way out as a value. The library says it with calls; here it is said with commands and options. The rest
+of an error's sentence is not translated.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from transcript_store.file_names import METADATA, TRANSCRIPT, generation_of
 from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:
-    from transcript_store import Finding  # a command that only wants to say an error does not look for damage
+    from transcript_store import Finding  # only for its type: importing it would import all of verify
 
 _WHAT_IT_IS_INSTEAD = (WayOut.CHOOSE_A_FOLDER, WayOut.OPEN_ONE_OF_THEM)
 
@@ -23,7 +24,7 @@ _CHECK_THE_PATH = "check the path: `transcript-store list DIR` lists the convers
 
 _IN_THE_SHELL = {
     WayOut.CHECK_THE_PATH: _CHECK_THE_PATH,
-    WayOut.INITIALIZE: _CHECK_THE_PATH,  # whoever mistyped a path does not want a new conversation there
+    WayOut.INITIALIZE: _CHECK_THE_PATH,  # in a shell the path was probably mistyped: nobody wants a conversation there
     WayOut.LIST_TELLS: _CHECK_THE_PATH,
     WayOut.LOAD: "begin anew",
     WayOut.LOAD_HERE: "begin anew",
@@ -57,8 +58,9 @@ _IN_THE_SHELL = {
     WayOut.ALLOW_INSECURE: "use https, or --allow-insecure-base-url for a server on this machine",
     WayOut.SET_THE_TOKEN: "set that variable",
 }
-"""What is not here is said as in Python: there is nothing of Python in it."""
+"""The ways out in words of the shell. One that is missing here is said in the library's words: they name no call."""
 
+# A command that has an option for a way out, or another name for it, says it in its own words.
 _IN_A_COMMAND = {
     "show": {
         WayOut.RESTORE_OR_REPAIR: "`transcript-store show {directory} --salvage` reads what is left of it, and "
@@ -76,7 +78,7 @@ _IN_A_COMMAND = {
 
 
 def sentence(error: TranscriptStoreError, command: str = "") -> str:
-    """What an error says, in words of the shell; ``command`` is the one that met it."""
+    """An error's sentence with its way out in words of the shell. ``command`` is the command that met the error."""
     if error.way_out is None:
         return error.what
     path = getattr(error, "path", None) or ""
@@ -84,7 +86,7 @@ def sentence(error: TranscriptStoreError, command: str = "") -> str:
 
 
 def in_the_shell(way_out: WayOut, path: str, *, command: str = "", error: TranscriptStoreError | None = None) -> str:
-    """A way out for the conversation at a path, or with a file at a path."""
+    """A way out in words of the shell. ``path`` is the path of a conversation, or of a file in it."""
     directory = _conversation_of(path)
     if way_out in _WHAT_IT_IS_INSTEAD:
         return instead_of_a_conversation(directory)
@@ -93,7 +95,7 @@ def in_the_shell(way_out: WayOut, path: str, *, command: str = "", error: Transc
 
 
 def as_members(finding: Finding, directory: str) -> dict[str, Any]:
-    """A finding in the conversation at a path, for JSON."""
+    """A finding as members for JSON, with its way out in words of the shell. ``directory`` is the conversation's."""
     return {**asdict(finding), "way_out": in_the_shell(finding.way_out, directory)}
 
 

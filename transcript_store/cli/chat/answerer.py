@@ -1,4 +1,4 @@
-"""Whoever answers: the client of a provider, made when it is first needed, and the local model's server behind it."""
+"""The one that answers: a provider's client, made when it is first needed, and the server of the local model."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from transcript_store.cli.chat.local.weights import LocalModelError, fetched, we
 from transcript_store.cli.chat.provider import Choice
 
 _ANSWER_TOKENS = 256
-"""The most that the local model says at once."""
+"""The longest answer of the local model, in tokens."""
 _TEMPLATE_TOKENS = 96
-"""What the local model's template adds to a conversation, its own system prompt included."""
+"""How many tokens the local model's template adds to a conversation, including its own system prompt."""
 
 
 class Answerer:
-    """The one that ``choice`` names; as a context it lets go of the client and the server at its end.
+    """The client for ``choice``. As a context it closes the client and the server at its end.
 
-    ``on_request`` is called when a question is on disk and the request is made, with the number of messages that it carries
-    and the number of those on record; ``note`` is told, once, what the local model is.
+    ``on_request(carried, on_record)`` is called for each request, when its question is on disk: the number of messages that
+    the request carries, and the number on record. ``note(text)`` is called once, with a sentence about the local model.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Answerer:
 
     @property
     def client(self) -> ResumableChatClient:
-        """The client, made when it is first needed: an empty input fetches nothing, and creates nothing."""
+        """The client. It is made at the first use, so that an empty input neither fetches a model nor creates anything."""
         if self._client is None:
             choice = self.choice
             config: dict[str, Any] = {
@@ -77,16 +77,16 @@ class Answerer:
             with Working(f"getting ready to talk to {choice.called}"):
                 self._client = self._made(ChatConfig(**config))
             self._resources.callback(self._client.close)
-            gc.freeze()  # a long history is many objects, and a look through all of them would delay the first answer
+            gc.freeze()  # a long history is many objects: a garbage collection of them would delay the first answer
         return self._client
 
     def change(self, choice: Choice) -> None:
-        """Let somebody else answer from the next request on."""
+        """Close the client. From the next request on, ``choice`` answers."""
         self._let_go()
         self.choice = choice
 
     def is_lost(self) -> bool:
-        """Whether the local model's server ended; then the next request has a new one."""
+        """Whether the local model's server has ended. If it has, the next request starts a new one."""
         if self._server is None or self._server.is_running:
             return False
         self._let_go()
@@ -107,7 +107,7 @@ class Answerer:
         except ValueError as error:
             if isinstance(error, TranscriptStoreError):
                 raise
-            raise Misuse(str(error)) from error  # a key that no HTTP header can carry
+            raise Misuse(str(error)) from error  # a key with characters that an HTTP header cannot carry
         return cast("ResumableChatClient", client)
 
     # ---- the local model -----------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Answerer:
 
     @property
     def _may_be_another(self) -> bool:
-        """A model that is named, or on record, is never replaced by another one."""
+        """Whether another model may take its place. Never one that is named or on record."""
         return self._place.conversation is None and self._arguments.model is None
 
     def _weights(self, model: Model) -> Any:
@@ -148,7 +148,7 @@ class Answerer:
     # ---- what a request carries ----------------------------------------------------------------------------------
 
     def _selected(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Called when the question is on disk and the request is made: from here on it counts as sent."""
+        """The messages that a request carries. The client asks when the question is on disk: now it counts as sent."""
         chosen = messages if self._server is None else self._fitting(messages, self._server)
         self._on_request(len(chosen), len(messages))
         return chosen

@@ -1,4 +1,4 @@
-"""``transcript-store chat``: a conversation with a model that goes on after any end of the process."""
+"""``transcript-store chat``: talk to a model, in a conversation that continues however the process ended."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run(arguments: Namespace) -> int:
             return Turns(arguments, place).run()
     except Terminated as end:
         if end.signal == SIGHUP:
-            give_up_output()  # the terminal is gone
+            give_up_output()  # the terminal was closed: output that is not flushed yet cannot be written any more
         complain(f"{end.signal.name}: stopped; what came is on record")
         return int(end.signal) + 128
     except Misuse as error:

@@ -1,4 +1,4 @@
-"""What is typed to the program and not to the model: never sent, never recorded."""
+"""The commands inside a chat, such as ``/help``: they are for the program, and are never sent or recorded."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _SAME = {"/exit": QUIT, "/q": QUIT, "/h": HELP}
 
 
 class Command(NamedTuple):
-    """A command by its name, which may be one that there is not, and what stands behind it."""
+    """A command's name and its argument. The name may be unknown: the caller says so."""
 
     name: str
     argument: str = ""
 
 
 def command_in(line: str) -> Command | None:
-    """The command that a line is, None if it is a message.
+    """The command in a line; None if the line is a message.
 
-    A message of several lines is never one; neither is a path (``/etc/hosts``), nor what a space stands in front of.
+    These are messages: a text of several lines, a path (``/etc/hosts``), and a line that begins with a space.
     """
     line = line.rstrip()
     if line.lower() in _SAID_ALONE:

@@ -1,4 +1,4 @@
-"""Which conversation it is: the one in a directory, or one of the library in the user's data directory."""
+"""Find the conversation for ``chat``: in a directory, or in the library in the user's data directory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from transcript_store.cli._shared.terminal import Misuse, warnings_hidden
 
 
 class Place:
-    """A conversation that is there and open, or one that can be created; ``conversation`` is None until it is.
+    """The place of a conversation. ``conversation`` is open, or None until it is created.
 
-    As a context it closes the conversation at the end, and removes one of the library in which nothing was said.
-    ``was_refused`` says that the disk refused something and the user was told so: nothing more is said of it at the end.
+    As a context it closes the conversation at its end. A new conversation of the library is deleted again if nothing was
+    said in it. If ``was_refused`` is set, the user was already told that the disk refused something: the library's warnings
+    about the same are hidden at the end.
     """
 
     def __init__(
@@ -30,9 +31,10 @@ class Place:
         self._is_new = conversation is None
 
     def create(self, **facts: Any) -> ConversationStore:
-        """The store of a new conversation: one of the library is there on return, with these facts in its metadata.
+        """The store for a new conversation.
 
-        One in a directory is left to ``create_client``, which creates it when nothing can fail any more.
+        In the library, the conversation exists on return, with ``facts`` in its metadata. In a directory of the user's it
+        does not exist yet: ``create_client`` creates it last, so that nothing is left behind if the client cannot be made.
         """
         if self._library is not None:
             self.conversation = self._library.create(id=self._id, **facts)
@@ -58,9 +60,14 @@ class Place:
 
 
 def find(directory: str | None, *, new: bool, resume: str | None) -> Place:
-    """The place that the command line names: a directory, an id of the library, a new one, or the last one of the library.
+    """The place that the command line names.
 
-    Raises ``Misuse``, and what opening a conversation does.
+    It is a directory, the conversation that ``--resume`` names, a new conversation of the library, or its last one.
+
+    Raises:
+        Misuse: two arguments name different conversations, ``--new`` names one that exists, or ``--resume`` names the
+            beginning of several ids.
+        TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
     if directory is not None:
         if resume is not None:
@@ -77,6 +84,7 @@ def find(directory: str | None, *, new: bool, resume: str | None) -> Place:
     if resume is not None:
         path = find_in(shelf.directory, resume) or conversation_named(resume)
         if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
+            # A conversation outside the library is the user's own: it is never deleted, even if nothing is said in it.
             store = ConversationStore(path)
             store.load()
             return Place(directory=path, conversation=store, library=None)

@@ -1,7 +1,10 @@
-"""What went wrong in a turn, in one sentence for a person, whichever SDK says it in whatever way.
+"""One sentence for a person about what went wrong in a turn, for the errors of all SDKs.
 
-The SDKs' errors are told apart by what they carry (``status_code``, or ``code``) and by the names of their classes, since none of
-the SDKs need be installed. A server's own words are quoted, but not those of one that refused a key, nor a key: some repeat it.
+An SDK may not be installed, so its classes cannot be imported. Its errors are recognised by the status that they carry
+(``status_code`` or ``code``) and by the names of their classes.
+
+The sentence quotes the server, with two exceptions, because some servers repeat the key that they refuse. The words of a
+server that refused a key are left out. In what is quoted, the values of the environment's keys and tokens are replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ _SHORTEST_KEY = 8
 
 
 def sentence(error: Exception, *, server: str, timeout_seconds: float) -> str:
-    """The sentence. ``server`` is what to call the one that was asked."""
+    """The sentence for an error. ``server`` is the name of the server that was asked."""
     causes = list(_causes(error))
     status = next((found for cause in causes if (found := _status(cause)) is not None), None)
     names = {base.__name__ for cause in causes for base in type(cause).__mro__}

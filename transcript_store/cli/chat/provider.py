@@ -1,8 +1,15 @@
-"""Which provider a conversation goes on with, and why that one.
+"""Choose the provider of a conversation, and say why it was chosen.
 
-The one that is named; else the one on record, and never another in its place; else a compatible server if its URL is given;
-else the first whose key is in the environment and whose SDK is installed; else a model server that runs on this machine; else the
-small model that comes with us. What was passed over, and why, is said.
+The first of these that applies:
+
+1. the provider that ``--provider`` names;
+2. the provider on record: no other one ever takes its place;
+3. a compatible server, if its URL is given;
+4. the first provider whose key is in the environment and whose SDK is installed;
+5. a model server that runs on this machine;
+6. the small local model.
+
+A provider that was passed over, because something for it is not installed, is named with the reason.
 """
 
 from __future__ import annotations
@@ -24,14 +31,16 @@ LOCAL = "local"
 COMPATIBLE = "openai-compatible"
 NAMES = (*PROVIDERS, LOCAL)
 _WITH_KEYS = tuple(name for name in PROVIDERS if name != COMPATIBLE)
-_NO_TOKEN = "none"  # noqa: S105 (what the SDK wants where none is needed; a key of the environment does not go there)
+_NO_TOKEN = "none"  # noqa: S105 (the SDK wants a token; given this one, it does not send the environment's key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A provider by the name that goes on record, or the local model, and what was chosen with it.
+    """The chosen provider, its model, and how to reach it.
 
-    ``why`` it was chosen and what was ``passed_over`` are for a person. ``token`` is None for the provider's own variable.
+    ``provider`` is the name that goes on record; the local model is recorded as a compatible server, and has ``is_local``.
+    If ``token`` is None, the token comes from the provider's environment variable. ``why`` and ``passed_over`` are
+    sentences for a person.
     """
 
     provider: Provider
@@ -46,7 +55,7 @@ class Choice:
 
     @property
     def called(self) -> str:
-        """What to call whoever answers, in a sentence."""
+        """The name of the one that answers, for use in a sentence."""
         if self.is_local:
             return "the local model"
         if self.server is not None:
@@ -56,7 +65,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
-    """A provider's name, and why it is that one."""
+    """The name of a provider, and why it was chosen. ``servers`` are those found on this machine, if they were looked for."""
 
     name: str
     why: str
@@ -75,12 +84,26 @@ def choose(
     servers: Callable[[], Sequence[Server]] = find,
     is_installed: Callable[[str], bool] | None = None,
 ) -> Choice:
-    """The provider for this conversation, checked as far as that needs nobody else: its SDK and its key are there, its URL may
-    be used.
+    """Choose the provider for this conversation.
 
-    ``metadata`` is what is on record, None for a new conversation. ``servers`` looks for model servers on this machine, and
-    is asked only if one of them would answer. Raises ``Misuse``, ``MissingExtraError``, ``MissingTokenError`` and
-    ``InvalidBaseUrlError``.
+    On return its SDK is installed, its key is in the environment if it needs one, and its URL is allowed. No provider was
+    contacted.
+
+    Args:
+        named: the provider that the user named, or None.
+        model: the model that the user named, or None.
+        base_url: the URL that the user gave, or None.
+        allow_insecure: whether the user allowed http.
+        metadata: what is on record; None for a new conversation.
+        environment: the environment variables.
+        servers: finds the model servers on this machine. Called only if one of them would be chosen.
+        is_installed: whether what a provider needs is installed.
+
+    Raises:
+        Misuse: the arguments contradict each other or the record; the sentence says what to change.
+        MissingExtraError: the SDK of the provider is not installed.
+        MissingTokenError: the environment has no key for the provider.
+        InvalidBaseUrlError: no key may be sent to this URL.
     """
     is_installed = is_installed or _is_installed
     recorded = _recorded(metadata)
@@ -129,7 +152,7 @@ def choose(
 
 
 def _recorded(metadata: ConversationMetadata | None) -> str | None:
-    """The provider on record; the local model is on record as what it is to a client, and known by its model's name."""
+    """The provider on record, or None. The local model is on record as a compatible server: its model's name tells it."""
     if metadata is None or metadata.provider is None:
         return None
     if provider_family(metadata.provider) == provider_family(COMPATIBLE) and metadata.model in MODELS:
@@ -153,6 +176,7 @@ def _named(
                 f"the conversation is with provider {recorded!r}, which chat does not speak; it was left alone"
             )
         if recorded == LOCAL and base_url is not None:
+            # Both have the same form of messages, and the local model takes no URL: the user means a compatible server.
             return _Named(name=COMPATIBLE, why="--base-url is given")
         return _Named(name=recorded, why="the conversation is with it")
     if base_url is not None:
@@ -177,7 +201,10 @@ def _named(
 
 
 def _on_this_machine(servers: Sequence[Server], model: str | None) -> tuple[Server, str]:
-    """The server that has this model, None standing for the largest of the first; and the model as it calls it there."""
+    """The first server that has this model, and the name that the server has for it.
+
+    If ``model`` is None: the first server and its largest model.
+    """
     for server in servers:
         if (its_name := server.models[0] if model is None else server.model_named(model)) is not None:
             return server, its_name

@@ -1,4 +1,4 @@
-"""The turns of one run of ``chat``: lines come in, answers are shown as they come."""
+"""The turns of one run of ``chat``: it reads lines, and shows answers as they arrive."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from transcript_store.cli.chat.signals import Terminated
 _CUT_SHORT = ("length", "max_tokens", "MAX_TOKENS")
 """The stop reasons of an answer that ran out of tokens."""
 _ANSWERS_FAIL = (IncompleteResponseError, MaxStepsError, InvalidMessageError, LocalModelError)
-"""The errors of this package that a next turn may follow; the others are the disk's."""
+"""The errors of this package after which the next turn works. The others are about the disk or the conversation."""
 _TITLE_CHARACTERS = 60
 _LOOK_BACK_RECORDS = 200
-"""How far back the arrow keys reach."""
+"""How many records back the arrow keys reach."""
 _HISTORY_TURNS = 10
 _NOT_ANSWERED = "(not answered: an empty line or /retry asks again)"
 
 
 class Turns:
-    """One run of the command: a place, whoever answers, and turns until the input ends."""
+    """One run of the command: turns in one conversation, until the input ends."""
 
     def __init__(self, arguments: Namespace, place: Place) -> None:
         self._arguments = arguments
@@ -56,7 +56,7 @@ class Turns:
         self._working: Working | None = None
 
     def run(self) -> int:
-        """Say where we are, then take turns; returns the exit code."""
+        """Print the conversation's name and its last turns, then take turns. Returns the exit code."""
         records = [] if self._place.conversation is None else self._place.conversation.get_records()
         for line in self._answerer.choice.passed_over:
             complain(line)
@@ -81,7 +81,7 @@ class Turns:
         return 0
 
     def _piped_turns(self) -> Iterator[bool]:
-        """Take the turns of standard input, up to the first that fails; whether each of them did well."""
+        """Take the turns of standard input, and yield for each whether it succeeded. The caller stops at the first failure."""
         if self._arguments.retry:
             yield self._turn(None)
         try:
@@ -97,7 +97,10 @@ class Turns:
             yield False
 
     def _safely(self, line: str | None) -> None:
-        """A turn at a terminal, where Ctrl-C ends the turn alone, and an empty line asks again what has no answer."""
+        """Take a turn at a terminal. Ctrl-C ends only the turn.
+
+        An empty line, or None, asks the last question again if it has no answer.
+        """
         if line is not None and not line.strip():
             if self._answerer.client.is_answered:
                 return
@@ -119,7 +122,7 @@ class Turns:
             servers=lambda: find(self._arguments.ports),
         )
 
-    # ---- what is said of it --------------------------------------------------------------------------------------
+    # ---- what is said about the conversation ---------------------------------------------------------------------
 
     def _first_line(self, messages: int) -> str:
         count = many(messages, "message") if self._is_resumed else "a new conversation"
@@ -130,7 +133,7 @@ class Turns:
         return f"{'local' if choice.is_local else choice.provider} {choice.model}"
 
     def _note(self, text: str) -> None:
-        """Say something of the conversation: at a terminal in it; else on standard error, so that answers stand alone."""
+        """Say something about the conversation. Without a terminal it goes to standard error, apart from the answers."""
         if self._at_terminal:
             say(f"({text})", now=True)
         else:
@@ -160,7 +163,7 @@ class Turns:
     # ---- commands ------------------------------------------------------------------------------------------------
 
     def _obey(self, command: Command) -> bool:
-        """Do what a command says; False if there is no such command, or it cannot be done."""
+        """Run a command of the chat. Returns False if it is unknown or failed."""
         if command.name == commands.HELP:
             say(f"{HINT}\n{commands.HELP_TEXT}")
         elif command.name == commands.HISTORY:
@@ -194,7 +197,7 @@ class Turns:
             before = self._answerer.choice
             try:
                 self._answerer.change(self._chosen("local" if before.is_local else before.provider, name))
-                self._answerer.client  # noqa: B018 (made now: it goes on record, and what it needs is fetched)
+                self._answerer.client  # noqa: B018 (made now, so that an error is shown now, and the old model stays)
             except (Misuse, TranscriptStoreError) as error:
                 why = in_the_shell(error, "chat") if isinstance(error, TranscriptStoreError) else str(error)
                 self._answerer.change(before)
@@ -207,9 +210,10 @@ class Turns:
     # ---- a turn --------------------------------------------------------------------------------------------------
 
     def _turn(self, prompt: str | None) -> bool:
-        """One turn, None asking the last question again; False if it failed, after saying why.
+        """Take one turn. If ``prompt`` is None, ask the last question again.
 
-        Ctrl-C and the signals that end the process leave what came on record.
+        Returns False if the turn failed; the reason has been printed. If Ctrl-C or a signal ends it, what was received of
+        the answer is on record.
         """
         client = self._answerer.client
         if prompt is None and client.is_answered:
@@ -224,11 +228,11 @@ class Turns:
             return self._not_stored(error, prompt, before)
         except TranscriptStoreError as error:
             if not isinstance(error, _ANSWERS_FAIL):
-                raise  # the conversation's: it is somebody else's now, or damaged
+                raise  # it is about the conversation, which another process has changed, or which is damaged
             return self._failed(error)
         except (OSError, RecursionError, MemoryError):
-            raise
-        except Exception as error:  # the SDKs have no error in common
+            raise  # not the provider's: standard output failed, or this process did
+        except Exception as error:  # the SDKs' errors have no base class in common
             return self._failed(error)
         return True
 
@@ -244,7 +248,8 @@ class Turns:
                         if event.stop_reason in _CUT_SHORT:
                             complain("the answer is as long as this model's answers may be, and ends there")
             except (KeyboardInterrupt, Terminated) as stop:
-                events.throw(stop)  # so that the record says what it was, wherever it struck
+                # Wherever the signal arrived, also while we were printing, the client records it as the reason.
+                events.throw(stop)
                 raise
 
     def _failed(self, error: Exception) -> bool:
@@ -253,21 +258,24 @@ class Turns:
             why = "the local model's server ended; what came of the answer is kept"
         else:
             why = sentence(error, server=self._answerer.choice.called, timeout_seconds=self._arguments.timeout)
-        can_be_asked_again = not isinstance(error, LocalModelError)  # too long for it now is too long for it then
+        can_be_asked_again = not isinstance(error, LocalModelError)  # a message that is too long now stays too long
         complain(f"{why}; --retry asks again" if can_be_asked_again and not self._at_terminal else why)
         if can_be_asked_again and self._at_terminal:
-            say(_NOT_ANSWERED, now=True)  # a request failed, and there is none before the question is on record
+            say(_NOT_ANSWERED, now=True)  # the question is on record: no request is made before it is
         return False
 
     def _not_stored(self, error: StorageError | PoisonedError, prompt: str | None, before: int) -> bool:
-        """The disk refused: say what is not stored. At a terminal the chat goes on, and a question that is not stored is not lost."""
+        """Say what is not stored after the disk refused.
+
+        At a terminal the chat continues. A question that is not stored stands in the next prompt, so that it is not lost.
+        """
         say(now=True)
         self._place.was_refused = True
         conversation = self._place.conversation
         assert conversation is not None
         why = in_the_shell(error, "chat")
         if isinstance(error, PoisonedError):
-            conversation.load()  # what the disk holds after a sync that failed is known only then
+            conversation.load()  # after a failed sync, only a new load shows what the disk holds
             why = f"{error.what}; the conversation was read again"
         new = conversation.get_records()[before:]
         is_asked = prompt is None or any(terminal.is_question(r) and terminal.question(r) == prompt for r in new)
@@ -284,7 +292,10 @@ class Turns:
         return self._place.conversation.record_count
 
     def _entitle(self, prompt: str) -> None:
-        """A conversation is called what was said in it first. If the disk refuses, the message says so a moment later."""
+        """Give a new conversation its first question as title.
+
+        A refusal by the disk is not reported here: the append of the question comes next, and reports it.
+        """
         conversation = self._place.conversation
         assert conversation is not None
         labels = conversation.get_metadata().labels

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGHUP: the machine shuts down, the terminal is closed, a supervisor ends the program.
+"""SIGTERM and SIGHUP as exceptions. They arrive when the machine shuts down, or the terminal is closed.
 
-Unhandled they end a process where it stands, and what it had shown of an answer is lost. Here they are an exception, as Ctrl-C is:
-whatever is under way ends in order, and what came is kept.
+Without a handler they end the process at once, and the part of an answer that it had shown is lost. As an exception, like
+Ctrl-C, they let the turn end in order: what was received is recorded.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from types import FrameType
 
 
 class Terminated(SystemExit):
-    """A signal told the process to end; ``code`` is the exit code that a shell shows for it.
+    """A signal told the process to end. ``code`` is the exit code that a shell shows for it.
 
-    It is a ``SystemExit`` because an event loop (the prompt's) passes that on, and logs any other exception.
+    It is a ``SystemExit`` because the prompt runs an event loop: an event loop passes a ``SystemExit`` on, and only logs
+    other exceptions.
     """
 
     def __init__(self, number: int) -> None:
@@ -25,9 +26,10 @@ class Terminated(SystemExit):
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Raise :class:`Terminated` for the first of these signals; those after it are ignored, so that what came can be kept.
+    """Within the block, raise :class:`Terminated` for the first of these signals.
 
-    One that was ignored when the program began (nohup) stays ignored.
+    Later ones are ignored: they would interrupt the recording of what was received. A signal that was already ignored
+    when the program began (nohup) stays ignored.
     """
     signals = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
 

@@ -1,6 +1,6 @@
-"""The two sides of a conversation at a terminal: a prompt with editing and history, and what was said before.
+"""Input and output of a chat at a terminal: a prompt with editing and history, and the earlier turns.
 
-Where nobody sits at a terminal, each line of standard input is a turn.
+If standard input is no terminal, each line of it is a turn.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ from transcript_store.messages import parts_of, role_of
 
 _LAST_TURNS = 2
 _LINES, _CHARACTERS = 12, 1200
-"""How much of each earlier message is shown."""
+"""How many lines and characters of each earlier message are shown."""
 
 
 class BadInputError(Exception):
-    """A line of standard input that cannot be a message; the sentence says which and why."""
+    """A line of standard input cannot be a message. The sentence says which line, and why."""
 
 
 class Prompt:
-    """What a person types, line by line until Ctrl-D; an iterator of it.
+    """An iterator of what a person types, message by message, until Ctrl-D.
 
-    A pasted text is one message, however many lines it has. ``default`` stands in the line when it is asked for next. Making
-    one raises ``ModuleNotFoundError`` without ``prompt_toolkit``: before anything is fetched, or asked.
+    A pasted text is one message, however many lines it has. If ``default`` is set, the next prompt begins with that text.
+
+    Raises:
+        ModuleNotFoundError: from the constructor, without ``prompt_toolkit``; the extra ``chat`` installs it.
     """
 
     def __init__(self) -> None:
+        # Imported here too, so that it is missed at the start, and not after a model has been fetched.
         import prompt_toolkit  # noqa: F401
 
         self.default = ""
         self._earlier: list[str] = []
 
     def remember(self, earlier: Iterable[str]) -> None:
-        """Let the arrow keys reach what was said before, the oldest first."""
+        """Let the arrow keys reach these earlier messages, the oldest first."""
         self._earlier += earlier
 
     def __iter__(self) -> Iterator[str]:
@@ -51,7 +54,7 @@ class Prompt:
             event.current_buffer.validate_and_handle()
 
         @keys.add("escape", "enter")
-        @keys.add("c-j")  # the Enter key sends c-m
+        @keys.add("c-j")  # Ctrl-J alone: the Enter key sends c-m
         def new_line(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
@@ -63,13 +66,17 @@ class Prompt:
             try:
                 yield session.prompt(default=default)
             except KeyboardInterrupt:
-                continue  # as in a shell: what was typed is dropped
+                continue  # Ctrl-C drops the line, as in a shell
             except EOFError:
                 return
 
 
 def piped() -> Iterator[str]:
-    """Each line of standard input that is not blank. Raises ``BadInputError`` for one that is too long or not UTF-8."""
+    """Each line of standard input that is not blank.
+
+    Raises:
+        BadInputError: a line is too long, or not UTF-8.
+    """
     for number, line in lines(standard_input(), max_bytes=DEFAULT_MAX_LINE_BYTES):
         if len(line) > DEFAULT_MAX_LINE_BYTES:
             raise BadInputError(f"standard input, line {number} is longer than {DEFAULT_MAX_LINE_BYTES:,} bytes")
@@ -80,7 +87,7 @@ def piped() -> Iterator[str]:
 
 
 def show_turns(records: Sequence[Record], *, last: int = _LAST_TURNS) -> int:
-    """Print the last turns of a conversation, as they looked when they were said; returns how many records that are."""
+    """Print the last turns of a conversation as they looked in the chat. Returns how many records that were."""
     asked = [place for place, record in enumerate(records) if is_question(record)]
     shown = records[asked[-last] if len(asked) >= last else 0 :]
     for record in shown:
@@ -96,7 +103,7 @@ def show_turns(records: Sequence[Record], *, last: int = _LAST_TURNS) -> int:
 
 
 def is_question(record: Record) -> bool:
-    """Whether somebody asked something; results of tools may have the same role."""
+    """Whether a record is a question of the user. The role is not enough: results of tools may have the role ``user`` too."""
     message = record.message
     return role_of(message) == "user" and any(part.kind == "text" for part in parts_of(message))
 
@@ -107,7 +114,7 @@ def question(record: Record) -> str:
 
 
 def stop(sentence: str) -> None:
-    """Say why the input is not read any further."""
+    """Say why no more input is read."""
     complain(f"{sentence}; stopped, and what came before it is on record")
 
 

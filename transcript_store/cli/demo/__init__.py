@@ -1,1 +1,1 @@
-"""The command ``demo`` and what only it needs."""
+"""The command ``demo`` and the modules that only it uses."""

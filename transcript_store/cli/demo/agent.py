@@ -1,10 +1,10 @@
 """The agent that ``transcript-store demo`` kills: it logs a conversation, and acknowledges what is stored.
 
-What it logs follows from the seed: message 1, message 2 and so on, some of them together in one append. So whoever kills it knows,
-without being told, what must be there, and what the append under way would have added.
+All its messages follow from the seed, and so does how many of them are appended together. So the process that kills it
+knows which messages must be there, and which ones the append under way would have added.
 
-It says on its standard output ``goes on behind N`` when the conversation is open, and ``stored N in M`` when message N is stored
-and its append took M microseconds: one small write to a pipe, which is whole or absent.
+It prints ``goes on behind N`` when the conversation is open, with N messages. It prints ``stored N in M`` when message N
+is stored and its append took M microseconds. Each line is one small write to a pipe: it arrives whole or not at all.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from transcript_store import ConversationStore
 
 Message = dict[str, Any]
 
-_KINDS = (  # of a hundred appends so many: at most so many messages, each of so many characters
+_KINDS = (  # how many of a hundred appends are of this kind, the most messages of one, the characters of a message
     (72, 1, (2, 3000)),
     (10, 1, (20_000, 200_000)),
     (10, 20, (2, 5000)),
-    (8, 6, (500_000, 1_000_000)),  # takes long enough to be killed in the middle of it
+    (8, 6, (500_000, 1_000_000)),  # takes so long that the kill often comes in the middle of it
 )
 
 
 def appended_behind(number: int, seed: int) -> list[Message]:
-    """The messages that are appended together behind message ``number``."""
+    """The messages of the one append that comes after message ``number``."""
     random = Random(f"{seed}/{number}")  # noqa: S311 (no secret)
     ((_, most, characters),) = random.choices(_KINDS, [weight for weight, *_ in _KINDS])
     texts = [random.randbytes(random.randint(*characters) // 2).hex() for _ in range(random.randint(1, most))]

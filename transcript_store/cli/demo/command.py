@@ -1,4 +1,4 @@
-"""``transcript-store demo``: kill a writer again and again, and show what is left."""
+"""``transcript-store demo``: kill a writer again and again, and count what was lost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Do the rounds; 1 if anything was lost, or if nothing was tried."""
+    """Run the trial and print its table. The exit code is 1 if anything was lost, or if nothing was tried."""
     import random
     import shutil
     import tempfile

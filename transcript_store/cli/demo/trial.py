@@ -1,8 +1,8 @@
-"""The trial behind ``transcript-store demo``: start the agent, kill it, look at what is left, and do it again.
+"""The trial behind ``transcript-store demo``: start the agent, kill it, compare what is stored, and repeat.
 
-It trusts the agent for nothing but its acknowledgements. After a kill there are two conversations that may be on the disk: the
-one that ends with the last acknowledged message, and the one with the next append as well, whole. Anything else is a loss,
-and ends the trial.
+The trial believes only the agent's acknowledgements. After a kill, two conversations are correct: the one that ends with
+the last acknowledged message, and the one that has the next append too, completely. Anything else is a loss, and ends the
+trial.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from transcript_store.cli.demo.agent import Message, appended_behind
 
 AGENT = (sys.executable, "-m", "transcript_store.cli.demo.agent")
 PATIENCE_SECONDS = 60.0
-"""An agent that takes longer than this for a round hangs."""
+"""If the agent takes longer than this for one round, it hangs, and the trial fails."""
 _EVERYDAY_CHARACTERS = 4000
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the trial has seen so far; the torn tails, which are kept in quarantine/, are counted at the end."""
+    """What the trial has counted so far. Torn tails are counted at the end: each one is a file in quarantine/."""
 
     kills: int = 0
     acknowledged: int = 0
     lost: int = 0
     torn_tails: int = 0
     latencies_us: list[int] = field(default_factory=list)
-    """Of the appends of one short message."""
+    """How long the appends of a single short message took, in microseconds."""
     problem: str | None = None
-    """Why the trial failed."""
+    """Why the trial failed; None if it did not."""
 
     def lines(self) -> list[str]:
-        """The closing table."""
+        """The lines of the table that is printed at the end."""
         facts = {
             "kills (SIGKILL)": f"{self.kills:,}",
             "messages acknowledged": f"{self.acknowledged:,}",
@@ -59,11 +59,11 @@ class Tally:
 
 
 class ProblemError(Exception):
-    """Why the trial failed."""
+    """The trial failed; the sentence says why."""
 
 
 class Trial:
-    """Rounds of one conversation, in a directory where there is none yet."""
+    """The rounds of a trial, all with one conversation. There must be none in the directory yet."""
 
     def __init__(self, directory: str, *, rounds: int, seed: int, agent: Sequence[str] = AGENT) -> None:
         self.tally = Tally()
@@ -72,10 +72,10 @@ class Trial:
         self._seed = seed
         self._agent = agent
         self._messages: list[Message] = []
-        """What must be there."""
+        """The messages that must be stored."""
 
     def run(self, progress: Callable[[Tally], object]) -> Tally:
-        """Do the rounds, and the last check; ends early at the first problem."""
+        """Do all rounds and the final check, and return the tally. The first problem ends the trial."""
         try:
             for number in range(1, self._rounds + 1):
                 self._killed_round(Random(f"{self._seed}/kill {number}"))  # noqa: S311 (no secret)
@@ -87,7 +87,7 @@ class Trial:
         return self.tally
 
     def _killed_round(self, random: Random) -> None:
-        """Start the agent, kill it at a random moment, and take in what it acknowledged."""
+        """Start the agent, kill it at a random moment, and read what it acknowledged."""
         command = [*self._agent, self._directory, str(self._seed)]
         while_it_opens = random.random() < 0.15
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as agent:  # noqa: S603 (ourselves)
@@ -103,7 +103,7 @@ class Trial:
                 watchdog.cancel()
                 agent.kill()
                 watchdog.join()
-            lines += agent.stdout.readlines()
+            lines += agent.stdout.readlines()  # what it acknowledged between the last line that was read and the kill
             complaint = agent.stderr.read().decode(errors="replace").strip()
         self._acknowledge(lines)
         if hung:
@@ -114,8 +114,12 @@ class Trial:
         self.tally.kills += 1
 
     def _acknowledge(self, lines: list[bytes]) -> None:
-        """Take the acknowledgements in, each with its latency: they come in the order of the messages."""
-        for line in lines[1:]:
+        """Add the acknowledged messages to those that must be stored, and count them.
+
+        Raises:
+            ProblemError: the acknowledgements are not in the order of the messages.
+        """
+        for line in lines[1:]:  # the first line says that the conversation is open
             _, number, _, latency_us = line.split()
             messages = appended_behind(len(self._messages), self._seed)
             self._messages += messages
@@ -126,7 +130,14 @@ class Trial:
                 self.tally.latencies_us.append(int(latency_us))
 
     def look(self, *, may_have_more: bool) -> None:
-        """Load what is there, without changing it, and compare it with what must be there, and with what may be."""
+        """Compare what is stored with what must be stored. Changes nothing on the disk.
+
+        With ``may_have_more``, one more append is allowed: the kill may have come after it was stored and before it was
+        acknowledged.
+
+        Raises:
+            ProblemError: other messages are stored; the sentence says how many are in their place.
+        """
         found: list[Message] = []
         with ConversationStore(self._directory, read_only=True) as conversation, suppress(ConversationNotFoundError):
             conversation.load()
@@ -143,7 +154,7 @@ class Trial:
         )
 
     def _last_look(self) -> None:
-        """Open it to write once more, so that the last torn tail is recovered too, and verify all of it."""
+        """Open the conversation as a writer once more, so that the last torn tail is recovered too, and verify all of it."""
         if not self.tally.kills or not self.tally.acknowledged:
             raise ProblemError("nothing was acknowledged, so nothing was tried")
         with warnings_hidden(), ConversationStore(self._directory) as conversation:

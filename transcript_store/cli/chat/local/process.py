@@ -1,7 +1,8 @@
-"""The process that serves the model; started by ``server`` as a script, it imports nothing of this package.
+"""The process that serves the model. ``server`` starts it as a script: it imports nothing of this package.
 
-It is told what to do in one line of JSON on its standard input, says in one line on its standard output where it listens, and
-ends when its standard input does: the other end of that pipe closes with the process that holds it, however that ends.
+It reads its settings as one line of JSON from standard input, and prints the address at which it listens as one line on
+standard output. It ends when its standard input ends: the system closes the other end of that pipe with the process that
+holds it, also when that process is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def _end_with_the_parent() -> None:
 def main() -> None:
     """Serve until standard input ends."""
     answer = os.dup(1)
-    os.dup2(2, 1)  # whatever llama.cpp prints goes to the log
+    os.dup2(2, 1)  # llama.cpp prints on standard output too: that goes to the log, and not between us and the parent
     told = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
@@ -33,14 +34,15 @@ def main() -> None:
     parameters.api_keys = [told["token"]]  # other users of this machine can reach the port too
     parameters.n_ctx, parameters.n_parallel = told["context_tokens"], 1
     parameters.chat_template = told["template"]
-    parameters.sampling.temp = 0.0  # the likeliest token: the same question gets the same answer
+    parameters.sampling.temp = 0.0  # always the likeliest token: the same question gets the same answer
     for name, value in told["sampling"].items():
         setattr(parameters.sampling, name, value)
-    # Threads of llama.cpp wait for each other in a spin: on a busy machine more of them than free cores is far slower.
+    # The threads of llama.cpp spin while they wait for each other. On a busy machine, more threads than free cores are far
+    # slower than fewer.
     threads = max(1, (os.cpu_count() or 1) // 2)
     for cpu in (parameters.cpuparams, parameters.cpuparams_batch):
         cpu.n_threads, cpu.poll = threads, 0
-    parameters.fit_params = parameters.warmup = False  # it is small, and the first question warms it up
+    parameters.fit_params = parameters.warmup = False  # it is small: the first question warms it up
     parameters.cache_ram_mib = 0
     parameters.ui = parameters.endpoint_slots = False
     parameters.offline = True

@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server on a loopback address, in a process of its own that ends with this one."""
+"""llama.cpp's HTTP server on a loopback address, in a process of its own, which ends with this one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from transcript_store.cli.chat.local.weights import LocalModelError
 from transcript_store.errors import MissingExtraError
 
 CONTEXT_TOKENS = 8192
-"""What the smallest of the models was trained for."""
+"""The context for which the smallest of the models was trained."""
 
 _TEMPLATE = """\
 {%% if messages[0].role != 'system' %%}<|im_start|>system
@@ -29,18 +29,22 @@ _TEMPLATE = """\
 {%% endfor %%}\
 {%% if add_generation_prompt %%}<|im_start|>assistant
 {%% endif %%}"""
-"""ChatML, the form in which all of them were trained, with our prompt where theirs stands for a conversation without one."""
+"""ChatML, with which all the models were trained. A conversation without a system prompt gets ours instead of theirs."""
 
 _PATIENCE_SECONDS = 5.0
 _LOG = "llama.cpp.log"
 
 
 class LocalServer:
-    """Serves a model, whose weights are at ``path``, from construction until ``close()``, or until this process ends, however it ends.
+    """Serves the model whose weights are at ``path``, from construction until ``close()``.
 
-    ``base_url`` and ``token`` are for a client; the token is a new random one, since others can reach a loopback address
-    too. What the server logs is in ``llama.cpp.log`` beside the weights. Raises ``MissingExtraError`` without
-    ``xllamacpp`` and ``LocalModelError`` if it does not come up.
+    The server also ends with this process, even if this process is killed. ``base_url`` and ``token`` are for a client. The
+    token is random and new, because other users of this machine can reach a loopback address too. The server's log is
+    ``llama.cpp.log`` beside the weights.
+
+    Raises:
+        MissingExtraError: ``xllamacpp`` is not installed; the extra ``local`` installs it.
+        LocalModelError: the server did not start; its log says why.
     """
 
     def __init__(self, model: Model, path: Path) -> None:
@@ -54,7 +58,7 @@ class LocalServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
-                start_new_session=True,  # Ctrl-C is for an answer, not for the one who gives it
+                start_new_session=True,  # so that Ctrl-C at the terminal stops an answer and does not end the server
             )
         try:
             self._address = self._started(model, path, log)
@@ -73,7 +77,7 @@ class LocalServer:
             "template": _TEMPLATE % model.prompt,
             "sampling": dict(model.sampling),
         }
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):  # it ended already: there will be no address, and that is reported below
             self._process.stdin.write(json.dumps(settings).encode() + b"\n")
             self._process.stdin.flush()
         address = self._process.stdout.readline().decode().strip()
@@ -83,16 +87,20 @@ class LocalServer:
 
     @property
     def base_url(self) -> str:
-        """For an OpenAI-compatible client."""
+        """The base URL for an OpenAI-compatible client."""
         return f"{self._address}/v1"
 
     @property
     def is_running(self) -> bool:
-        """Whether it can still answer; somebody may have ended it, or the machine may have had no memory left."""
+        """Whether the server process still runs. Somebody may have killed it, or the machine ran out of memory."""
         return self._process.poll() is None
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens the model takes for a text. Raises ``LocalModelError`` if the server does not answer."""
+        """How many tokens a text has for this model.
+
+        Raises:
+            LocalModelError: the server does not answer.
+        """
         connection = HTTPConnection(urlsplit(self._address).netloc, timeout=30)
         body = json.dumps({"content": text, "parse_special": True})
         try:
@@ -110,7 +118,7 @@ class LocalServer:
         self.close()
 
     def close(self) -> None:
-        """End the server; closing twice does nothing."""
+        """End the server. A second call does nothing."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(OSError):

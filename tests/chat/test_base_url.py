@@ -10,6 +10,7 @@ import json
 import logging
 import pickle
 import re
+from contextlib import nullcontext
 from ipaddress import ip_address
 from typing import Any
 from unicodedata import category
@@ -25,6 +26,7 @@ from tests.chat.server import Server
 from tests.kit.vectors import VECTORS
 from transcript_store.chat import MAX_BASE_URL_LENGTH, ChatConfig, create_client, validate_base_url
 from transcript_store.errors import InvalidBaseUrlError
+from transcript_store.ways_out import WayOut
 
 STRICTER = {
     "https://example.com.": "a trailing dot does not make a placeholder real",
@@ -231,3 +233,13 @@ def test_a_redirect_is_not_followed(dialect: Dialect, server: Server) -> None:
         with pytest.raises(Exception, match=r"(?i)307|redirect"):
             client.chat("Hi")
         assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize(("url", "way_out"), [("http://host.test/", WayOut.ALLOW_INSECURE), ("ftp://host.test/", None)])
+def test_only_http_can_be_allowed(url: str, way_out: WayOut | None) -> None:
+    """Another scheme was told to allow what is insecure, and refused again."""
+    with pytest.raises(InvalidBaseUrlError) as caught:
+        validate_base_url(url)
+    assert caught.value.way_out == way_out
+    with nullcontext() if way_out else pytest.raises(InvalidBaseUrlError):
+        validate_base_url(url, allow_insecure=True)

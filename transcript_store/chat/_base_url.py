@@ -85,7 +85,7 @@ def _fault(url: str, allow_insecure: bool) -> str | None:
     if parts.scheme == "http" and not allow_insecure:
         return _NOT_HTTPS
     if parts.scheme not in ("http", "https"):
-        return "its scheme must be https"
+        return "it is no https URL: its scheme must be https"
     if not authority or authority.startswith(":"):
         return "it has no host"
     host = _host(authority)

@@ -126,6 +126,9 @@ class Replay:
         assert call.result is not None
         if "O_TRUNC" in call.arguments or "O_TMPFILE" in call.arguments:
             raise ViolationError(f"an open that is not known to the model: {call}")
+        if name == "." and parent is not None:
+            self._handles[call.result] = parent  # a directory is opened anew to be listed as it is now
+            return
         if parent is None:
             assert inside is not None
             handle = self._open(inside)

@@ -8,8 +8,8 @@ What is public stands in five doors, and every name of theirs can be imported fr
 * ``snapshots``: immutable copies, ``Snapshot`` and ``FileStore``;
 * ``errors``: everything that is raised on purpose, and ``ways_out``, what to do about it.
 
-Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``words``, ``chat`` and
-``testing``. All else may change.
+Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``words``, ``sources``, ``importing``,
+``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations`` and ``testing``. All else may change.
 """
 
 import typing as _typing

@@ -1,4 +1,4 @@
-"""One conversation: a metadata document and an append-only transcript, written by one process, read by many.
+"""One conversation: a metadata document and an append-only transcript, written by one process (or by several in turn), read by many.
 
 .. code-block:: python
 
@@ -16,18 +16,21 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, NoReturn, Self, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, TypedDict, Unpack, get_args
 
 from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.group_commit import GroupCommit
+from transcript_store._conversation.iteration import each_record
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.storage import Options, Storage
+from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.strict import EncodedMessage, encode
 from transcript_store._log.log import AppendResult, Recovery
@@ -43,6 +46,9 @@ from transcript_store.errors import (
     ReadOnlyError,
 )
 from transcript_store.ways_out import WayOut
+
+if TYPE_CHECKING:
+    from transcript_store._conversation.redacting import Redacting
 
 logger: logging.Logger = logging.getLogger("transcript_store.conversation")
 
@@ -63,6 +69,9 @@ __all__ = [
 
 Durability = Literal["power-loss", "process-crash"]
 Verify = Literal["all", "tail"]
+Feature = Literal["retract"]
+Redact = Callable[[dict[str, Any]], dict[str, Any]]
+"""From a JSON object, such as a message, to the one that may be stored in its place."""
 _DURABILITIES = get_args(Durability)
 _WAYS_TO_VERIFY = get_args(Verify)
 DEFAULT_MAX_LINE_BYTES = 64 * 2**20
@@ -80,9 +89,23 @@ class NewConversation(TypedDict, total=False):
     """JSON objects with ``name``, ``description`` and ``parameters`` (a JSON schema)."""
     labels: dict[str, str] | None
     """Texts of your own; ``ConversationLibrary.list()`` shows ``labels["title"]`` as the title."""
-    messages: Iterable[Mapping[str, Any]]
-    extras: Iterable[Mapping[str, Any] | None] | None
+    messages: Iterable[Mapping[str, Any] | EncodedMessage | None]
+    """None where a record has no message and only an extra (an event)."""
+    extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None
     """One for each message."""
+    times: Iterable[str | datetime | None] | None
+    """One for each message, as in :meth:`ConversationStore.append_messages`. The conversation was created at the first of them."""
+    features: Sequence[Feature] | None
+    """What the conversation can besides, which earlier versions of this library do not know; so they refuse to read it.
+    ``retract``: messages can be taken back (:meth:`ConversationStore.retract`)."""
+
+
+class _New(NamedTuple):
+    """What a conversation begins with, checked and encoded."""
+
+    fields: dict[str, Any]
+    entries: list[Entry]
+    features: Sequence[str]
 
 
 class TranscriptPosition(NamedTuple):
@@ -128,18 +151,29 @@ class ConversationStore:
             machine: each append is one write and one sync. With ``"process-crash"``, the end of the process: appends are
             written, but not synced; after a power loss ``load()`` gives a prefix of what was appended, or refuses.
         read_only: take no lock and change nothing. A reader works beside a writer, and on a read-only mount.
-        lock_timeout_seconds: how long to wait for another writer.
+        hold_lock: keep the lock from ``load()`` to ``close()``: one process writes. With False each call takes the lock and gives
+            it back, so that several processes take turns: each call is atomic among them too, and shows and goes on with what
+            the others wrote before it. Positions, numbers and heads that you keep may be of an earlier moment: ``if_head``
+            tells. Whoever holds the lock keeps everybody else waiting.
+        lock_timeout_seconds: how long to wait for another writer. None: no time if this store holds its lock, else 10 seconds.
         max_line_bytes: how long an appended line may be. Longer lines can still be read.
         cache_bytes: how much of the transcript is kept in memory, its newest lines. Older lines are read from the disk when
             they are asked for, and verified again.
+        redact: takes out what must not be stored, before anything is: a ``transcript_store.redaction.SecretRedactor``, or a function
+            of yours from message to message. It is called with each message, each extra, and the metadata that has texts (model,
+            system prompt, tools, labels), all JSON objects, and with copies of them; by several threads if you use several. The
+            record's ``extra["redacted"]`` then counts what was taken out, by kind. What is stored already stays, and what is
+            copied as it is stored: :meth:`keep_records`, forks. docs/secrets.md says what it does not reach. None for nothing.
         file_system: another file system, for tests (``transcript_store.testing``).
 
     Raises:
         TypeError: any call; an argument has the wrong type.
         ValueError: any call; an argument has a value that it cannot have.
         ConversationNotLoadedError: any call before a load, or after ``close()``; call ``load()``.
-        RuntimeError: a call within another call of the same thread (a signal handler).
-        ConversationLockedError: a call that writes; somebody removed the lock file. Call ``load()`` again.
+        RuntimeError: a call within another call of the same thread (in a ``held()`` block, or a signal handler).
+        ConversationLockedError: a call that writes; somebody removed the lock file. Call ``load()`` again. With
+            ``hold_lock=False`` any call; somebody else kept the lock for ``lock_timeout_seconds``. Nothing was done; try again.
+        ConversationNotFoundError: with ``hold_lock=False`` any call; the conversation was deleted or moved since the last one.
         CorruptTranscriptError: any call after an interrupted one, which looks at the disk; ``verify()`` says what is damaged.
         CorruptMetadataError: the same, of metadata.json.
     """
@@ -150,12 +184,17 @@ class ConversationStore:
         *,
         durability: Durability = "power-loss",
         read_only: bool = False,
-        lock_timeout_seconds: float = 0.0,
+        hold_lock: bool = True,
+        lock_timeout_seconds: float | None = None,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
+        redact: Redact | None = None,
         file_system: FileSystem | None = None,
     ) -> None:
         arguments.require_one_of("durability", durability, _DURABILITIES)
+        arguments.require_bool("hold_lock", hold_lock)
+        if lock_timeout_seconds is None:
+            lock_timeout_seconds = 0.0 if hold_lock else WAIT_SECONDS
         arguments.require_timeout("lock_timeout_seconds", lock_timeout_seconds)
         arguments.require_count("max_line_bytes", max_line_bytes, least=1024)
         arguments.require_count("cache_bytes", cache_bytes)
@@ -167,13 +206,16 @@ class ConversationStore:
             sync_appends=durability == "power-loss",
             lock_timeout_seconds=lock_timeout_seconds,
             cache_bytes=cache_bytes,
+            hold_lock=hold_lock,
         )
+        self._redacting = None if redact is None else _redacting(redact, self._path, max_line_bytes)
         self._storage: Storage | None = None
+        self._writer = Writer if hold_lock else TurnWriter
         self._loaded_by: int | None = None
         """In a forked child, the process that may have loaded it."""
         self._process_id = self._files.process_id()
         self._mutex = threading.RLock()
-        self._group_commit = GroupCommit(self._mutex)
+        self._group_commit = GroupCommit()
         self._on_close: dict[object, Callable[[], object]] = {}
 
     @property
@@ -185,6 +227,11 @@ class ConversationStore:
     def max_line_bytes(self) -> int:
         """How long a line of the transcript may be, in bytes: a message, its extra and about 200 bytes around them."""
         return self._options.max_line_bytes
+
+    @property
+    def redacts(self) -> bool:
+        """Whether the store was given a ``redact``: then what is stored may be less than what was given."""
+        return self._redacting is not None
 
     # ---- begin and end -------------------------------------------------------------------------------------------
 
@@ -209,18 +256,19 @@ class ConversationStore:
         Raises:
             ConversationExistsError: something is there, or the folder is inside another conversation's. Nothing was touched.
             ConversationLockedError: another process is creating it right now; ``load()`` it when that is done.
-            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry a message. Nothing was written.
+            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry a message, or a time is none. Nothing was written.
             InvalidMetadataError: a field cannot have this value. Nothing was written.
+            RedactionError: the store's ``redact`` raised, or gave no message. Nothing was written.
             InvalidIdError: the id is not a canonical lower-case UUID.
             ReadOnlyError: the store was opened with ``read_only=True``.
             StorageError: the system refused; the message says what holds and what to do.
         """
         if id is not None:
             _metadata.checked_id(id)
-        fields, entries = self._new(contents)
+        new = self._new(contents)
         with self._exclusively():
             self._refuse_read_only()
-            self._initialize(fields, entries, id)
+            self._initialize(new, id)
 
     def load(self, *, verify: Verify = "all") -> None:
         """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
@@ -263,14 +311,18 @@ class ConversationStore:
             TranscriptStoreError: as :meth:`load` and :meth:`initialize`.
         """
         tail_only = _wants_the_tail_only(verify)
-        fields, entries = self._new(contents)
+        new = self._new(contents)
         with self._exclusively():
-            created = self._load_or_initialize(fields, entries, tail_only=tail_only)
-            if not created and (names := _metadata.differing(fields, self._readable().members)):
-                _warn_of_what_differs(self._path, ", ".join(names))
+            created = self._load_or_initialize(new, tail_only=tail_only)
+            if not created:
+                names = [*_metadata.differing(new.fields, self._readable().members)]
+                if not set(new.features) <= set(self._readable().log.header.features):
+                    names.append("features")
+                if names:
+                    _warn_of_what_differs(self._path, ", ".join(names))
         return created
 
-    def _load_or_initialize(self, fields: dict[str, Any], entries: list[Entry], *, tail_only: bool) -> bool:
+    def _load_or_initialize(self, new: _New, *, tail_only: bool) -> bool:
         while True:
             try:
                 self._load(tail_only=tail_only)
@@ -279,7 +331,7 @@ class ConversationStore:
                 if self._read_only:
                     raise
             try:
-                self._initialize(fields, entries)
+                self._initialize(new)
                 return True
             except ConversationExistsError as occupied:
                 # Another process was faster, so there is something to load; it may be gone again when we do.
@@ -349,7 +401,9 @@ class ConversationStore:
 
     # ---- write ---------------------------------------------------------------------------------------------------
 
-    def append_message(self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None) -> AppendResult:
+    def append_message(
+        self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None, if_head: str | None = None
+    ) -> AppendResult:
         """Append one message; on return it is as durable as the store was opened for.
 
         The cost is one write and one sync, however long the conversation is. With each thousandth record that is synced,
@@ -359,12 +413,17 @@ class ConversationStore:
         Args:
             message: a JSON object (a ``dict``, a ``TypedDict``) in the provider's own form; it is copied.
             extra: a JSON object of yours that belongs to the message and is not sent (usage, response id); it is copied.
+            if_head: append only if ``head`` is still this one, so directly behind what was read when it was. If the call is
+                interrupted, give the same again: then the message is never stored twice.
 
         Returns:
             The record's seq, time, offset and length in bytes, its hash, and the hash of the record before it.
 
         Raises:
+            ConversationChangedError: the transcript does not end in ``if_head``. Nothing was written; read what came, and
+                give the head that it ends in.
             InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry it. Nothing was written.
+            RedactionError: the store's ``redact`` raised, or gave no message. Nothing was written.
             StorageError: the system refused; the message says what holds and what to do.
             PoisonedError: a sync failed before; ``load()`` shows what the disk holds.
             ReadOnlyError: the store was opened with ``read_only=True``.
@@ -372,70 +431,162 @@ class ConversationStore:
                 (``truncated``). Call ``load()`` again.
         """
         limit = self._options.max_line_bytes
-        entry = (encode(message, "message", limit), None if extra is None else encode(extra, "extra", limit))
-        return self._append((entry,))[0]
+        entry = (encode(message, "message", limit), None if extra is None else encode(extra, "extra", limit), None)
+        return self._append(self._one(entry), if_head)[0]
 
     def append_messages(
-        self, messages: Iterable[Mapping[str, Any]], *, extras: Iterable[Mapping[str, Any] | None] | None = None
+        self,
+        messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
+        *,
+        extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None = None,
+        times: Iterable[str | datetime | None] | None = None,
+        if_head: str | None = None,
     ) -> tuple[AppendResult, ...]:
         """Append several messages as one: after a crash all of them are there or none is. One write, one sync.
 
         An empty batch writes nothing.
 
         Args:
-            messages: JSON objects in the provider's own form.
+            messages: JSON objects in the provider's own form. None is a record without a message, an event: it has an extra.
+                An ``EncodedMessage`` (``transcript_store.messages``), here and in ``extras``, is not checked and encoded again.
             extras: one entry for each message, or None for no extras.
+            times: when each message was, or None for now: one entry for each message. A time is text of RFC 3339 or an aware
+                ``datetime``, and None is now. A record's time is never later than now, nor before the record before it.
+            if_head: as in :meth:`append_message`.
 
         Raises:
-            ValueError: there are not as many extras as messages.
+            ValueError: there are not as many extras, or times, as messages.
+            InvalidMessageError: also a time that is none; ``member`` names it (``times[2]``). Nothing was written.
             TranscriptStoreError: as :meth:`append_message`.
         """
-        entries = self._entries(messages, extras)
-        if not entries:
-            with self._exclusively():
-                self._writable()
-            return ()
-        return tuple(self._append(entries))
+        return tuple(self._append(self._entries(messages, extras, times), if_head))
 
-    def append_event(self, extra: Mapping[str, Any]) -> AppendResult:
+    def append_event(self, extra: Mapping[str, Any], *, if_head: str | None = None) -> AppendResult:
         """Append a record without a message: ``get_messages()`` skips it, ``get_records()`` shows it.
 
-        For what happens between messages: a marker, or a tool's result before its turn is complete.
+        For what happens between messages: a marker, or a tool's result before its turn is complete. ``if_head`` is as in
+        :meth:`append_message`.
 
         Raises:
             TranscriptStoreError: as :meth:`append_message`.
         """
-        return self._append([(None, encode(extra, "extra", self._options.max_line_bytes))])[0]
+        return self._append(self._one((None, encode(extra, "extra", self._options.max_line_bytes), None)), if_head)[0]
+
+    def retract(self, n: int = 1, *, if_head: str | None = None) -> AppendResult:
+        """Take back the last ``n`` messages; on return that is as durable as an append.
+
+        It is an append, and costs as much: a record that says that those messages do not count. ``get_messages()``, snapshots,
+        forks, pages, exports and searches leave them out. Nothing is removed: ``get_records()`` shows the messages, marked
+        (``is_retracted``), and the record that took them back (``retracts``); so does ``jq``. Events among the messages stay.
+        (To remove a secret, see :meth:`delete_generation`.)
+
+        If the call is interrupted (Ctrl-C), the messages are taken back or not; the next call finds out. With ``if_head`` the
+        same call can be made again then: it never takes back more.
+
+        Args:
+            n: how many messages that were not taken back yet, from the end.
+            if_head: as in :meth:`append_message`. It says that the messages are those that you have seen.
+
+        Returns:
+            What was appended, as :meth:`append_message`.
+
+        Raises:
+            FeatureNotEnabledError: the live generation cannot take messages back: it did not begin with
+                ``features=["retract"]``. Nothing was written; the next generation can have it.
+            ValueError: there are not so many messages. Nothing was written.
+            TranscriptStoreError: as :meth:`append_message`, and as :meth:`get_messages`, since the messages are looked for.
+        """
+        arguments.require_count("n", n, least=1)
+        if if_head is not None:
+            arguments.require_head("if_head", if_head)
+        with self._exclusively():
+            storage = self._writable()
+            if if_head is not None:
+                storage.require_head(if_head)
+            return storage.retract(n)
 
     def replace_transcript(
         self,
-        messages: Iterable[Mapping[str, Any]],
+        messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
         *,
         extras: Iterable[Mapping[str, Any] | None] | None = None,
+        times: Iterable[str | datetime | None] | None = None,
+        if_head: str | None = None,
+        features: Sequence[Feature] | None = None,
         **metadata_changes: Any,
     ) -> None:
         """Replace all messages, and change metadata, in one commit: after a crash the old ones are there or the new ones.
 
         Compaction: ``replace_transcript(shorter, compaction_count=n)``. Rewind (undo):
         ``replace_transcript(conversation.get_messages()[:n])``. The old messages stay readable in ``archive/``
-        (``transcript-000000.jsonl`` is the first generation). The new records have the time of the replace. On return the
-        change survives a power loss, whatever the ``durability``.
+        (``transcript-000000.jsonl`` is the first generation). On return the change survives a power loss, whatever the
+        ``durability``.
 
         Args:
-            messages: JSON objects in the provider's own form.
+            messages: JSON objects in the provider's own form, or None for an event, as in :meth:`append_messages`.
             extras: one entry for each message, or None: then the new records have no extras.
+            times: as in :meth:`append_messages`, or None: then the new records have the time of the replace. The new
+                generation began at the first of them.
+            if_head: as in :meth:`append_message`: a message that came since you read would be replaced too.
+            features: what the new generation can besides, as in :class:`NewConversation`. It can all that the old one can.
             metadata_changes: as in :meth:`update_metadata`.
 
         Raises:
             TranscriptStoreError: as :meth:`append_message` and :meth:`update_metadata`. The old messages are in place.
         """
-        entries = self._entries(messages, extras)
-        changes = arguments.changes(metadata_changes, self._options.max_line_bytes)
+        if if_head is not None:
+            arguments.require_head("if_head", if_head)
+        entries = self._entries(messages, extras, times)
+        changes = self._changes(metadata_changes)
+        enabled = arguments.features(features)
         with self._exclusively():
             storage = self._writable()
             changed = self._changed(storage, changes)
             self._group_commit.settle(storage)
-            storage.replace(entries, changed)
+            if if_head is not None:
+                storage.require_head(if_head)
+            storage.replace(entries, changed, enabled)
+
+    def keep_records(
+        self,
+        seqs: Iterable[int],
+        *,
+        if_head: str | None = None,
+        features: Sequence[Feature] | None = None,
+        **metadata_changes: Any,
+    ) -> None:
+        """Keep only these records of the live generation, in their order, and archive the rest, in one commit.
+
+        For a rewind or a compaction that keeps times, extras and events: each record is copied byte for byte, and numbered
+        anew from 1. What is left out stays readable in ``archive/``, as after :meth:`replace_transcript`. On return the change
+        survives a power loss, whatever the ``durability``; after a crash before that, the old records are there or the kept ones.
+
+        A message that was taken back (:meth:`retract`) stays so as long as the record is kept that took it back. Without that one
+        it counts again.
+
+        Args:
+            seqs: the numbers of the records to keep; ``range(1, n + 1)`` for the first n.
+            if_head: as in :meth:`append_message`: a record that came since you chose would be left out too.
+            features: as in :meth:`replace_transcript`.
+            metadata_changes: as in :meth:`update_metadata`.
+
+        Raises:
+            ValueError: there is no record with one of these numbers.
+            TranscriptStoreError: as :meth:`append_message`, :meth:`update_metadata` and :meth:`get_records`. The old records are
+                in place.
+        """
+        numbers = arguments.record_numbers(seqs)
+        if if_head is not None:
+            arguments.require_head("if_head", if_head)
+        changes = self._changes(metadata_changes)
+        enabled = arguments.features(features)
+        with self._exclusively():
+            storage = self._writable()
+            changed = self._changed(storage, changes)
+            self._group_commit.settle(storage)
+            if if_head is not None:
+                storage.require_head(if_head)
+            storage.keep(numbers, changed, enabled)
 
     def restore(
         self,
@@ -464,18 +615,17 @@ class ConversationStore:
             ProviderMismatchError: the conversation's messages have another provider's form; nothing was changed.
             TranscriptStoreError: as :meth:`load`, :meth:`initialize` and :meth:`replace_transcript`.
         """
-        limit = self._options.max_line_bytes
         entries = self._entries(messages, extras)
-        changes = arguments.changes(metadata_changes, limit)
-        origin = _metadata.checked_fields({} if restored_from is None else {"restored_from": restored_from}, limit)
-        given = _metadata.checked_fields({"provider": provider}, limit)
+        changes = self._changes(metadata_changes)
+        origin = self._storable({} if restored_from is None else {"restored_from": restored_from})
+        given = self._storable({"provider": provider})
         with self._exclusively():
             self._refuse_read_only()
             if self._storage is None or not self._storage.is_open:
                 try:
                     self._load()
                 except ConversationNotFoundError:
-                    self._initialize({**changes, **given, **origin}, entries)
+                    self._initialize(_New({**changes, **given, **origin}, entries, ()))
                     return
             storage = self._writable()
             storage.settle()
@@ -501,7 +651,7 @@ class ConversationStore:
             InvalidMetadataError: a field cannot have this value. Nothing was written.
             TranscriptStoreError: as :meth:`append_message`.
         """
-        checked = arguments.changes(changes, self._options.max_line_bytes)
+        checked = self._changes(changes)
         with self._exclusively():
             storage = self._writable()
             if checked:
@@ -538,6 +688,8 @@ class ConversationStore:
     def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or only the ``last`` so many: fresh copies, which you may change.
 
+        What was taken back (:meth:`retract`) is not among them.
+
         Only the messages that are returned are decoded. Lines that are not in memory are read and verified again.
 
         Raises:
@@ -549,6 +701,8 @@ class ConversationStore:
 
     def get_records(self, *, last: int | None = None, generation: int | None = None) -> list[Record]:
         """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies.
+
+        A message that was taken back is there too, with ``is_retracted``, and the record that took it back, with ``retracts``.
 
         Args:
             last: how many, from the end; None for all.
@@ -568,6 +722,36 @@ class ConversationStore:
                 return storage.log.records(last)
             with storage.archived(generation) as log:
                 return log.records(last)
+
+    def iter_records(
+        self, *, after_seq: int = 0, through_seq: int | None = None, generation: int | None = None
+    ) -> Iterator[Record]:
+        """The records in order, one at a time, however long the conversation is; verified as :meth:`get_records` does.
+
+        Memory holds a piece of the file (256 KB, or the longest append). Between two pieces other calls may come in:
+
+        * An append changes nothing here: what is read ends where the transcript ended when the first record was asked for.
+        * After a replace, ``ConversationChangedError``. What was replaced is read with ``generation``.
+        * After ``close()``, ``ConversationNotLoadedError``. After a new ``load()`` it goes on.
+
+        Args:
+            after_seq: begin behind the record with this number; what stands before it is not read. If there is nothing
+                behind it, there are no records.
+            through_seq: end behind the record with this number, as if nothing stood behind it: what was taken back later is not
+                marked. None for all.
+            generation: as in :meth:`get_records`.
+
+        Raises:
+            ConversationChangedError: while the records are read; the transcript was replaced, or is no longer the one that
+                was read. Begin anew.
+            TranscriptStoreError: while the records are read, as :meth:`get_records`.
+        """
+        arguments.require_count("after_seq", after_seq)
+        if through_seq is not None:
+            arguments.require_count("through_seq", through_seq)
+        if generation is not None:
+            arguments.require_count("generation", generation)
+        return each_record(self._reading, after_seq, through_seq, generation)
 
     def generations(self) -> list[Generation]:
         """Every generation that there is, the oldest first and the live one last: number, when, records, head.
@@ -596,6 +780,12 @@ class ConversationStore:
         """The conversation's id, a canonical lower-case UUID. Every generation and every copy has it; a fork has another."""
         with self._exclusively():
             return str(self._readable().members["id"])
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the live generation can besides: the features that it began with. See :class:`NewConversation`."""
+        with self._exclusively():
+            return self._readable().log.header.features
 
     @property
     def position(self) -> TranscriptPosition:
@@ -660,7 +850,7 @@ class ConversationStore:
 
     @property
     def is_fully_verified(self) -> bool:
-        """Whether every line was verified since the load: False after ``load(verify="tail")``, until all of it was read."""
+        """Whether every line was verified since the load: False after ``load(verify="tail")``, until one call read all of it."""
         with self._exclusively():
             return self._readable().log.is_fully_verified
 
@@ -690,37 +880,65 @@ class ConversationStore:
 
     # ---- within --------------------------------------------------------------------------------------------------
 
-    def _exclusively(self) -> threading.RLock:
-        """The mutex that makes a call atomic, for a ``with`` statement."""
+    def _exclusively(self) -> AbstractContextManager[object]:
+        """What makes a call atomic, for a ``with`` statement."""
         if self._files.process_id() != self._process_id:
             # A forked child. The handles are its parent's, and closed here already; the mutex may be held for ever.
             self._storage = None
             self._loaded_by, self._process_id = self._process_id, self._files.process_id()
             self._mutex = threading.RLock()
-            self._group_commit = GroupCommit(self._mutex)
+            self._group_commit = GroupCommit()
         if self._mutex._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks it
-            raise RuntimeError("a call on this ConversationStore is under way in this thread (a signal handler?)")
-        return self._mutex
+            raise RuntimeError(
+                "a call on this ConversationStore is under way in this thread (a held() block, or a signal handler?)"
+            )
+        return self._alone()
 
-    def _append(self, entries: Sequence[Entry]) -> Sequence[AppendResult]:
-        mutex = self._exclusively()
-        if self._options.sync_appends:
-            return self._group_commit.append(entries, self._writable)
-        with mutex:
-            return self._writable().append(entries)
+    def _alone(self) -> AbstractContextManager[object]:
+        """The mutex: among threads. Between processes there is the lock: it is held, or taken by the first that needs it in a turn."""
+        return self._mutex if self._options.hold_lock else self._turn()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._mutex, ExitStack() as stack:
+            for _ in range(2):  # the second time if the first is interrupted (Ctrl-C)
+                stack.callback(self._end_turn)
+            yield
+
+    def _end_turn(self) -> None:
+        if isinstance(self._storage, TurnWriter):
+            self._storage.end_turn()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Storage]:
+        with self._exclusively():
+            yield self._readable()
+
+    def _append(self, entries: Sequence[Entry], if_head: str | None = None) -> Sequence[AppendResult]:
+        if if_head is not None:
+            arguments.require_head("if_head", if_head)
+        alone = self._exclusively()
+        if self._options.sync_appends and if_head is None and entries:
+            return self._group_commit.append(entries, self._alone, self._writable)
+        with alone:  # of several threads that ask for one head only the first may append: no group stores them together
+            storage = self._writable()
+            if if_head is not None:
+                storage.require_head(if_head)
+            return storage.append(entries) if entries else ()
 
     def _load(self, *, tail_only: bool = False) -> None:
-        kind = Reader if self._read_only else Writer
+        kind = Reader if self._read_only else self._writer
         storage = kind(self._files, self._path, self._options._replace(tail_only=tail_only))
         self._begin(storage, storage.load)
 
-    def _initialize(self, fields: dict[str, Any], entries: list[Entry], id: str | None = None) -> None:
+    def _initialize(self, new: _New, id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
-        members_at = partial(_metadata.new_members, id=id or new_id(self._files), **fields)
-        storage = Writer(self._files, self._path, self._options)
-        self._begin(storage, lambda: storage.create(members_at, entries))
-        if (provider := fields.get("provider")) is not None and provider not in _metadata.PROVIDERS:
+        members_at = partial(_metadata.new_members, id=id or new_id(self._files), **new.fields)
+        storage = self._writer(self._files, self._path, self._options)
+        self._begin(storage, lambda: storage.create(members_at, new.entries, new.features))
+        provider = new.fields.get("provider")
+        if provider is not None and provider not in (*_metadata.PROVIDERS, *_metadata.FRAMEWORKS):
             _warn_of_an_unknown_provider(provider)
 
     def _begin(self, storage: Storage, begin: Callable[[], None]) -> None:
@@ -741,6 +959,8 @@ class ConversationStore:
 
     def _loaded(self) -> Storage:
         if self._storage is not None and self._storage.is_open:
+            if isinstance(self._storage, TurnWriter):
+                self._storage.begin_turn()
             return self._storage
         reason, way_out = "it is not loaded yet", WayOut.LOAD
         if self._storage is not None:
@@ -766,20 +986,34 @@ class ConversationStore:
         storage.settle()
         return storage
 
-    def _new(self, contents: NewConversation) -> tuple[dict[str, Any], list[Entry]]:
-        """The metadata and the records of a conversation that begins with these contents; raises if it cannot."""
-        if unknown := contents.keys() - NewConversation.__annotations__.keys():
-            raise TypeError(f"a conversation has no {', '.join(sorted(unknown))} to begin with")
-        given: dict[str, Any] = {**contents}
-        messages, extras = given.pop("messages", ()), given.pop("extras", None)
-        return _metadata.checked_fields(given, self._options.max_line_bytes), self._entries(messages, extras)
+    def _new(self, contents: NewConversation) -> _New:
+        """What a conversation begins with that begins with these contents; raises if it cannot."""
+        limit = self._options.max_line_bytes
+        fields, entries, features = arguments.new_conversation(contents, NewConversation.__annotations__, limit)
+        if self._redacting is not None:
+            fields, entries = self._redacting.fields(fields), self._redacting.entries(entries)
+        return _New(fields, entries, features)
 
     def _entries(
         self,
-        messages: Iterable[Mapping[str, Any] | EncodedMessage],
-        extras: Iterable[Mapping[str, Any] | None] | None,
+        messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
+        extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None,
+        times: Iterable[str | datetime | None] | None = None,
     ) -> list[Entry]:
-        return arguments.entries(messages, extras, self._options.max_line_bytes)
+        entries = arguments.entries(messages, extras, times, self._options.max_line_bytes)
+        return entries if self._redacting is None else self._redacting.entries(entries)
+
+    def _one(self, entry: Entry) -> Sequence[Entry]:
+        return (entry,) if self._redacting is None else self._redacting.entries((entry,), "message", "extra")
+
+    def _storable(self, given: dict[str, Any]) -> dict[str, Any]:
+        fields = _metadata.checked_fields(given, self._options.max_line_bytes)
+        return fields if self._redacting is None else self._redacting.fields(fields)
+
+    def _changes(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Changes of the metadata, as they may be stored."""
+        changes = arguments.changes(given, self._options.max_line_bytes)
+        return changes if self._redacting is None else self._redacting.fields(changes)
 
     @staticmethod
     def _changed(storage: Writer, changes: dict[str, Any]) -> dict[str, Any]:
@@ -791,6 +1025,12 @@ class ConversationStore:
 def _warn_of_what_differs(path: str, names: str) -> None:
     """Log, without values, that arguments do not count; once for a conversation and what differs."""
     logger.warning("%s: the given %s differs from what is on record, which is kept", path, names)
+
+
+def _redacting(redact: Redact, path: str, max_bytes: int) -> Redacting:
+    from transcript_store._conversation.redacting import Redacting  # here: its patterns are a twentieth of the import
+
+    return Redacting(redact, path, max_bytes)
 
 
 def _metadata_now(storage: Storage) -> ConversationMetadata:

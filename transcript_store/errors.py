@@ -8,12 +8,15 @@
     ├── GenerationNotFoundError         LookupError    there is no such generation (available)
     ├── ConversationExistsError                        something is there; it was not touched
     ├── ConversationLockedError                        another writer holds it (holder_pid)
+    ├── ConversationChangedError                       the transcript is not the one that was read (head, expected_head)
+    ├── FeatureNotEnabledError                         the live generation cannot do this (feature); the next one can
     ├── ReadOnlyError                                  this store was opened with read_only=True
     ├── CorruptTranscriptError          ValueError     where, what kind, why; it was not touched
     ├── CorruptMetadataError            ValueError     the same for metadata.json
     ├── UnsupportedVersionError         ValueError     written by a later version; it was not touched
     ├── InvalidMessageError             ValueError     which member, and why; nothing was written
     ├── InvalidMetadataError            ValueError     which field, and why; nothing was written
+    ├── RedactionError                  ValueError     redact= raised, or gave no message; nothing was written
     ├── InvalidIdError                  ValueError     not a canonical lower-case UUID
     ├── InvalidSnapshotIdError          ValueError     not a canonical lower-case UUID
     ├── SnapshotNotFoundError           LookupError    there is no snapshot with this id
@@ -24,7 +27,7 @@
     ├── StorageError                    OSError        the disk or the operating system refused
     ├── PoisonedError                                  a sync failed before; load() anew
     ├── InvalidBaseUrlError             ValueError     no credential may be sent there; the URL is not repeated
-    ├── MissingExtraError               ImportError    the provider's SDK is not installed; what to install
+    ├── MissingExtraError               ImportError    an SDK or another package is not installed; what to install
     ├── MissingTokenError                              no token; which variable would hold one
     ├── MaxStepsError                                  the model went on calling tools; all is on record
     └── IncompleteResponseError                        a reply that ended early; what came is on record
@@ -124,7 +127,7 @@ class ConversationLockedError(TranscriptStoreError):
     """Another writer holds the conversation at ``path``, or somebody removed the lock file of this one.
 
     ``holder_pid`` and ``holder_host`` are what the holder wrote into its lock file; None where that could not be read.
-    Wait (``lock_timeout_seconds``), close the other writer, or open with ``read_only=True``.
+    Wait (``lock_timeout_seconds``), close the other writer, open both with ``hold_lock=False``, or open with ``read_only=True``.
     """
 
     path: str
@@ -132,6 +135,36 @@ class ConversationLockedError(TranscriptStoreError):
     holder_pid: int | None = None
     holder_host: str | None = None
     way_out: WayOut | None = WayOut.WAIT
+
+
+class ConversationChangedError(TranscriptStoreError):
+    """The conversation at ``path`` changed since it was read: an append with ``if_head``, or ``iter_records()``, does not fit.
+
+    ``expected_head`` is what the caller knew, ``head`` what the transcript ends in now. Nothing was written. Read what came,
+    and decide anew.
+    """
+
+    path: str
+    reason: str
+    expected_head: str
+    head: str
+    way_out: WayOut | None = WayOut.READ_WHAT_CAME
+
+    _says = "{error.path}: {error.reason}"
+
+
+class FeatureNotEnabledError(TranscriptStoreError):
+    """The live generation of the conversation at ``path`` began without this ``feature``. Nothing was written.
+
+    Versions that do not know a feature refuse the files that have it; so a conversation gets it only when somebody asks for it:
+    when it is created, or with its next generation (``features=["retract"]``).
+    """
+
+    path: str
+    feature: str
+    way_out: WayOut | None = WayOut.ENABLE_IT
+
+    _says = "{error.path}: its live generation began without the feature {error.feature!r}"
 
 
 class ReadOnlyError(TranscriptStoreError):
@@ -213,6 +246,20 @@ class InvalidMetadataError(TranscriptStoreError, ValueError):
     _says = "{error.field}: {error.reason}"
 
 
+class RedactionError(TranscriptStoreError, ValueError):
+    """The function that a store was given as ``redact`` raised, or gave something else than a message. Nothing was written.
+
+    ``member`` is what it was given: ``message``, ``extras[3]``, ``metadata``. ``reason`` says what it did, by the type of its error
+    and the line that raised it. The text is in neither, nor is the function's own error, which may show it.
+    """
+
+    member: str
+    reason: str
+    way_out: WayOut | None = WayOut.MEND_REDACT
+
+    _says = "{error.member}: {error.reason} (nothing was stored)"
+
+
 class InvalidIdError(TranscriptStoreError, ValueError):
     """An identifier is not a canonical lower-case UUID."""
 
@@ -225,6 +272,7 @@ class InvalidSnapshotIdError(TranscriptStoreError, ValueError):
 
     id: str
     reason: str
+    way_out: WayOut | None = WayOut.LIST_TELLS
     _says = "{error.reason}"
 
 
@@ -345,17 +393,21 @@ class InvalidBaseUrlError(TranscriptStoreError, ValueError):
 
 
 class MissingExtraError(TranscriptStoreError, ImportError):
-    """Something that ``provider`` needs is not installed.
+    """Something that ``provider``, or a ``feature``, needs is not installed.
 
-    It is an SDK, which ``pip install 'transcript-store[<extra>]'`` installs. For ``claude-local`` it is a ``program``, and ``extra``
+    It is a package, which ``pip install 'transcript-store[<extra>]'`` installs. For ``claude-local`` it is a ``program``, and ``extra``
     is None.
     """
 
-    provider: str
+    provider: str | None = None
     extra: str | None
     program: str | None = None
+    feature: str | None = None
+    """What needs it if no provider does, in words: ``a page``."""
 
-    _says = "provider {error.provider!r} needs something that is not installed"
+    def _what(self) -> str:
+        missing = f"the program {self.program!r}" if self.program is not None else f"the extra {self.extra!r}"
+        return f"{self.feature or f'provider {self.provider!r}'} needs {missing}, which is not installed"
 
     def _way_out(self) -> WayOut:
         return WayOut.INSTALL_EXTRA if self.program is None else WayOut.INSTALL_PROGRAM

@@ -21,38 +21,51 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from transcript_store._conversation import leftovers
-from transcript_store._conversation.arguments import require_count
-from transcript_store._conversation.layout import require_conversation, strangers
+from transcript_store._conversation.arguments import require_bool, require_count, require_redact
+from transcript_store._conversation.deleting import delete
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
+from transcript_store._group import ConversationGroup
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.lock import Lock
-from transcript_store._os.names import LOCK, is_id, is_trash, new_id
+from transcript_store._os.names import is_id, is_trash, new_id, stage_of
 from transcript_store._os.refusals import kind_of, refusals
-from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Durability, NewConversation, Verify
+from transcript_store._pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
+from transcript_store.conversation import (
+    DEFAULT_MAX_LINE_BYTES,
+    ConversationStore,
+    Durability,
+    NewConversation,
+    Redact,
+    Verify,
+)
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
-    CorruptMetadataError,
     CorruptTranscriptError,
-    UnsupportedVersionError,
 )
 from transcript_store.ways_out import WayOut
 from transcript_store.words import many
 
+if TYPE_CHECKING:
+    from transcript_store._snapshots.summary import SnapshotStore
+
 __all__ = [
+    "ConversationGroup",
     "ConversationLibrary",
     "ConversationSummary",
     "CreateArguments",
+    "PrunedItem",
+    "Pruning",
     "StoreOptions",
     "delete_conversation",
     "list_conversations",
@@ -64,13 +77,19 @@ class StoreOptions(TypedDict, total=False):
 
     durability: Durability
     read_only: bool
-    lock_timeout_seconds: float
+    hold_lock: bool
+    lock_timeout_seconds: float | None
     max_line_bytes: int
     cache_bytes: int
+    redact: Redact | None
 
 
 class CreateArguments(NewConversation, StoreOptions, total=False):
     """What a conversation can begin with, and what its store can be opened with."""
+
+
+Into: TypeAlias = "ConversationLibrary | filesystem.AnyPath"
+"""A library, or its directory."""
 
 
 class ConversationLibrary:
@@ -81,11 +100,18 @@ class ConversationLibrary:
 
     Args:
         directory: the library's folder.
+        redact: what the conversations are opened and created with (:class:`ConversationStore`), unless the call gives another one.
+            A fork is a copy of what is stored.
         file_system: another file system, for tests (``transcript_store.testing``).
     """
 
-    def __init__(self, directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
+    def __init__(
+        self, directory: filesystem.AnyPath, *, redact: Redact | None = None, file_system: FileSystem | None = None
+    ) -> None:
+        if redact is not None:
+            require_redact(redact)
         self._path = filesystem.absolute_path(directory)
+        self._redact = redact
         self._files = filesystem.REAL if file_system is None else file_system
 
     @property
@@ -119,6 +145,34 @@ class ConversationLibrary:
             raise
         return store
 
+    @contextmanager
+    def together(self) -> Iterator[ConversationGroup]:
+        """Create many conversations as a group: one wait for the disk for all of them, instead of several for each.
+
+        .. code-block:: python
+
+            library = ConversationLibrary("conversations")
+            histories = [[{"role": "user", "content": "Hello"}], [{"role": "user", "content": "Good evening"}]]
+            with library.together() as group:
+                for messages in histories:
+                    group.add(messages=messages)
+
+        At the end of the block all that was added is created, and survives a power loss; :class:`ConversationGroup` says what is
+        true before that. If the block raises, what was not committed yet is not created.
+
+        Raises:
+            StorageError: the system refused; the message says what holds and what to do.
+            TranscriptStoreError: as :meth:`ConversationGroup.commit`.
+        """
+        with refusals(self._path, "remove what is left of creates that were cut off"):
+            leftovers.sweep(self._files, self._path)  # and sync the names that an earlier group could not
+        group = ConversationGroup(self._path, self._files, self.create, self._redact)
+        try:
+            yield group
+            group.commit()
+        finally:
+            group.close()
+
     def open(self, id: str, *, verify: Verify = "all", **options: Unpack[StoreOptions]) -> ConversationStore:
         """Load the conversation with this id and return its store: use it in a ``with`` statement, or close it.
 
@@ -144,7 +198,7 @@ class ConversationLibrary:
             raise
         return store
 
-    def list(self) -> builtins.list[ConversationSummary]:
+    def list(self, *, last_extra: bool = False) -> builtins.list[ConversationSummary]:
         """The conversations that there are, the one that changed last first; none if there is no such directory.
 
         For each, its metadata, its header and its last record are read. No message is decoded, and memory does not grow with
@@ -152,11 +206,14 @@ class ConversationLibrary:
         The records before the last are not looked at: ``verify`` does that. A folder that is not named by an id is passed over:
         ``list_conversations`` lists it.
 
+        Args:
+            last_extra: whether to decode the last record for its ``extra``. It is read anyhow.
+
         Raises:
             StorageError: the directory cannot be read, or is a file.
         """
         try:
-            found = _summaries(self._files, self._path)
+            found = _summaries(self._files, self._path, last_extra)
         except ConversationNotFoundError:
             return []
         return [
@@ -173,7 +230,7 @@ class ConversationLibrary:
             problems.append(_in_another_folder(summary.id, name))
         return replace(summary, id=name, damage="; ".join(problems))
 
-    def fork(self, id: str, *, through_seq: int | None = None) -> str:
+    def fork(self, id: str, *, through_seq: int | None = None, into: Into | None = None) -> str:
         """Copy a conversation, or its records up to ``through_seq``, into a new one; returns the id of the new one.
 
         On return the fork is whole and synced; after a crash before that, it is absent or whole. Its records keep their times,
@@ -186,24 +243,35 @@ class ConversationLibrary:
         Args:
             id: the original's id.
             through_seq: the number of the last record to copy, from 0 for none; None for all.
+            into: the library that the fork is made in, or its directory; None for this one. It is made if there is none.
 
         Raises:
             ValueError: the original has fewer records than ``through_seq``.
             TranscriptStoreError: as :meth:`open` for the original, and as :meth:`create` for the fork.
         """
         checked_id(id)
-        return self._fork(self._path_of(id), id, through_seq)
+        return self._fork(self._path_of(id), id, through_seq, self._other(into))
 
-    def fork_from(self, directory: filesystem.AnyPath, *, through_seq: int | None = None) -> str:
+    def fork_from(
+        self, directory: filesystem.AnyPath, *, through_seq: int | None = None, into: Into | None = None
+    ) -> str:
         """As :meth:`fork`, of a conversation in any folder, in this library or elsewhere, whatever the folder is called.
 
         Raises:
             ValueError: the original has fewer records than ``through_seq``.
             TranscriptStoreError: as :meth:`ConversationStore.load` for the original, and as :meth:`create` for the fork.
         """
-        return self._fork(filesystem.absolute_path(directory), None, through_seq)
+        return self._fork(filesystem.absolute_path(directory), None, through_seq, self._other(into))
 
-    def _fork(self, path: str, expected_id: str | None, through_seq: int | None) -> str:
+    def _other(self, library: Into | None) -> ConversationLibrary:
+        """The library that is meant, on the same file system if a directory is given; this one if none is."""
+        if library is None:
+            return self
+        if isinstance(library, ConversationLibrary):
+            return library
+        return ConversationLibrary(library, file_system=self._files)
+
+    def _fork(self, path: str, expected_id: str | None, through_seq: int | None, into: ConversationLibrary) -> str:
         if through_seq is not None:
             require_count("through_seq", through_seq)
         options = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
@@ -226,11 +294,11 @@ class ConversationLibrary:
                 "seq": count,
                 "head": log.place_after(count).head.decode(),
             }
-            fork_id = new_id(self._files)
+            fork_id = new_id(into._files)
             members_at = partial(copied_members, source.members, id=fork_id, forked_from=origin)
-            fork = Writer(self._files, self._path_of(fork_id), options)
-            with self._making(fork_id), fork.let_go_at_the_end():
-                fork.create(members_at, log.copies(count))
+            fork = Writer(into._files, into._path_of(fork_id), options)
+            with into._making(fork_id), fork.let_go_at_the_end():
+                fork.create(members_at, log.copies(count), log.header.features)
             return fork_id
 
     @contextmanager
@@ -271,50 +339,78 @@ class ConversationLibrary:
         Raises:
             TranscriptStoreError: as :meth:`delete`.
         """
-        path, doing = self._path_of(name), "delete the conversation"
-        with refusals(path, doing):
-            # This syncs what an earlier delete could not, before this one says that it is gone.
-            leftovers.sweep(self._files, self._path)
+        self._sweep("delete the conversation", self._path_of(name))
         self._refuse_links(name)
-        with refusals(path, doing), Folder.open(self._files, self._path) as parent:
-            while not self._delete_from(parent, name):
-                pass
+        delete(self._files, self._path, name)
 
-    def _delete_from(self, parent: Folder, name: str) -> bool:
-        """Delete what is there; False if another process was faster, so that it must be looked at anew."""
-        try:
-            folder = parent.subfolder(name)
-        except FileNotFoundError:
-            raise self._not_found(name) from None
-        with folder:
-            try:
-                require_conversation(folder)
-            except (CorruptMetadataError, UnsupportedVersionError):
-                pass  # damaged, but a conversation
-            except (ConversationNotFoundError, CorruptTranscriptError) as error:
-                if not folder.is_at_its_path():
-                    return False
-                if isinstance(error, ConversationNotFoundError) or error.kind == "foreign":
-                    raise  # it is not ours
-            if others := strangers(folder):
-                reason = f"the folder holds {others} beside the conversation"
-                raise CorruptTranscriptError(
-                    path=folder.path, kind="foreign", reason=reason, way_out=WayOut.MOVE_OTHERS_AWAY
-                )
-            lock = Lock(folder)
-            with lock.released_at_the_end():
-                with refusals(folder.path_of(LOCK), "take the writer's lock"):
-                    if not lock.take(0) or not folder.is_at_its_path():
-                        return False
-                leftovers.move_to_trash(parent, name)
-        return True
+    def prune(
+        self,
+        *,
+        older_than: str | datetime | timedelta | None = None,
+        keep_generations: int | None = None,
+        keep_quarantine: bool = True,
+        labels: Mapping[str, str] | None = None,
+        snapshots: SnapshotStore | None = None,
+        dry_run: bool = True,
+    ) -> Pruning:
+        """Say what is due to go by a rule, and with ``dry_run=False`` remove it. Never runs by itself.
+
+        .. code-block:: python
+
+            from datetime import timedelta
+
+            from transcript_store import ConversationLibrary, FileStore
+
+            library = ConversationLibrary("conversations")
+            due = library.prune(older_than=timedelta(days=365), snapshots=FileStore("kept"))
+            for item in due.pruned:
+                print(item.id, item.updated_at, item.size_bytes)  # nothing was touched yet
+
+        On return what went is gone, also after a power loss. Each thing goes by itself: a conversation with all it has, a
+        generation, the quarantine of one conversation. After a crash, and after an error, some of them are gone and the others
+        are whole; the same call again goes on. Whether something is due is decided again when the conversation's lock is held:
+        what somebody wrote to meanwhile stays. So does a conversation that is open to write, or damaged, or has something else
+        in its folder; ``left_alone`` names those. (With ``hold_lock=False`` it is open
+        only during a call.) A dry run takes no lock, so what is open shows only when it is their turn.
+
+        Args:
+            older_than: delete conversations that changed last before this moment, or so long ago: an aware ``datetime``, text of
+                RFC 3339, or a ``timedelta``. None for none.
+            keep_generations: of each conversation that stays, remove the earlier generations, except so many of the newest. None
+                for none.
+            keep_quarantine: whether ``quarantine/`` of those that stay is kept. With False all of it goes, except what this very
+                call has taken out of a torn transcript.
+            labels: look only at conversations that have all of these labels.
+            snapshots: where a snapshot of each conversation is stored before it goes (:func:`snapshot_of` says what is in one: the
+                messages, and not the events, extras, times and earlier generations). Its id is the transcript's head.
+            dry_run: only say what would go.
+
+        Raises:
+            TypeError: an argument is of another type: a path is no ``SnapshotStore``, a number no moment. Nothing was touched.
+            ValueError: nothing was asked for, or a count or a moment is none. Nothing was touched.
+            StorageError: the system refused, or ``snapshots`` did. What went before that is gone.
+            Exception: what ``snapshots.save`` raises. The conversation is in place.
+        """
+        require_bool("dry_run", dry_run)
+        require_store(snapshots)
+        rule = rule_of(self._files, older_than, keep_generations, keep_quarantine, labels)
+        if not dry_run:
+            self._sweep("prune the library", self._path)
+        items = Pruner(self._files, self._path, rule, snapshots).items(self.list(), dry_run=dry_run)
+        return Pruning(applied=not dry_run, items=tuple(items))
 
     # ---- within --------------------------------------------------------------------------------------------------
+
+    def _sweep(self, doing: str, path: str) -> None:
+        """Sync what an earlier delete could not, before another one says that something is gone."""
+        with refusals(path, doing):
+            leftovers.sweep(self._files, self._path)
 
     def _path_of(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"
 
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
+        options = {"redact": self._redact, **options}
         return ConversationStore(self._path_of(checked_id(id)), file_system=self._files, **options)
 
     def _refuse_links(self, name: str) -> None:
@@ -365,7 +461,7 @@ def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSyste
 
 
 def list_conversations(
-    directory: filesystem.AnyPath, *, file_system: FileSystem | None = None
+    directory: filesystem.AnyPath, *, last_extra: bool = False, file_system: FileSystem | None = None
 ) -> list[ConversationSummary]:
     """Every conversation directly under a directory, whatever its folder is called, the one that changed last first.
 
@@ -375,16 +471,18 @@ def list_conversations(
         ConversationNotFoundError: there is no such directory; check the path.
         StorageError: the directory cannot be read, or is a file.
     """
-    return _summaries(filesystem.REAL if file_system is None else file_system, filesystem.absolute_path(directory))
+    files = filesystem.REAL if file_system is None else file_system
+    return _summaries(files, filesystem.absolute_path(directory), last_extra)
 
 
-def _summaries(files: FileSystem, path: str) -> list[ConversationSummary]:
+def _summaries(files: FileSystem, path: str, last_extra: bool) -> list[ConversationSummary]:
     with refusals(path, "list the conversations"):
         try:
             parent = Folder.open(files, path)
         except FileNotFoundError:
             raise ConversationNotFoundError(path=path, reason="there is no such directory") from None
         with parent:
-            looked_at = (summarize(parent, name) for name in parent.names() if not is_trash(name))
+            names = (name for name in parent.names() if not is_trash(name) and stage_of(name) is None)
+            looked_at = (summarize(parent, name, last_extra) for name in names)
             found = [summary for summary in looked_at if summary is not None]
     return sorted(found, key=lambda summary: (summary.updated_at or "", summary.directory), reverse=True)

@@ -2,11 +2,12 @@
 
 For clients, viewers and imports. ``encode_message`` refuses what a conversation would refuse. ``parse_message`` refuses what
 reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessage`` is one that ``encode_message`` encoded:
-``ConversationStore.restore`` takes it as it is.
+``ConversationStore.restore`` and ``append_messages`` take it as it is.
 """
 
 from transcript_store._conversation.metadata import family as provider_family
 from transcript_store._json.parts import Part, as_text, parts_of, role_of
+from transcript_store._json.pydantic_ai import in_claude_form as pydantic_ai_in_claude_form
 from transcript_store._json.strict import EncodedMessage
 from transcript_store._json.strict import decode as decode_message
 from transcript_store._json.strict import encode as encode_message
@@ -23,6 +24,7 @@ __all__ = [
     "parse_message",
     "parts_of",
     "provider_family",
+    "pydantic_ai_in_claude_form",
     "role_of",
     "tokens_in",
 ]

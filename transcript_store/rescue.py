@@ -1,8 +1,7 @@
 """Print the messages of a conversation, verified, with Python alone: ``python rescue.py FOLDER|FILE``.
 
-Copy this file beside an archive: it outlives the library. It prints every message whose record verifies, one JSON object a
-line, exactly as it was stored; on standard error what is missing, and then the exit status is 1. It takes a conversation's
-folder or one transcript (those in archive/ too), and changes nothing. The format is described in docs/format.md.
+Copy this file beside an archive: it outlives the library. It prints each message whose record verifies, a JSON object a line;
+on standard error what is missing, and then the exit status is 1. It changes nothing. docs/format.md describes the format.
 """
 
 import json
@@ -12,9 +11,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-START = re.compile(rb'\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"')
+START = re.compile(rb'\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"(?:,"clock":"[^"]*")?')
 END = re.compile(rb',"hash":"[0-9a-f]{32}"\}')
-MESSAGE = re.compile(START.pattern + rb'(?:,"clock":"[^"]*")?,"message":')
+RECORD = re.compile(START.pattern + rb'(?:,"retracts":\[([1-9]\d*),([1-9]\d*)\](?!,"message":)|,"message":)')
 GENESIS = b"0" * 32
 
 
@@ -28,7 +27,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self.missing = ["line 1: there is no header"]
-        self.head, self.generation = GENESIS, None  # of the line before; of the header
+        self.head, self.generation, self.retracts = GENESIS, None, True  # of the line before; of the header
         self.last, self.seq = GENESIS + b'"}', 0  # the last line that is whole, and its number
         self.before = [GENESIS]  # the hash at the end of the line before: as it stands there, and recomputed
         self.seen: dict[bytes, bytes] = {}  # of each whole record, by its hash, the hash before it
@@ -39,30 +38,26 @@ class Transcript:
         heads = [*self.before, self.last[-34:-2], self.seen.get(stated, GENESIS)]
         return next((head for head in heads if chained(head, body) == stated), None)
 
-    def go_past(self, text: bytes) -> None:
-        if len(text) > 43:
-            self.before, self.head = [text[-34:-2], chained(self.head, text[:-43])], text[-34:-2]
-
     def records(self, line: bytes, number: int) -> Iterator[bytes]:
         """The whole records on a line; what else is on it is noted."""
         line = line.strip(b" \t\r\n")
         if number == 1 and line.startswith(b'{"format":"transcript-store"'):
-            glued = START.search(line)
-            header = line if glued is None or self.previous(line) else line[: glued.start()]
+            header = line if (glued := START.search(line)) is None or self.previous(line) else line[: glued.start()]
             known = json.loads(header) if self.previous(header) else {}
             self.missing = [] if known else ["line 1: the header is damaged"]
-            if known.get("version", 1) != 1 or known.get("requires"):
+            if known.get("version", 1) != 1 or (known.get("requires") or ["retract"]) != ["retract"]:
                 sys.exit("a later version of transcript-store wrote this; this program does not know its format")
-            self.generation = known.get("generation")
-            self.go_past(header)
+            self.generation, self.retracts = known.get("generation"), not known or bool(known.get("requires"))
+            self.before, self.head = [header[-34:-2], chained(self.head, header[:-43])], header[-34:-2]
             self.last, line = header, line[len(header) :]
         at, starts = 0, [match.start() for match in START.finditer(line)]
         while at < len(line):
-            ends = [match.end() for match in END.finditer(line, at)] if at in starts else []
+            ends = (match.end() for match in END.finditer(line, at) if at in starts)
             end = next((end for end in ends if self.previous(line[at:end])), None)
             text = line[at:end] if end else line[at : next((start for start in starts if start > at), None)]
             at, previous = at + len(text), self.previous(text) if end else None
-            self.go_past(text)
+            if len(text) > 43:
+                self.before, self.head = [text[-34:-2], chained(self.head, text[:-43])], text[-34:-2]
             if previous is None and text.strip():
                 self.missing.append(f"line {number}: {len(text)} bytes do not verify")
             elif previous and self.head not in self.seen and (begin := START.match(text)):
@@ -72,14 +67,19 @@ class Transcript:
 
 def main(path: Path) -> int:
     """Print what is there; returns 1 if something is missing."""
-    file = path / "transcript.jsonl" if path.is_dir() else path
-    transcript = Transcript()
+    if not (file := path / "transcript.jsonl" if path.is_dir() else path).is_file():
+        sys.exit(f"{file}: no such file: give the folder of one conversation, or its transcript.jsonl")
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            for record in transcript.records(line, number):
-                if match := MESSAGE.match(record):
-                    value, end = json.JSONDecoder().raw_decode(text := record[match.end() :].decode())
-                    print(json.dumps(value) if sys.stdout.isatty() else text[:end])  # a terminal obeys what JSON allows
+        transcript, ahead, taken_back = Transcript(), Transcript(), list[range]()
+        for record in (record for at, line in enumerate(lines, 1) for record in ahead.records(line, at)):
+            if ahead.retracts and (match := RECORD.match(record)) and match[2] and int(match[3]) < ahead.seq:
+                taken_back.append(range(int(match[2]), int(match[3]) + 1))
+        lines.seek(0)
+        for record in (record for at, line in enumerate(lines, 1) for record in transcript.records(line, at)):
+            match = None if any(transcript.seq in numbers for numbers in taken_back) else RECORD.match(record)
+            if match and not match[2]:
+                value, end = json.JSONDecoder().raw_decode(text := record[match.end() :].decode())
+                print(json.dumps(value) if sys.stdout.isatty() else text[:end])  # a terminal obeys what JSON allows
     if re.search(rb',"batch":\[(\d+),(?!\1\])\d+\]' + END.pattern + b"$", transcript.last):
         transcript.missing.append("the end: what was appended last was cut off, and never acknowledged")
     if path.is_dir():

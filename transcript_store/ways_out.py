@@ -26,12 +26,22 @@ class WayOut(Enum):
     LOAD_ANEW = "load() anew"
     SAVE_AND_LOAD_ANEW = "load() anew, after you saved get_messages() if you need it"
     LOAD_TO_SEE = "load() anew to see what the disk holds"
+    CREATE_THE_REST = "list() shows what is there; create the rest again"
     LOAD_TELLS = "load() tells"
     EXISTS_TELLS = "exists() and load() tell"
     OPEN_TO_WRITE = "open it without read_only=True"
     OPEN_TO_READ = "open it with read_only=True, which gives every whole record"
+    READ_WHAT_CAME = "read what came since, and append with head as it is now"
+    READ_ANEW = "begin anew: iter_records() gives what is there now, iter_records(generation=…) what was replaced"
+    ENABLE_IT = (
+        "the next generation can have it: keep_records(range(1, record_count + 1), features=['{error.feature}']) keeps every "
+        "record, replace_transcript(…, features=['{error.feature}']) other messages"
+    )
     WAIT = "close that writer, or try again when it is done"
-    WAIT_OR_READ = "wait with lock_timeout_seconds, close that writer, or open with read_only=True"
+    WAIT_OR_READ = (
+        "wait with lock_timeout_seconds, close that writer, open both with hold_lock=False, or open with read_only=True"
+    )
+    MEND_REDACT = "mend the function given as redact: it gets messages, extras and metadata, each a JSON object, and gives one back"
     CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one; what is there was not touched"
     OPEN_ONE_OF_THEM = "open one of the conversations in it"
 

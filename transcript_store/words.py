@@ -1,6 +1,46 @@
-"""Words in messages that more than one layer needs."""
+"""Words that more than one layer needs: in messages, of a moment that a person means, and how text that others wrote is shown."""
 
 from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+# In this order: C0 except LF and tab, DEL and C1, the marks and overrides of bidirectional text, the line and paragraph
+# separators, other invisible format characters, lone surrogates (Python's form of file names that are not UTF-8), tags.
+UNSAFE = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u206f\\ufff9-\\ufffb"
+    "\\ud800-\\udfff\\U000e0000-\\U000e007f]"
+)
+"""What is obeyed instead of being shown, or makes text look like other text."""
+
+
+MOMENTS = "24h, 7d, 2w, today, yesterday, 2026-01-31, or 2026-01-31T12:00"
+"""What :func:`moment` takes, for a person."""
+_AGO = re.compile(r"([0-9]{1,6})([hdw])")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_DAYS_AGO = {"today": 0, "yesterday": 1}
+
+
+def moment(text: str) -> datetime | None:
+    """The moment that a person means: so many hours, days or weeks ago, the beginning of a day, or a time; None if it is none.
+
+    It is UTC unless the text names another zone: so are all times that the commands print.
+    """
+    now, word = datetime.now(UTC), text.lower()
+    try:
+        if ago := _AGO.fullmatch(word):
+            return now - int(ago[1]) * _UNITS[ago[2]]
+        if word in _DAYS_AGO:
+            return now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=_DAYS_AGO[word])
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def safe(text: str) -> str:
+    r"""Text in which every such character is an escape, ``\x1b``. Line feeds and tabs stay."""
+    return UNSAFE.sub(_escape, text)
 
 
 def many(number: int, what: str) -> str:
@@ -14,3 +54,8 @@ def place(line_number: int | None, offset_bytes: int | None) -> str:
         return ""
     record = f" (record {line_number - 1})" if line_number > 1 else ""
     return f", line {line_number}{record}, byte {offset_bytes}"
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

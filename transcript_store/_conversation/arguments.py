@@ -7,11 +7,15 @@ of ours, which names the place in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from inspect import iscoroutinefunction
 from typing import Any
 
 from transcript_store._conversation.metadata import CHANGEABLE, checked_fields, family
 from transcript_store._json.strict import EncodedMessage, encode, fitted
-from transcript_store._log.record import Entry
+from transcript_store._json.times import given_time
+from transcript_store._log.record import FEATURES, Entry
+from transcript_store.errors import InvalidMessageError
 
 
 def require_count(name: str, number: object, *, least: int = 0) -> None:
@@ -20,10 +24,34 @@ def require_count(name: str, number: object, *, least: int = 0) -> None:
         raise ValueError(f"{name} must be an int from {least:,}, not {number!r}")
 
 
+def record_numbers(seqs: Iterable[int]) -> frozenset[int]:
+    """Numbers of records; raises ``ValueError`` for anything else. Whether there are such records, the log knows."""
+    numbers = frozenset(seqs)
+    for number in numbers:
+        require_count("seqs", number, least=1)
+    return numbers
+
+
 def require_one_of(name: str, choice: object, choices: Sequence[str]) -> None:
     """Raise ``ValueError`` for a choice that there is not."""
     if choice not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {choice!r}")
+
+
+def require_bool(name: str, choice: object) -> None:
+    """Raise ``TypeError`` unless this is True or False: ``"no"`` would count as True."""
+    if type(choice) is not bool:
+        raise TypeError(f"{name} must be a bool, not {type(choice).__name__}")
+
+
+def require_redact(redact: object) -> None:
+    """Raise ``TypeError`` unless this can be called, and a call gives a message: of a class it gives an object, of a coroutine a wait."""
+    if isinstance(redact, type) and hasattr(redact, "redact"):
+        raise TypeError(f"redact must be a function from message to message, not a class: give {redact.__name__}()")
+    if iscoroutinefunction(redact):
+        raise TypeError("redact must be a function from message to message, not an async one: nothing awaits it")
+    if not callable(redact):
+        raise TypeError(f"redact must be a function from message to message, not {type(redact).__name__}")
 
 
 def require_timeout(name: str, seconds: Any) -> None:
@@ -36,12 +64,41 @@ def require_timeout(name: str, seconds: Any) -> None:
         raise ValueError(f"{name} must be 0 or more, not {seconds!r}")
 
 
+def require_head(name: str, head: object) -> None:
+    """Raise ``TypeError`` unless this is text, as ``ConversationStore.head`` is; whether it is the head, the log knows."""
+    if type(head) is not str:
+        raise TypeError(f"{name} must be a str, as head is, not {type(head).__name__}")
+
+
+def new_conversation(
+    contents: Mapping[str, Any], known: Mapping[str, Any], max_bytes: int
+) -> tuple[dict[str, Any], list[Entry], tuple[str, ...]]:
+    """The metadata, the records and the features of a conversation that begins so; raises if it cannot, or there are others."""
+    if unknown := contents.keys() - known.keys():
+        raise TypeError(f"a conversation has no {', '.join(sorted(unknown))} to begin with")
+    given = {**contents}
+    messages, extras, times = given.pop("messages", ()), given.pop("extras", None), given.pop("times", None)
+    enabled = features(given.pop("features", None))
+    return checked_fields(given, max_bytes), entries(messages, extras, times, max_bytes), enabled
+
+
+def features(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Names of features, each once; raises ``ValueError`` for one that there is not."""
+    if isinstance(names, str):
+        raise TypeError("features must be a list of names, not str")
+    found = tuple(dict.fromkeys(names or ()))
+    for name in found:
+        require_one_of("features", name, sorted(FEATURES))
+    return found
+
+
 def entries(
-    messages: Iterable[Mapping[str, Any] | EncodedMessage],
-    extras: Iterable[Mapping[str, Any] | None] | None,
+    messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
+    extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None,
+    times: Iterable[str | datetime | None] | None,
     max_bytes: int,
 ) -> list[Entry]:
-    """Messages and their extras, encoded; without extras no message has one."""
+    """Messages with their extras and times, encoded; without extras no message has one, without times each has now's."""
     wrong = TypeError(f"messages must be a list of JSON objects, not {type(messages).__name__}")
     if isinstance(messages, (dict, str, bytes)):  # they can be iterated too
         raise wrong
@@ -53,15 +110,40 @@ def entries(
     extras = [None] * len(messages) if extras is None else list(extras)
     if len(extras) != len(messages):
         raise ValueError(f"there are {len(messages)} messages and {len(extras)} extras")
+    times = [None] * len(messages) if times is None else list(times)
+    if len(times) != len(messages):
+        raise ValueError(f"there are {len(messages)} messages and {len(times)} times")
     return [
         (
-            message.text
-            if isinstance(message, EncodedMessage)
-            else fitted(encode(message, f"messages[{k}]", max_bytes)),
-            None if extra is None else fitted(encode(extra, f"extras[{k}]", max_bytes)),
+            _message(message, extra, f"messages[{k}]", max_bytes),
+            None if extra is None else _encoded(extra, f"extras[{k}]", max_bytes),
+            None if time is None else _microseconds(time, f"times[{k}]"),
         )
-        for k, (message, extra) in enumerate(zip(messages, extras, strict=True))
+        for k, (message, extra, time) in enumerate(zip(messages, extras, times, strict=True))
     ]
+
+
+def _message(
+    message: Mapping[str, Any] | EncodedMessage | None, extra: object, member: str, max_bytes: int
+) -> bytes | None:
+    if message is None:
+        if extra is None:
+            raise InvalidMessageError(
+                member=member, reason="it is None, and it has no extra: there is nothing to store"
+            )
+        return None
+    return _encoded(message, member, max_bytes)
+
+
+def _encoded(value: Mapping[str, Any] | EncodedMessage, member: str, max_bytes: int) -> bytes:
+    return value.text if isinstance(value, EncodedMessage) else fitted(encode(value, member, max_bytes))
+
+
+def _microseconds(time: object, member: str) -> int:
+    try:
+        return given_time(time)
+    except ValueError as error:
+        raise InvalidMessageError(member=member, reason=str(error)) from None
 
 
 def changes(given: dict[str, Any], max_bytes: int) -> dict[str, Any]:

@@ -184,6 +184,20 @@ def occupant_of(folder: Folder) -> str | None:
     return f"the folder is not empty ({others})" if others else None
 
 
+def settle_name(folder: Folder) -> None:
+    """Before a conversation is written to, or copied: make sure that a power loss cannot take its folder's name.
+
+    A conversation that was made on a stage has no lock file. Its maker may have been killed between giving it its name and the
+    sync of that. So the first who would make a lock file there syncs the name, before it makes the file.
+
+    Raises:
+        PermissionError: the library may not be read, so it cannot be synced.
+    """
+    if folder.status(LOCK) is None:
+        with suppress(FileNotFoundError), folder.parent() as parent:  # one that is deleted just now has no name
+            parent.sync_to_copy()
+
+
 def in_place_of_file(folder: Folder, name: str) -> str | None:
     """What stands where one of our files should be, in words; None if a file stands there, or nothing."""
     with suppress(FileNotFoundError):

@@ -1,8 +1,10 @@
-"""What creates and deletes leave in a library when their process is killed, and how the next one removes it.
+"""What creates, deletes and stages leave in a library when their process is killed, and how the next one removes it.
 
 * A delete renames the folder to a name of trash. From then on the conversation is deleted; its files go afterwards.
 * A create holds a note, ``.new-<id>``, whose lock is free when its process is dead. The folder of that id is then removed if
   it is only half of a conversation.
+* A stage (``stage.py``) holds a note too, ``.stage-<32 hex>``. When its process is dead, what is left on it is removed. What has
+  its name already is synced first: nobody else may know that it is not.
 
 All of it is best effort, except the rename: the promises hold without it, and leftovers only take up room.
 """
@@ -16,7 +18,7 @@ from transcript_store._conversation.layout import occupant_of
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
-from transcript_store._os.names import is_trash, note_name, noted_id, trash_name
+from transcript_store._os.names import is_trash, note_name, noted_id, stage_of, trash_name
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import ConversationLockedError
 
@@ -43,9 +45,27 @@ def sweep(files: FileSystem, library: str) -> None:
             for name in trash:
                 with suppress(OSError):
                     parent.remove_tree(name)
+        for stage in sorted({stage for name in names if (stage := stage_of(name)) is not None}):
+            _sweep_stage(parent, stage, [name for name in names if name != stage and stage_of(name) == stage])
         for name in names:
             if (unfinished := noted_id(name)) is not None:
                 _sweep_noted(parent, unfinished)
+
+
+def _sweep_stage(parent: Folder, stage: str, left: list[str]) -> None:
+    note = Lock(parent, name=stage)
+    with note.released_at_the_end():
+        is_dead = False
+        with suppress(OSError, ConversationLockedError):
+            note.take(0)  # refused: its process is still at work, or the system says no
+            is_dead = True
+        parent.sync()  # the names of those that were on it: whoever is told that they exist believes it
+        if not is_dead:
+            return
+        with suppress(OSError):
+            for name in left:
+                parent.remove_tree(name)
+            parent.discard(stage)
 
 
 def _sweep_noted(parent: Folder, id: str) -> None:

@@ -32,6 +32,9 @@ from transcript_store.words import many
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "claude-local")
 """The providers whose names mean something here. Any other name is kept too, and stands for itself."""
 
+FRAMEWORKS = ("openai-agents", "claude-agent-sdk", "pydantic-ai")
+"""What stands in ``provider`` where ``transcript_store.integrations`` keeps a framework's own items."""
+
 _FAMILIES = {"openai-compatible": "openai"}
 """Providers whose messages are those of another one."""
 
@@ -107,7 +110,7 @@ class NotADocument(NamedTuple):
 def checked_id(text: object) -> str:
     """An identifier as it was given, if it is a canonical lower-case UUID; raises ``InvalidIdError`` otherwise."""
     if type(text) is not str or not is_id(text):
-        shown = repr(text[:32]) + "…" * (len(text) > 32) if type(text) is str else type(text).__name__
+        shown = repr(text[:40]) if type(text) is str else type(text).__name__
         raise InvalidIdError(reason=f"an id must be a lower-case UUID such as {_EXAMPLE_ID}, not {shown}")
     return text
 
@@ -206,6 +209,11 @@ def encode_document(members: dict[str, Any], mark: Mark | None) -> bytes:
     return b'%b,"hash":"%b"}\n' % (body, _hash(body))
 
 
+def document_hash(members: dict[str, Any], mark: Mark | None) -> str:
+    """The hash that a metadata.json with these members and this mark ends in."""
+    return encode_document(members, mark)[-len(b'0123456789abcdef0123456789abcdef"}\n') : -len(b'"}\n')].decode()
+
+
 def decode_document(
     data: bytes | NotADocument | None, *, check_members: bool = True
 ) -> MetadataDocument | NotADocument:
@@ -278,10 +286,11 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
         return "it nests too deeply"
     try:
         for field in CHANGEABLE:
-            if field == "compaction_count" or members.get(field) is not None:
-                _check_field(field, members.get(field, 0))
+            # One that another program left out is as at first; null is how some of them say that.
+            if field in members and (members[field] is not None or field == "compaction_count"):
+                _check_field(field, members[field])
         if members.get("tools") is not None:
-            encode({"tools": members["tools"]}, "tools", 2**63)  # the other fields are flat
+            encode({"tools": members["tools"]}, "tools", LONGEST_METADATA_BYTES)  # the other fields are flat
     except (InvalidMetadataError, InvalidMessageError) as error:
         return f"its {error}"
     return None

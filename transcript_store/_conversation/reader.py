@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from transcript_store._conversation.layout import open_folder, read_metadata
+from transcript_store._conversation.layout import open_folder, read_metadata, settle_name
 from transcript_store._conversation.storage import State, Storage
 from transcript_store._conversation.twice import twice
 from transcript_store._log.record import Mark
@@ -74,6 +74,7 @@ class Reader(Storage):
                     self.load_what_is_there()
                 finally:
                     self.from_medium = False
+            settle_name(self.folder)
             self.folder.sync_to_copy()  # the names of the transcript and of the metadata
 
     def close(self) -> None:

@@ -12,7 +12,13 @@ from typing import Any, Literal
 import orjson
 
 from transcript_store._conversation import archive
-from transcript_store._conversation.layout import in_place_of_file, metadata_bytes, open_folder, require_conversation
+from transcript_store._conversation.layout import (
+    in_place_of_file,
+    metadata_bytes,
+    names_in,
+    open_folder,
+    require_conversation,
+)
 from transcript_store._conversation.metadata import (
     ENVELOPE,
     MetadataDocument,
@@ -64,6 +70,8 @@ def _require_something(folder: Folder) -> None:
     try:
         require_conversation(folder)
     except (CorruptTranscriptError, CorruptMetadataError) as error:
+        if error.kind != "missing" and not {METADATA, TRANSCRIPT} & names_in(folder):
+            raise  # it says what the folder is instead: a library, or what is in it
         if error.kind != "missing" and not _is_ours(folder):
             reason = "none of its files is ours, or they are so damaged that it cannot be told"
             raise CorruptTranscriptError(
@@ -147,7 +155,7 @@ class Remains:
             return header.metadata, "header"
         if accepts_edits and self.has_transcript:
             with self.reading(TRANSCRIPT) as source:
-                line = bytes(first_line(source.read, source.size)).split(b"\n", 1)[0]
+                line = bytes(first_line(source.read, source.size)).partition(b"\n")[0]
             if edited := _edited_members(line):
                 return edited, "header"
         for number in sorted(self.archived, reverse=True):

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from transcript_store._conversation import agreement
 from transcript_store._conversation.arguments import require_one_of
+from transcript_store._conversation.layout import settle_name
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._conversation.remains import MetadataSource, Remains, opened, path_in_archive
 from transcript_store._conversation.verify import Finding, look
@@ -114,6 +115,7 @@ def repair(
         if dry_run:
             return _Work(folder, mode).proposal
         path = folder.path
+        settle_name(folder)
         lock = Lock(folder)
         with lock.released_at_the_end():
             try:
@@ -302,7 +304,7 @@ class _Work(Remains):
         origin = {"generation": self._damaged_generation, "mode": self._mode, "records": self._plan.kept}
         with ExitStack() as stack:
             kept = self._plan_of(stack.enter_context(self.reading(TRANSCRIPT))) if self.has_transcript else self._plan
-            image = log.image(members, kept.records(), repaired_from=origin)
+            image = log.image(members, kept.records(), kept.features, repaired_from=origin)
             self.folder.replace_file(TRANSCRIPT, image.pieces())
         return image
 

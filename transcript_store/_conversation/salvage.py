@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from transcript_store._conversation.metadata import ConversationMetadata, public
 from transcript_store._conversation.remains import MetadataSource, Remains, opened
+from transcript_store._log.retractions import TakenBack
 from transcript_store._log.salvage import Salvaged, contents
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
@@ -50,10 +52,22 @@ def salvage(directory: filesystem.AnyPath, *, file_system: FileSystem | None = N
         found: tuple[Salvaged, ...] = ()
         if left.has_transcript:
             with left.reading(TRANSCRIPT) as source:
-                found = tuple(contents(source.read, source.size, at=left.members["created_at"]))
+                found = _marked(list(contents(source.read, source.size, at=left.members["created_at"])))
         return Salvage(
             directory=folder.path,
             metadata=public(left.members, left.members["updated_at"]),
             metadata_from=left.metadata_from,
             found=found,
         )
+
+
+def _marked(found: Sequence[Salvaged]) -> tuple[Salvaged, ...]:
+    """The same, with the records marked that one behind them takes back."""
+    taken_back, marked = TakenBack(), []
+    for one in reversed(found):
+        record = one.record
+        if record is not None and record.retracts:
+            taken_back.add(*record.retracts)
+        is_retracted = record is not None and record.message is not None and record.seq in taken_back
+        marked.append(replace(one, record=replace(record, is_retracted=True)) if record and is_retracted else one)
+    return tuple(reversed(marked))

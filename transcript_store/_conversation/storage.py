@@ -15,10 +15,13 @@ replace, metadata, …    READY       CHANGING, then READY; READY too if it is r
 (interrupted)           CHANGING    CHANGING: the next call loads what is on the disk, and then it is READY
 load by the next call   CHANGING    READY; CHANGING if it is refused
 close, let_go           any         CLOSED
+end of a turn           READY       BETWEEN_TURNS; the lock is let go in any state
+beginning of a turn     BETWEEN_…   READY: it is as it was left, or was loaded; BETWEEN_TURNS if that is refused
+beginning of a turn     CHANGING    READY: it was loaded; CHANGING if that is refused
 ======================  ==========  ==============================================================================
 
 An interrupted append changes nothing here: its log is no longer ``settled``, and looks at its file again. A reader is only
-ever NEW, READY or CLOSED.
+ever NEW, READY or CLOSED. Only a writer that lets go of its lock between calls has turns (``turns``).
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class State(Enum):
     READY = "memory is what the disk holds"
     CHANGING = "a change was begun and has not ended: the next call looks at what the disk holds"
     POISONED = "a sync failed: nobody knows what the disk holds, and nothing more is written"
+    BETWEEN_TURNS = "the lock is let go: memory is what the disk held then"
     CLOSED = "every handle is closed, and the lock is free"
 
 
@@ -60,6 +64,7 @@ class Options(NamedTuple):
     lock_timeout_seconds: float = 0.0
     cache_bytes: int = 0
     tail_only: bool = False
+    hold_lock: bool = True
 
 
 class Storage(ABC):

@@ -6,20 +6,22 @@ hide the other conversations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from transcript_store._conversation import agreement
 from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._conversation.twice import twice
+from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._log import tail
 from transcript_store._log.header import NotAHeader, is_header_of, read_header
 from transcript_store._log.record import Header
 from transcript_store._log.scan import first_line
+from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.names import METADATA, TRANSCRIPT
-from transcript_store._os.refusals import NotOursError, refused
+from transcript_store._os.refusals import NotOursError, refusals, refused
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
@@ -36,6 +38,7 @@ class ConversationSummary:
     directory: str
     title: str | None = None
     """The label ``title``."""
+    labels: dict[str, str] | None = field(default=None, hash=False)
     provider: str | None = None
     model: str | None = None
     created_at: str | None = None
@@ -51,16 +54,21 @@ class ConversationSummary:
     torn_bytes: int = 0
     """How many bytes stand behind the last whole record: a torn tail, which the next load that may write cuts, or a line that
     is being written. 0 too where there is damage."""
+    last_extra: dict[str, Any] | None = field(default=None, hash=False)
+    """The ``extra`` of the last whole record, if it was asked for. None too if that record has none."""
 
 
-def summarize(parent: Folder, name: str) -> ConversationSummary | None:
-    """Look at the conversation in a folder of ``parent``; None if there is none (nor a part of one) at that name."""
+def summarize(parent: Folder, name: str, last_extra: bool = False) -> ConversationSummary | None:
+    """Look at the conversation in a folder of ``parent``; None if there is none (nor a part of one) at that name.
+
+    With ``last_extra`` the last record is decoded too.
+    """
     files, path = parent.files, parent.path_of(name)
 
     def look() -> ConversationSummary | None:
         try:
             with Folder(files, path, files.open_directory(name, parent.handle)) as folder:
-                return _look(folder)
+                return _look(folder, last_extra)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -73,16 +81,32 @@ def summarize(parent: Folder, name: str) -> ConversationSummary | None:
     return twice(files, look, is_fine)
 
 
-def _look(folder: Folder) -> ConversationSummary | None:
+def summary_of(directory: filesystem.AnyPath) -> ConversationSummary | None:
+    """The summary of the conversation in a folder, as a list has it; None if there is none, nor a part of one.
+
+    Raises:
+        StorageError: the directory that the folder stands in cannot be opened.
+    """
+    path, files = filesystem.absolute_path(directory), filesystem.REAL
+    parent, _, name = path.rpartition("/")
+    with refusals(path, "look at it"):
+        try:
+            with Folder.open(files, parent or "/") as folder:
+                return summarize(folder, name)
+        except FileNotFoundError:
+            return None
+
+
+def _look(folder: Folder, last_extra: bool) -> ConversationSummary | None:
     try:
         data = metadata_bytes(folder)
         with folder.reading(TRANSCRIPT) as source:
-            return _read(folder.path, data, source)
+            return _read(folder.path, data, source, last_extra)
     except (FileNotFoundError, NotOursError):
-        return _explain(folder)
+        return _explain(folder, last_extra)
 
 
-def _explain(folder: Folder) -> ConversationSummary | None:
+def _explain(folder: Folder, last_extra: bool) -> ConversationSummary | None:
     """The summary of a folder without a file transcript.jsonl: the damage, or None if nothing in it is ours."""
     try:
         require_conversation(folder)
@@ -99,11 +123,11 @@ def _explain(folder: Folder) -> ConversationSummary | None:
     except NotOursError as error:
         reason = f"{TRANSCRIPT}: {error.reason}"
     else:
-        return _look(folder)  # it appeared just now
+        return _look(folder, last_extra)  # it appeared just now
     return ConversationSummary(directory=folder.path, damage=reason)
 
 
-def _read(path: str, data: bytes | NotADocument | None, source: Source) -> ConversationSummary | None:
+def _read(path: str, data: bytes | NotADocument | None, source: Source, last_extra: bool) -> ConversationSummary | None:
     read, size = source.read, source.size
     start = first_line(read, size)
     begin = start.find(b"\n") + 1
@@ -129,7 +153,6 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source) -> Conve
             return None  # another program's transcript.jsonl
         else:
             problems.append(f"{TRANSCRIPT}: {header.reason}")
-            begin = 0
             members, mark = known or MetadataDocument({}, None)
     last = tail.last_record(read, size)
     if last is None and begin < size - tail.LONGEST_TAIL_BYTES:
@@ -143,6 +166,7 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source) -> Conve
         id=_text(members.get("id")),
         directory=path,
         title=_text(labels.get("title")) if type(labels) is dict else None,
+        labels=labels if type(labels) is dict and {str}.issuperset(map(type, labels.values())) else None,
         provider=_text(members.get("provider")),
         model=_text(members.get("model")),
         created_at=_text(members.get("created_at")),
@@ -152,7 +176,17 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source) -> Conve
         size_bytes=size,
         damage="; ".join(problems) or None,
         torn_bytes=0 if problems else size - whole_to,
+        last_extra=_extra_of(last) if last_extra and last else None,
     )
+
+
+def _extra_of(last: tail.LastRecord) -> dict[str, Any] | None:
+    """The extra of a record. One that is not JSON is no record of ours, and has none: ``verify()`` says what it is."""
+    try:
+        extra = decode(last.body + b"}").get("extra")
+    except JSONDecodeError:
+        return None
+    return extra if type(extra) is dict else None
 
 
 def _reconcile(header: Header, document: MetadataDocument | None, problems: list[str]) -> MetadataDocument:

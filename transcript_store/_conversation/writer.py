@@ -10,32 +10,37 @@ Order of writes (docs/durability.md says why each sync is there):
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from transcript_store._conversation import archive
-from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occupant_of
+from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occupant_of, settle_name
 from transcript_store._conversation.metadata import encode_document, require_to_fit
 from transcript_store._conversation.storage import Options, State, Storage
+from transcript_store._json.times import format_time
 from transcript_store._log import quarantine
-from transcript_store._log.image import Image
+from transcript_store._log.image import Image, begins_at
 from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
-from transcript_store._log.record import Copied, Entry, Mark
+from transcript_store._log.record import RETRACT, Copied, Entry, Mark, Position
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import ARCHIVE, LOCK, METADATA, QUARANTINE, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, SyncFailedError, refusals, refused
 from transcript_store.errors import (
+    ConversationChangedError,
     ConversationExistsError,
     ConversationLockedError,
     CorruptMetadataError,
     CorruptTranscriptError,
+    FeatureNotEnabledError,
+    GenerationNotFoundError,
     PoisonedError,
     StorageError,
 )
 from transcript_store.ways_out import WayOut
+from transcript_store.words import many
 
 logger = logging.getLogger("transcript_store.storage")
 
@@ -52,6 +57,7 @@ class Writer(Storage):
 
     def __init__(self, files: FileSystem, path: str, options: Options) -> None:
         super().__init__(files, path, options)
+        self.lock = Lock(self.folder, WayOut.WAIT_OR_READ)
         self._sync_appends = options.sync_appends
         self._mark_due = MARK_EVERY
         """If appends are synced, the record with this number renews the mark."""
@@ -65,22 +71,25 @@ class Writer(Storage):
 
     # ---- begin ---------------------------------------------------------------------------------------------------
 
-    def create(self, members_at: Callable[[str], dict[str, Any]], entries: Iterable[Entry | Copied]) -> None:
-        """Create the conversation with its first records; ``members_at`` gives its metadata for a time.
+    def create(
+        self,
+        members_at: Callable[[str], dict[str, Any]],
+        entries: Iterable[Entry | Copied],
+        features: Sequence[str] = (),
+    ) -> None:
+        """Create the conversation with its first records; ``members_at`` gives its metadata for the time when it begins.
 
         The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
         leftovers of an unfinished create is there; then nothing was touched.
         """
         self._refuse_occupied(occupant(self.files, self.path))
-        members = members_at(self.log.stamp()[1])
-        require_to_fit(members)
-        image = self.log.image(members, entries)
+        members, image = self._beginning(members_at, entries, features)
         doing = "create the conversation"
         with refusals(self.path, doing, "There is none yet"):
             while True:
                 self._make_folder()
                 self._refuse_occupied(occupant_of(self.folder))  # not even a lock is put into a folder that is not ours
-                if self._take_lock():
+                if self.take_lock():
                     break
             self._refuse_occupied(occupant_of(self.folder))  # another process may have been faster
             self.folder.sweep()
@@ -91,7 +100,35 @@ class Writer(Storage):
                 unknown = "Whether there is one now is unknown"
                 raise refused(error, self.path, doing, unknown, WayOut.EXISTS_TELLS) from error
         self.state = State.READY
-        self._renew_mark()
+        self.renew_mark()
+
+    def create_aside(
+        self,
+        parent: Folder,
+        name: str,
+        members_at: Callable[[str], dict[str, Any]],
+        entries: Iterable[Entry | Copied],
+        features: Sequence[str] = (),
+    ) -> None:
+        """Write a conversation whole under a name where nobody looks for one; leave it closed.
+
+        Nobody else knows the name, so there is no lock; and whoever gives the folder the name of a conversation syncs all of it
+        first, so there is no order, and no sync. No file is removed or replaced either: that would cost more than to write it.
+        """
+        members, image = self._beginning(members_at, entries, features)
+        self.files.make_directory(parent.handle, name)
+        with Folder(self.files, parent.path_of(name), self.files.open_directory(name, parent.handle)) as folder:
+            folder.write_new(TRANSCRIPT, image.pieces())
+            updated_at = max(members["updated_at"], format_time(image.last_at_us))
+            mark = Mark(members["generation"], image.end)
+            folder.write_new(METADATA, [encode_document({**members, "updated_at": updated_at}, mark)])
+
+    def _beginning(
+        self, members_at: Callable[[str], dict[str, Any]], entries: Iterable[Entry | Copied], features: Sequence[str]
+    ) -> tuple[dict[str, Any], Image]:
+        members = members_at(begins_at(self.log.stamp(), entries)[1])
+        require_to_fit(members)
+        return members, self.log.image(members, entries, features)
 
     def _make_folder(self) -> None:
         """Make the folder, and make it again if it is moved away (deleted, say) between two calls."""
@@ -109,12 +146,12 @@ class Writer(Storage):
         if what is not None:
             raise ConversationExistsError(path=self.path, reason=what)
 
-    def _take_lock(self, *, can_read_only: bool = False) -> bool:
+    def take_lock(self, *, can_read_only: bool = False) -> bool:
         """Take the writer's lock; False if the folder was moved away, or removed, before it was taken."""
-        self.lock = Lock(self.folder, WayOut.WAIT_OR_READ)
         with refusals(self.folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only):
             try:
-                if self.lock.take(self.options.lock_timeout_seconds) and self.folder.is_at_its_path():
+                self.lock.take(self.options.lock_timeout_seconds)
+                if self.folder.is_at_its_path():  # nor is one that was removed, in which there was nothing to lock
                     return True
                 self.lock.release()
                 return False
@@ -122,13 +159,22 @@ class Writer(Storage):
                 raise self.corrupt("foreign", f"{LOCK}: {error.reason}") from None
 
     def load_what_is_there(self) -> bool:
-        if not self._take_lock(can_read_only=True):
+        try:
+            settle_name(self.folder)
+        except PermissionError:
+            return False  # nothing is written under a name that cannot be synced
+        if not self.take_lock(can_read_only=True):
             return False
         self._load_locked()
         return True
 
     def _load_locked(self) -> None:
         """Load with the lock held; renew the mark if the transcript grew past it."""
+        self.look_at_all()
+        self.renew_mark()
+
+    def look_at_all(self) -> None:
+        """Load with the lock held."""
         # A process that was killed between a rename and its sync left a name that a power loss would take back, and with it
         # whatever is appended under that name.
         self.folder.sync()
@@ -142,15 +188,39 @@ class Writer(Storage):
             what = "the transcript has a second name (a hard link): a write to one of them is a write to both"
             logger.warning("%s: %s", self.path, what)
         self.state = State.READY
-        self._renew_mark()
 
     # ---- append --------------------------------------------------------------------------------------------------
+
+    def require_head(self, head: str) -> None:
+        """Raise ``ConversationChangedError`` unless the transcript ends in this head."""
+        self._ensure_writable()  # an interrupted append may be stored: memory does not know that yet
+        if (found := self.log.end.head.decode()) != head:
+            reason = f"the transcript ends in {found}, and not in {head!r:.40}; nothing was stored"
+            raise ConversationChangedError(path=self.path, reason=reason, expected_head=head, head=found)
 
     def append(self, entries: Sequence[Entry]) -> list[AppendResult]:
         """Append records as one. With ``sync_appends`` they are on the medium on return."""
         prepared = self.prepare(entries)
         self.store(prepared)
         return prepared.stored
+
+    def retract(self, count: int) -> AppendResult:
+        """Take back the last so many messages; raises ``ValueError`` if there are not so many.
+
+        One record, which names all numbers from the first of them to the last: what else stands between them is taken back
+        already, or cannot be.
+        """
+        self._ensure_writable()
+        if not self.log.header.can_retract:
+            raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
+        seqs, tail = self.log.last_messages(count)
+        if len(seqs) < count:
+            raise ValueError(f"{many(count, 'message')} cannot be taken back: there are {len(seqs)}")
+        prepared = self.log.prepare_retraction(seqs[-1], seqs[0])
+        self.store(prepared)
+        tail.taken_back.add(seqs[-1], seqs[0])
+        self.log.pass_over(tail._replace(through_seq=prepared.end.seq))
+        return prepared.stored[0]
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
         """The first half of an append: everything but the write."""
@@ -169,26 +239,43 @@ class Writer(Storage):
             path = self.folder.path_of(TRANSCRIPT)
             raise refused(error, path, "append", "Nothing of it was stored; everything before is intact") from error
         if self._sync_appends and prepared.end.seq >= self._mark_due:
-            self._renew_mark()
+            self.renew_mark()
 
     # ---- change --------------------------------------------------------------------------------------------------
 
-    def replace(self, entries: Sequence[Entry], members: dict[str, Any]) -> None:
-        """Start the next generation with these records and this metadata: one commit, the rename of its transcript."""
+    def replace(self, entries: Sequence[Entry], members: dict[str, Any], features: Sequence[str] = ()) -> None:
+        """Start the next generation with these records and this metadata: one commit, the rename of its transcript.
+
+        It has the features of the live one, and these.
+        """
         self._ensure_writable()
+        self._begin_generation(entries, members, features)
+
+    def keep(self, seqs: Set[int], members: dict[str, Any], features: Sequence[str] = ()) -> None:
+        """The same with those records of the live generation that have these numbers, copied as they are."""
+        self._ensure_writable()
+        count = self.log.end.seq
+        if not_there := [seq for seq in seqs if not 1 <= seq <= count]:
+            raise ValueError(f"there is no record {min(not_there)}: the transcript has {many(count, 'record')}")
+        self._begin_generation(self.log.copies_of(seqs), members, features)
+
+    def _begin_generation(
+        self, entries: Iterable[Entry | Copied], members: dict[str, Any], features: Sequence[str]
+    ) -> None:
         self.log.complete()  # only what was verified goes into the archive
         live, end = self.log.header.generation, self.log.end
         members = {**members, "generation": live + 1, "updated_at": self._now()}
         require_to_fit(members)
         replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
-        image = self.log.image(members, entries, replaces=replaces)
+        required = sorted({*self.log.header.features, *features})
+        image = self.log.image(members, entries, required, replaces=replaces)
         with self._changing("replace the transcript"):
             self.log.sync()
             self.state = State.CHANGING
             archive.keep(self.folder, self.log)
             self._put_in_place(image, members)
             self.state = State.READY
-        self._renew_mark()
+        self.renew_mark()
 
     def write_metadata(self, members: dict[str, Any]) -> None:
         """Replace the metadata document, with a mark of everything that is stored."""
@@ -221,8 +308,8 @@ class Writer(Storage):
     def _changing(self, doing: str) -> Iterator[None]:
         """A change that ends in a commit.
 
-        What the system refuses before the commit leaves everything as it was. A failed sync poisons. After anything else (an
-        interruption) the state stays CHANGING, and the next call reads the folder anew.
+        What the system refuses before the commit leaves everything as it was, and so does damage that is met before it. A failed
+        sync poisons. After anything else (an interruption) the state stays CHANGING, and the next call reads the folder anew.
         """
         try:
             self._require_the_lock()
@@ -232,6 +319,9 @@ class Writer(Storage):
         except OSError as error:
             self.state = State.READY
             raise refused(error, self.path, doing, "What was there before is in place and intact") from error
+        except CorruptTranscriptError:
+            self.state = State.READY  # what is whole can still be read, and appended to
+            raise
 
     def _poison(self, error: OSError, doing: str) -> Exception:
         self.state, self._failure = State.POISONED, str(error.strerror)
@@ -266,7 +356,7 @@ class Writer(Storage):
         self.folder.replace_file(METADATA, [encode_document(members, mark)])
         self.members, self.mark = members, mark
 
-    def _renew_mark(self) -> None:
+    def renew_mark(self) -> None:
         """Note in metadata.json how far the transcript is synced, if that is news.
 
         Best effort: every message is stored already, so nothing is raised.
@@ -318,6 +408,16 @@ class Writer(Storage):
             what = "the lock file was removed while we held it, so others may write"
             raise ConversationLockedError(path=self.path, reason=what, way_out=WayOut.LOAD_ANEW)
 
+    def holds(self, generation: int, position: Position) -> bool:
+        """Whether a generation leads through this position, be it live or replaced (by another writer, between two turns)."""
+        if generation == self.log.header.generation:
+            return self.log.holds(position)
+        try:
+            with self.archived(generation) as log:
+                return log.holds(position)
+        except GenerationNotFoundError:
+            return False
+
     def settle(self) -> None:
         """Before a read: look at what an interrupted call left. A poisoned writer still shows what was acknowledged."""
         if not self.is_poisoned and (self.state is not State.READY or not self.log.settled):
@@ -348,4 +448,4 @@ class Writer(Storage):
             except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError) as error:
                 logger.warning("%s: closed as it is: %s", self.path, error)
                 return
-            self._renew_mark()
+            self.renew_mark()

@@ -230,7 +230,7 @@ def space(folder: str) -> Check:
     free = found.f_bavail * found.f_frsize
     files = "" if not found.f_files else f", {many(found.f_favail, 'more file')}"
     is_little = free < _LITTLE_BYTES or (found.f_files > 0 and found.f_favail < _FEW_FILES)
-    return Check(name="space", result="note" if is_little else "well", found=f"{free // 2**20:,} MB free{files}")
+    return Check(name="space", result="note" if is_little else "well", found=f"{free / 1e9:,.1f} GB free{files}")
 
 
 def clock(folder: str) -> Check:

@@ -2,8 +2,8 @@
 
 The known forms are Claude (``content`` blocks with ``tool_use`` and ``tool_result``), OpenAI chat completions (``tool_calls``, role
 ``tool``) and responses (``function_call``, ``function_call_output``), Gemini (``parts`` with ``functionCall`` and
-``functionResponse``), and the variants of agents. Content in an unknown form is shown as JSON, so any JSON value can be
-shown. Signatures of blocks are not shown; ``--json`` prints the whole message.
+``functionResponse``), pydantic-ai (``parts`` with a ``part_kind``), and the variants of agents. Content in an unknown form is shown
+as JSON, so any JSON value can be shown. Signatures of blocks are not shown; ``--json`` prints the whole message.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
+
+from transcript_store._json.pydantic_ai import in_claude_form, role_in
 
 Kind = Literal["text", "thinking", "call", "result", "media", "other", "besides"]
 
@@ -38,13 +40,14 @@ def role_of(message: object) -> str:
     """The role of a message, or its type if it has no role."""
     if not isinstance(message, dict):
         return "not an object"
-    return _first_text(message, ("role", "type")) or "message"
+    return role_in(message) or _first_text(message, ("role", "type")) or "message"
 
 
 def parts_of(message: object) -> list[Part]:
     """The parts of a message, in the order in which a person reads them."""
     if not isinstance(message, dict):
         return [Part("other", "", as_text(message))]
+    message = in_claude_form(message) or message
     if not _ENVELOPE & message.keys() - {"role"} or (_is_result(message) and "parts" not in message):
         # The message itself is one block: an item of OpenAI's responses, or a message that carries a tool's result.
         return [_part(message)]
@@ -82,7 +85,7 @@ def _part(block: object) -> Part:
         return Part("text", "", block)
     if not isinstance(block, dict):
         return Part("other", "", as_text(block))
-    kind = _first_text(block, ("type",))
+    kind = _first_text(block, ("type", "part_kind"))
     for name in ("functionCall", "function_call", "function"):
         if isinstance(block.get(name), dict):
             return _call({"id": block.get("id"), **block[name]})

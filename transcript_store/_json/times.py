@@ -1,4 +1,4 @@
-"""Both spellings of a time: ours in a transcript, and Go's in a snapshot. Nothing here does I/O.
+"""The spellings of a time: ours in a transcript, Go's in a snapshot, and what callers give. Nothing here does I/O.
 
 Ours has always six digits of a second, and ``Z``. Go's ``time.RFC3339Nano`` has up to nine, without trailing zeros, and
 keeps the offset; Python's ``datetime`` has six, so the text is what is kept of it.
@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_EARLIEST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d+))?(?:Z|([+-])([01]\d|2[0-3]):([0-5]\d))",
     re.ASCII,
@@ -26,7 +28,7 @@ def format_time(microseconds: int) -> str:
 
 @lru_cache(maxsize=2)
 def _format_second(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]  # strftime writes the year 33 with two digits
 
 
 def is_time(text: object) -> bool:
@@ -42,7 +44,26 @@ def is_time(text: object) -> bool:
 
 def parse_time(text: str) -> int:
     """The inverse of :func:`format_time`; raises ``ValueError``."""
-    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+
+
+def given_time(given: object) -> int:
+    """A caller's time, RFC 3339 text or an aware ``datetime``, in microseconds since 1970; ``ValueError`` says why it is none."""
+    if isinstance(given, datetime):
+        if given.utcoffset() is None:
+            raise ValueError("is a datetime without a time zone: it does not say which moment it means")
+        moment = given
+    elif isinstance(given, str):
+        try:
+            moment = as_datetime(normal(given))
+        except ValueError:
+            raise ValueError(f"is not a time of RFC 3339, such as 2026-11-23T08:30:00Z: {given!r:.60}") from None
+    else:
+        raise ValueError(f"must be text of RFC 3339, an aware datetime or None, not {type(given).__name__}")
+    microseconds = (moment - _EPOCH) // _MICROSECOND
+    if microseconds < _EARLIEST:
+        raise ValueError("is before the year 1 in UTC")
+    return microseconds
 
 
 def normal(text: Any) -> str:

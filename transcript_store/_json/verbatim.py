@@ -179,7 +179,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_decoded(element: Any) -> bytes:
-    """What was decoded from JSON as an element of an array in compact form, but for :func:`escape`; raises ``NotJSONError``."""
+    """What was decoded from JSON as an element of an array in compact form, without :func:`escape`; raises ``NotJSONError``."""
     try:
         return orjson.dumps(element)
     except orjson.JSONEncodeError:  # it nests too deeply for orjson

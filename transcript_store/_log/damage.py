@@ -145,7 +145,7 @@ def _torn_or_hole(read: Read, size: int, walk: Walk, reason: str, line_end: int 
             return Damage("hole", f"{what}: {reason}", stopped)
     if kept is not None:
         return Damage(
-            "torn-tail", "the last record is whole but for its line feed", stopped, kept.end, line_feed_missing=True
+            "torn-tail", "the last record lacks only its line feed", stopped, kept.end, line_feed_missing=True
         )
     if line_end is not None and read(stopped.offset_bytes, 7) == b'{"seq":':
         # Nothing tells a write that was cut off from a record that was damaged later: the mark is not so far yet.

@@ -13,6 +13,7 @@ import orjson
 from transcript_store._json.times import is_time
 from transcript_store._log.damage import Kind, describe
 from transcript_store._log.record import (
+    FEATURES,
     FORMAT,
     GENESIS,
     HASH_MEMBER,
@@ -60,7 +61,7 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
     if type(members) is not dict or members.get("format") != "transcript-store":
         return NotAHeader("foreign", "the first line is not a header of ours")
     version, requires = members.get("version"), members.get("requires") or []
-    if type(version) is not int or version > VERSION or requires:
+    if type(version) is not int or version > VERSION or not _all_known(requires):
         wanted = f"version {version!r:.20}" + (f" with {requires!r:.60}" if requires else "")
         return NotAHeader("foreign", f"the file is of format {wanted}, this program reads version {VERSION}", version)
     if problem := _problem_with(members):
@@ -73,6 +74,11 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
         members=members,
     )
     return header, Position(0, end + 1, head)
+
+
+def _all_known(requires: object) -> bool:
+    """Whether this version knows each feature that a header requires."""
+    return type(requires) is list and all(type(feature) is str and feature in FEATURES for feature in requires)
 
 
 def _problem_with(members: dict[str, Any]) -> str | None:

@@ -11,28 +11,38 @@ from transcript_store._log.record import (
     Copied,
     Entry,
     Position,
+    Stamp,
     chain_hash,
     record_body,
     record_time_us,
+    stamp_of,
 )
+from transcript_store._log.retractions import Renumbering
 from transcript_store._log.scan import PIECE_BYTES
+
+
+def begins_at(now: Stamp, entries: Iterable[Entry | Copied]) -> Stamp:
+    """The time of a transcript that begins now with these records: that of the first of them, if its caller gave it one."""
+    first = entries[0] if isinstance(entries, Sequence) and entries else None
+    given_us = None if first is None or isinstance(first, Copied) else first[2]
+    return now if given_us is None else stamp_of(given_us, now, before_us=min(given_us, now[0]))
 
 
 class Image:
     """The bytes of a transcript, made as they are written: memory holds a piece of them at a time."""
 
     def __init__(
-        self, line: bytes, at: str, clock: bytes | None, entries: Iterable[Entry | Copied], cache_bytes: int
+        self, line: bytes, begins: Stamp, now: Stamp, entries: Iterable[Entry | Copied], cache_bytes: int
     ) -> None:
         found = read_header(line)
         assert not isinstance(found, NotAHeader)
         self.header, self.begin = found
         self.end = self.begin
         self.cache = Cache(cache_bytes, self.begin)
-        self.last_at_us = 0
+        self.last_at_us = begins[0]
+        """The time of the last record, or of the header: the next record is not before it."""
         self._line = line
-        self._at = at.encode()
-        self._clock = clock
+        self._now = now
         self._entries = entries
 
     def pieces(self) -> Iterator[bytes | bytearray]:
@@ -40,12 +50,16 @@ class Image:
         yield self._line
         begin, lines = self.begin, bytearray()
         body: Sequence[bytes] = ()
+        renumbering = Renumbering() if self.header.can_retract else None
         for seq, entry in enumerate(self._entries, 1):
-            body = (
-                (b'{"seq":%d' % seq, entry.members)  # its members as they are, behind a number of its own
-                if isinstance(entry, Copied)
-                else record_body(seq, self._at, *entry, self._clock)
-            )
+            if isinstance(entry, Copied):
+                # Its members as they are, behind a number of its own; but one that names others names them by their new numbers.
+                members = entry.members if renumbering is None else renumbering.members_of(entry, seq)
+                body = (b'{"seq":%d' % seq, members)
+            else:
+                message, extra, given_us = entry
+                self.last_at_us, at, clock = stamp_of(given_us, self._now, self.last_at_us)
+                body = record_body(seq, at.encode(), message, extra, clock)
             head = chain_hash(self.end.head, body)
             for part in (*body, b',"hash":"%b"}\n' % head):
                 lines += part
@@ -58,4 +72,5 @@ class Image:
             self.cache.put(Block(begin, lines, self.end))
             yield lines
         # Records that were copied keep their times: the last of them may be later than the header.
-        self.last_at_us = record_time_us(b"".join(body)[:RECORD_HEAD_BYTES]) or 0
+        if (last_at_us := record_time_us(b"".join(body)[:RECORD_HEAD_BYTES])) is not None:
+            self.last_at_us = max(self.last_at_us, last_at_us)

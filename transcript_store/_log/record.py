@@ -5,6 +5,7 @@
     file    := header LF (record LF)*
     header  := {"format":"transcript-store","version":1,"conversation":UUID,"generation":N,"at":TIME,"metadata":OBJECT[,…],"hash":HASH}
     record  := {"seq":N,"at":TIME[,"clock":TIME][,"message":OBJECT][,"extra":OBJECT][,…][,"batch":[k,n]],"hash":HASH}
+             | {"seq":N,"at":TIME[,"clock":TIME],"retracts":[[first,last]][,…][,"batch":[k,n]],"hash":HASH}
 
 Every line ends in the 43 bytes ``,"hash":"<32 hex>"}``. The hash is the first 128 bits, in lower-case hex, of SHA-256
 over the previous line's hash (32 ASCII characters, 32 zeros before the header) followed by the line's bytes before
@@ -25,7 +26,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store._json.times import parse_time
+from transcript_store._json.times import format_time, parse_time
+
+RETRACT = "retract"
+FEATURES = frozenset({RETRACT})
+"""What a header may require: whoever does not know a feature must not read the file."""
 
 FORMAT = b'{"format":"transcript-store",'
 VERSION = 1
@@ -46,6 +51,14 @@ DAY_US = 86_400_000_000
 
 _TIME = rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)"'
 _RECORD_START = re.compile(rb'\{"seq":([1-9]\d{0,18}),"at":' + _TIME + rb'(?:,"clock":' + _TIME + rb")?")
+_RETRACTS = b',"retracts":['
+_RETRACTION = re.compile(
+    rb',"at":'
+    + _TIME
+    + rb'(?:,"clock":'
+    + _TIME
+    + rb')?(,"retracts":\[(?:([1-9]\d{0,18}),([1-9]\d{0,18}))?\])(?!,"message":)'
+)
 _BATCH_END = re.compile(rb',"batch":\[([1-9]\d{0,8}),([1-9]\d{0,8})\]\Z')
 _LONGEST_BATCH = len(',"batch":[999999999,999999999]')
 
@@ -68,8 +81,24 @@ class Batch(NamedTuple):
 SINGLE = Batch(1, 1)
 
 
-Entry = tuple[bytes | None, bytes | None]
-"""What a record carries: an encoded message, an encoded extra."""
+Retracts = tuple[int, int] | tuple[()]
+"""The numbers of the first and the last record that a retraction names; empty if it names none any more."""
+
+
+Entry = tuple[bytes | None, bytes | None, int | None]
+"""What a record carries, an encoded message and an encoded extra, and when it says that it was: microseconds, None for now."""
+
+
+Stamp = tuple[int, str, bytes | None]
+"""A record's time: in microseconds, as text, and what the clock said if that is a day or more before."""
+
+
+def stamp_of(given_us: int | None, now: Stamp, before_us: int) -> Stamp:
+    """The stamp of a record: the time that was given, but not later than now, and not before the record before it."""
+    if given_us is None:
+        return now
+    at_us = max(min(given_us, now[0]), before_us)
+    return now if at_us == now[0] else (at_us, format_time(at_us), None)
 
 
 class Mark(NamedTuple):
@@ -87,7 +116,8 @@ class Mark(NamedTuple):
 class Record:
     """One record of a transcript, as :meth:`ConversationStore.get_records` gives it: a fresh copy.
 
-    ``seq`` counts from 1 within a generation. ``at`` is when the record was written: RFC 3339 in UTC with microseconds.
+    ``seq`` counts from 1 within a generation. ``at`` is when the record was written, or the time that was given with it: RFC
+    3339 in UTC with microseconds.
     A record carries a ``message``, an ``extra``, or both; what it does not carry is None.
     """
 
@@ -95,6 +125,11 @@ class Record:
     at: str
     message: dict[str, Any] | None
     extra: dict[str, Any] | None
+    retracts: Retracts | None = None
+    """Of a record that takes messages back: the numbers of the first and the last record that it names. Empty if none of them was
+    copied with it. None for any other record."""
+    is_retracted: bool = False
+    """Whether a later record took the message back: ``get_messages()`` leaves it out."""
 
     @property
     def at_datetime(self) -> datetime:
@@ -113,6 +148,16 @@ class Header:
     members: dict[str, Any]
     """The whole line, with members that this version does not know."""
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the generation requires of its readers."""
+        return tuple(self.members.get("requires") or ())
+
+    @property
+    def can_retract(self) -> bool:
+        """Whether messages can be taken back in this generation. If not, no record takes one back, whatever it says."""
+        return RETRACT in self.features
+
 
 def chain_hash(previous: bytes, body: Iterable[bytes | bytearray]) -> bytes:
     """The hash of a line with this body, given in parts, after the line whose hash is ``previous``: 32 ASCII characters."""
@@ -129,7 +174,7 @@ def close_line(previous: bytes, *body: bytes) -> tuple[bytes, bytes]:
 
 
 def header_body(*, conversation: str, generation: int, at: str, metadata: dict[str, Any], **more: Any) -> bytes:
-    """The body of a header line. ``more`` holds optional members (``replaces``, ``repaired_from``)."""
+    """The body of a header line. ``more`` holds optional members (``replaces``, ``repaired_from``, ``requires``)."""
     members = {
         "format": "transcript-store",
         "version": VERSION,
@@ -149,11 +194,14 @@ def record_body(
     extra: bytes | None,
     clock: bytes | None = None,
     batch: Batch = SINGLE,
+    retracts: Retracts | None = None,
 ) -> list[bytes]:
     """The body of a record line in parts, from members that are encoded already: a long message is not copied here."""
     parts = [b'{"seq":%d,"at":"%b"' % (seq, at)]
     if clock is not None:
         parts.append(b',"clock":"%b"' % clock)
+    if retracts is not None:
+        parts.append(_retracts_member(retracts))
     if message is not None:
         parts += (b',"message":', message)
     if extra is not None:
@@ -176,16 +224,57 @@ class Copied(NamedTuple):
     """A record of another transcript, to be copied: every byte but its number, its batch and its hash."""
 
     members: bytes
+    seq: int | None
+    """The number that it had. 0 if it had none, or if nothing can be taken back where it comes from; None for a note of a repair."""
 
 
 def copied(body: bytes | bytearray) -> Copied:
     """The part of a record's body that goes with it when it is copied; the body must begin like a record."""
     start = body.index(b",")
     batch = _BATCH_END.search(body, max(start, len(body) - _LONGEST_BATCH))
-    return Copied(bytes(body[start : batch.start() if batch else None]))
+    return Copied(bytes(body[start : batch.start() if batch else None]), int(body[len(b'{"seq":') : start]))
 
 
-def as_record(members: dict[str, Any]) -> Record | None:
+def _retracts_member(named: Retracts) -> bytes:
+    return b"%b%b]" % (_RETRACTS, b"%d,%d" % named if named else b"")
+
+
+def retracts_of(seq: int, members: bytes | bytearray, start: int = 0) -> Retracts | None:
+    """What a record takes back; None if it is no retraction.
+
+    Only one form is one: ``"retracts"`` stands right behind the record's time, and no message behind it; it is empty, or two
+    numbers of records before this one, the smaller one first. Any other member of that name says nothing.
+
+    Args:
+        seq: the number of the record.
+        members: the record's line, or what stands behind its number.
+        start: where what stands behind its number begins.
+    """
+    found = _RETRACTION.match(members, start)
+    if found is None:
+        return None
+    if found[4] is None:
+        return ()
+    first, last = int(found[4]), int(found[5])
+    return (first, last) if first <= last < seq else None
+
+
+def may_retract(lines: bytes | bytearray) -> bool:
+    """Whether there may be a retraction among these lines; a look at each would take much longer."""
+    return _RETRACTS in lines
+
+
+def with_retracts(members: bytes, named: Retracts) -> bytes:
+    """The members of a record with other numbers where it names records; as they are if it has no place for any."""
+    found = _RETRACTION.match(members)
+    if found is None:
+        return members
+    return members[: found.start(3)] + _retracts_member(named) + members[found.end(3) :]
+
+
+def as_record(
+    members: dict[str, Any], retracts: Retracts | None = None, *, is_retracted: bool = False
+) -> Record | None:
     """The value users see, from a decoded line; None if the line is no record of ours."""
     seq, at, message, extra = members.get("seq"), members.get("at"), members.get("message"), members.get("extra")
     if (
@@ -195,7 +284,8 @@ def as_record(members: dict[str, Any]) -> Record | None:
         or not isinstance(extra, dict | None)
     ):
         return None
-    return Record(seq=seq, at=at, message=message, extra=extra)
+    is_retracted = is_retracted and message is not None
+    return Record(seq=seq, at=at, message=message, extra=extra, retracts=retracts, is_retracted=is_retracted)
 
 
 class RecordHead(NamedTuple):

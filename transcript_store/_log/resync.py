@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from transcript_store._log.record import GENESIS, SUFFIX_BYTES, Batch, Position, body_batch, chain_hash
-from transcript_store._log.scan import PIECE_BYTES, Read, first_line, pieces_of
+from transcript_store._log.scan import PIECE_BYTES, Read, first_line, is_same, pieces_of
 
 _TOKEN = re.compile(
     rb'\n+|\{"seq":([1-9]\d{0,18}),"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"|,"hash":"([0-9a-f]{32})"\}'
@@ -87,7 +87,7 @@ def stretches(read: Read, size: int, begin: Position | None = None) -> Iterator[
 
 def is_ours(read: Read, size: int) -> bool:
     """Whether a file was a transcript once: it begins with a header, edited or damaged, or holds a record that verifies."""
-    return bool(_HEADER.match(read(0, min(size, 4096)))) or any(one.whole for one in stretches(read, size))
+    return bool(_HEADER.match(first_line(read, size))) or any(one.whole for one in stretches(read, size))
 
 
 def count_whole(read: Read, size: int) -> int:
@@ -177,8 +177,7 @@ class _Reader:
             window, end = self._window, self._base + len(self._window)
             more = self._read(end, min(PIECE_BYTES, size - end))
             window += more
-            is_last = not more or end + len(more) >= size
-            limit = end + len(more) - (0 if is_last else _LONGEST_TOKEN)
+            limit = end + len(more) - _LONGEST_TOKEN if more else end
             for token in _TOKEN.finditer(window, done - self._base):
                 start = self._base + token.start()
                 if start >= limit:
@@ -189,7 +188,7 @@ class _Reader:
             if done < limit:
                 self._pass_over(done, limit)
                 done = limit
-            if is_last:
+            if not more:
                 yield from self._end_part()
                 return
             keep = max(0, done - self._base - _BEHIND)
@@ -218,7 +217,7 @@ class _Reader:
             self._line_number += end - start
             return
         if token[1] is not None:
-            if self._window[max(0, token.start() - 2) : token.start()] == b'"}' and self._start is not None:
+            if self._window.endswith(b'"}', 0, token.start()) and self._start is not None:
                 yield from self._end_part()  # two records are glued together: they count as two lines
                 self._begin_part()
             candidate = _Candidate(start, int(token[1]), [*self._before, self._last_whole], self._pieces)
@@ -243,7 +242,7 @@ class _Reader:
             if candidate is None or (previous := candidate.chained_to(stated, start)) is None:
                 continue
             # body_batch() looks at the last bytes alone, and a window keeps more of them than that.
-            batch = body_batch(self._window, max(0, token.start() - _BEHIND), token.start())
+            batch = body_batch(self._window, 0, token.start())
             found = Stretch(candidate.start, end, Whole(candidate.seq, batch, stated, previous))
             if candidate is self._inner:
                 self._last_whole = stated
@@ -304,5 +303,6 @@ class _Reader:
         first, last = self._seen.get(head, (0, -1))
         if last - first != end - start:
             return False
-        both = zip(pieces_of(self._read, first, last), pieces_of(self._read, start, end), strict=True)
-        return all(one == other for one, other in both)
+        return is_same(
+            lambda at, length: self._read(start + at, length), end - start, pieces_of(self._read, first, last)
+        )

@@ -25,6 +25,7 @@ from transcript_store._log.damage import describe_at, judge
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import (
     RECORD_HEAD_BYTES,
+    RETRACT,
     SUFFIX_BYTES,
     Copied,
     Gap,
@@ -33,6 +34,7 @@ from transcript_store._log.record import (
     copied,
     record_head,
     record_time_us,
+    retracts_of,
 )
 from transcript_store._log.resync import Part, Stretch, count_whole, parts, stretches
 from transcript_store._log.scan import Read, Walk, first_line
@@ -72,6 +74,8 @@ class Plan(NamedTuple):
     left_out: int
     """How many records that verify are not kept."""
     gaps: tuple[Gap, ...]
+    features: tuple[str, ...] = ()
+    """What the repaired transcript requires of its readers."""
 
 
 NOTHING = Plan(lambda: iter(()), 0, 0, ())
@@ -86,41 +90,60 @@ def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Plan:
         return _prefix(read, size)
     accepts_edits = mode == "accept-edits"
     kept, gaps = 0, []
+    features = _features(read, size)
+    needed: set[str] = set()
     for item in _kept(read, size, at, accepts_edits=accepts_edits):
         if isinstance(item, Gap):
             gaps.append(item)
         else:
             kept += 1
+            if features is None and retracts_of(item[1].seq or 0, item[1].members) is not None:
+                needed.add(RETRACT)  # with the header it is lost that this counts
 
     def records() -> Iterator[Copied]:
         return _with_gaps(_kept(read, size, at, accepts_edits=accepts_edits), at, original)
 
-    return Plan(records, kept, 0, tuple(gaps))
+    return Plan(records, kept, 0, tuple(gaps), tuple(needed) if features is None else features)
+
+
+def _features(read: Read, size: int) -> tuple[str, ...] | None:
+    """What the transcript requires of its readers; None if its header cannot be read."""
+    header = read_header(first_line(read, size))
+    return None if isinstance(header, NotAHeader) else header[0].features
 
 
 def contents(read: Read, size: int, *, at: str) -> Iterator[Salvaged]:
     """Everything behind the header of a transcript, in its order: what verifies, what only reads, and what does neither.
 
-    ``at`` is the time for a record whose own is lost before any is known.
+    ``at`` is the time for a record whose own is lost before any is known. No record is marked as taken back: what takes it back
+    stands behind it.
     """
-    seq = 0
+    seq, can_retract = 0, _may_have_retractions(read, size)
     for item in _kept(read, size, at, accepts_edits=True):
         if isinstance(item, Gap):
             start, length = item.offset_bytes, item.length_bytes
             yield Salvaged(offset_bytes=start, length_bytes=length, record=None, damage=item.reason)
             continue
         (start, end, whole), copy = item
-        record = _record(read, start, end, copy, seq + 1)
+        record = _record(read, start, end, copy, seq + 1, can_retract=can_retract)
         damage = None if whole and record else describe_at(read, start, end)
         yield Salvaged(offset_bytes=start, length_bytes=end - start, record=record, damage=damage)
         seq = seq if record is None else record.seq
 
 
-def _record(read: Read, start: int, end: int, copy: Copied, next_seq: int) -> Record | None:
+def _may_have_retractions(read: Read, size: int) -> bool:
+    """Whether a record may take others back: the header says so, or cannot be read."""
+    features = _features(read, size)
+    return features is None or RETRACT in features
+
+
+def _record(read: Read, start: int, end: int, copy: Copied, next_seq: int, *, can_retract: bool) -> Record | None:
     """A record with the number that it states; None if a program that knows the format wrote something else."""
     head = record_head(read(start, min(RECORD_HEAD_BYTES, end - start)))
+    seq = next_seq if head is None else head.seq
+    named = retracts_of(seq, copy.members) if can_retract else None
     try:
-        return as_record(decode(b'{"seq":%d%b}' % (next_seq if head is None else head.seq, copy.members)))
+        return as_record(decode(b'{"seq":%d%b}' % (seq, copy.members)), named)
     except JSONDecodeError:
         return None
 
@@ -135,7 +158,7 @@ def _prefix(read: Read, size: int) -> Plan:
     walk.to_the_end()
     damage = judge(read, size, walk, begin)
     end = damage.cut_at_bytes if damage is not None and damage.line_feed_missing else walk.end.offset_bytes
-    last = list(stretches(read, end, walk.end))  # a last record that is whole but for its line feed
+    last = list(stretches(read, end, walk.end))  # a last record that lacks only its line feed
     kept = walk.end.seq + len(last)
 
     def records() -> Iterator[Copied]:
@@ -143,15 +166,16 @@ def _prefix(read: Read, size: int) -> Plan:
             yield from copies(piece.data)
         yield from (_copied(read, stretch) for stretch in last)
 
+    features = header[0].features
     if damage is None:
-        return Plan(records, kept, 0, ())
+        return Plan(records, kept, 0, (), features)
     whole = ends_at = 0
     for part in parts(read, size):
         whole += sum(stretch.whole is not None for stretch in part.stretches)
         ends_at = part.end  # without its line feed, as a gap of ``salvage`` ends
     # Behind the records that are kept there may be blank lines only, or copies of those records: then nothing is lost.
     lost = Gap(offset_bytes=end, length_bytes=ends_at - end, reason=damage.reason) if ends_at > end else None
-    return Plan(records, kept, max(0, whole - kept), (lost,) if lost else ())
+    return Plan(records, kept, max(0, whole - kept), (lost,) if lost else (), features)
 
 
 def copies(lines: bytes | bytearray) -> Iterator[Copied]:
@@ -162,8 +186,9 @@ def copies(lines: bytes | bytearray) -> Iterator[Copied]:
 def _kept(read: Read, size: int, at: str, *, accepts_edits: bool) -> Iterator[tuple[Stretch, Copied] | Gap]:
     """The records that are kept and the gaps between them, in order; gaps without a record between are one."""
     gap: Gap | None = None
+    can_retract = accepts_edits and _may_have_retractions(read, size)
     for part in parts(read, size):
-        for stretch, copy in _of_part(read, part, at, accepts_edits=accepts_edits):
+        for stretch, copy in _of_part(read, part, at, accepts_edits=accepts_edits, can_retract=can_retract):
             start, end, _ = stretch
             if copy is None and gap is not None:
                 gap = replace(gap, length_bytes=end - gap.offset_bytes)
@@ -179,23 +204,29 @@ def _kept(read: Read, size: int, at: str, *, accepts_edits: bool) -> Iterator[tu
         yield gap
 
 
-def _of_part(read: Read, part: Part, at: str, *, accepts_edits: bool) -> Iterator[tuple[Stretch, Copied | None]]:
+def _of_part(
+    read: Read, part: Part, at: str, *, accepts_edits: bool, can_retract: bool
+) -> Iterator[tuple[Stretch, Copied | None]]:
     """The stretches of a part, each with the record that is kept of it. A part that was edited may be one record."""
-    if accepts_edits and part.stretches[0].whole is None and (edited := _edited(read, part.start, part.end, at)):
-        yield Stretch(part.start, part.end, None), edited
+
+    def edited(start: int, end: int) -> Copied | None:
+        return _edited(read, start, end, at, can_retract=can_retract) if accepts_edits else None
+
+    if part.stretches[0].whole is None and (one := edited(part.start, part.end)):
+        yield Stretch(part.start, part.end, None), one
         return
     for stretch in part.stretches:
         if stretch.whole is not None:
             yield stretch, _copied(read, stretch)
         else:
-            yield stretch, _edited(read, stretch.start, stretch.end, at) if accepts_edits else None
+            yield stretch, edited(stretch.start, stretch.end)
 
 
 def _copied(read: Read, stretch: Stretch) -> Copied:
     return copied(read(stretch.start, stretch.end - stretch.start - SUFFIX_BYTES))
 
 
-def _edited(read: Read, start: int, end: int, at: str) -> Copied | None:
+def _edited(read: Read, start: int, end: int, at: str, *, can_retract: bool) -> Copied | None:
     """A record as somebody edited it, known by its form alone; None if it does not have that form."""
     if end - start > _EDITED_BYTES:
         return None
@@ -207,18 +238,27 @@ def _edited(read: Read, start: int, end: int, at: str) -> Copied | None:
         if "role" in members and not _REPLACED & members.keys():
             members = {"message": members}  # a message alone, as `echo … >> transcript.jsonl` leaves it
         carried = {key: members[key] for key in ("message", "extra") if type(members.get(key)) is dict}
-        if not carried:
+        named = members.get("retracts")
+        retracts = can_retract and type(named) is list and "message" not in carried
+        if not carried and not retracts:
             return None
         limit = 6 * len(line) + 64  # no JSON text is longer than that once it is encoded anew
         stated = members.get("at")
         if type(stated) is str and is_time(stated) and format_time(parse_time(stated)) == stated:
             at = stated
         content = [b',"at":"%b"' % at.encode()]
+        if retracts:
+            content.append(
+                b',"retracts":' + orjson.dumps(named)
+            )  # where it stands in a record; its form is asked there
         content += (b',"%b":%b' % (key.encode(), encode(value, key, limit)) for key, value in carried.items())
         others = {key: value for key, value in members.items() if key not in _REPLACED}
+        if retracts:
+            del others["retracts"]
         if others:
             content.append(b"," + encode(others, "record", limit)[1:-1])
-        return Copied(b"".join(content))
+        seq = members.get("seq")
+        return Copied(b"".join(content), seq if type(seq) is int and seq > 0 else 0)
     except InvalidMessageError:
         return None
 
@@ -238,7 +278,7 @@ def _with_gaps(found: Iterator[tuple[Stretch, Copied] | Gap], at: str, original:
                 "reason": item.reason,
                 "original": original,
             }
-            yield Copied(b',"at":"%b","extra":%b' % (at.encode(), orjson.dumps({GAP: told})))
+            yield Copied(b',"at":"%b","extra":%b' % (at.encode(), orjson.dumps({GAP: told})), None)
         else:
             at = _time_of(item[1]) or at
             yield item[1]

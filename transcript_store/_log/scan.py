@@ -43,13 +43,15 @@ class Scan(NamedTuple):
     """The last record of that unfinished batch; ``NO_BATCH`` if there is none."""
 
 
-def scan(buffer: bytes | bytearray, begin: Position) -> Scan:
-    """Verify the lines in ``buffer``, whose first byte stands at ``begin`` in the file, up to the first that is not whole."""
+def scan(buffer: bytes | bytearray, begin: Position, open_batch: Batch = NO_BATCH) -> Scan:
+    """Verify the lines in ``buffer``, whose first byte stands at ``begin`` in the file, up to the first that is not whole.
+
+    ``open_batch`` is what stands before ``begin``, if that is in the middle of a batch.
+    """
     starts = array("Q")
     seq, base, head = begin
     start = 0
     complete = begin  # where the unfinished batch before `start` begins, if there is one
-    open_batch = NO_BATCH
     find, startswith, append = buffer.find, buffer.startswith, starts.append
     with memoryview(buffer) as view:
         while (end := find(b"\n", start)) >= 0:
@@ -106,12 +108,13 @@ class Piece(NamedTuple):
 class Walk:
     """Verifies a file from ``begin`` up to the offset ``stop``; iterate once. Memory holds a piece, or the longest append.
 
+    ``begin`` is where an append ends, or in the middle of ``open_batch``: that is its last record before ``begin``.
     Afterwards ``end`` is where the last complete append ends, ``stopped`` and ``batch`` are as in :class:`Scan`.
     """
 
-    def __init__(self, read: Read, begin: Position, stop: int) -> None:
+    def __init__(self, read: Read, begin: Position, stop: int, open_batch: Batch = NO_BATCH) -> None:
         self.end = self.stopped = begin
-        self.batch = NO_BATCH
+        self.batch = self._open_batch = open_batch
         self._read = read
         self._stop = stop
 
@@ -129,11 +132,12 @@ class Walk:
             if not more:
                 return
             data += more
-            found = scan(data, self.end)
+            found = scan(data, self.end, self._open_batch)
             begin, self.end, self.stopped, self.batch = self.end, *found[1:]
             length = self.end.offset_bytes - begin.offset_bytes
             rest = data[length:]
             if length:
+                self._open_batch = NO_BATCH
                 del data[length:]
                 yield Piece(begin, data, found.starts, self.end)
             if not self._goes_on(rest):
@@ -143,12 +147,21 @@ class Walk:
     def _goes_on(self, rest: bytearray) -> bool:
         """Whether what is left may be the beginning of the next append, which more bytes would complete."""
         line = self.stopped.offset_bytes - self.end.offset_bytes
-        if rest.find(b"\n", line) >= 0:
+        if rest.count(b"\n", line):
             return False  # a whole line, and it did not verify
         if len(rest) - line < RECORD_HEAD_BYTES:
             return True
         # A tail of zeros, or of anything else, may have any length: it is not read into memory. JSON holds no NUL byte.
-        return rest.startswith(b'{"seq":%d,' % (self.stopped.seq + 1), line) and rest.find(b"\0", line) < 0
+        return rest.startswith(b'{"seq":%d,' % (self.stopped.seq + 1), line) and not rest.count(b"\0", line)
+
+
+def batch_before(read: Read, offset: int) -> Batch:
+    """The last record before an offset, if it and the next one are of one batch; else ``NO_BATCH``. Nothing is verified."""
+    start = max(0, offset - RECORD_HEAD_BYTES)
+    stretch = read(start, offset - start)
+    end = len(stretch) - SUFFIX_BYTES - 1
+    batch = body_batch(stretch, 0, end) if end > 0 else NO_BATCH
+    return batch if batch.k < batch.n else NO_BATCH
 
 
 def first_line(read: Read, size: int, length: int = 16 * 1024) -> bytearray:

@@ -29,6 +29,8 @@ class LastRecord(NamedTuple):
     at: str
     end: int
     """Where its line ends."""
+    body: bytearray
+    """The line without its hash and what closes it."""
 
 
 def last_record(file: Read, size: int) -> LastRecord | None:
@@ -48,13 +50,15 @@ def last_record(file: Read, size: int) -> LastRecord | None:
         start = before + 1
         # A line that does not verify, or that begins a batch whose rest is missing, is a torn tail or damage. Either way
         # the last append ends before it.
-        if start > SUFFIX_BYTES < end - start:
+        if start > SUFFIX_BYTES:
             line = read(start - 35, end - start + 35)
             previous, body, suffix = bytes(line[:32]), line[35:-SUFFIX_BYTES], line[-SUFFIX_BYTES:]
             if suffix == HASH_MEMBER + chain_hash(previous, [body]) + b'"}':
-                head, batch = record_head(body[:RECORD_HEAD_BYTES]), body_batch(body, 0, len(body))
-                if head is not None and is_time(head.at) and batch.k == batch.n:
-                    return LastRecord(head.seq, head.at, end + 1)
+                head = record_head(body[:RECORD_HEAD_BYTES])
+                if head is not None and is_time(head.at):
+                    batch = body_batch(body, 0, len(body))
+                    if batch.k == batch.n:
+                        return LastRecord(head.seq, head.at, end + 1, body)
         end = before
     return None
 

@@ -18,6 +18,8 @@ from transcript_store._os.names import is_temporary, temporary_name
 from transcript_store._os.refusals import NotOursError, SyncFailedError
 
 _ATTEMPTS = 10
+_WRITTEN_AT_A_TIME_BYTES = 1 << 24
+"""Of what is left after a short write: each such piece is copied."""
 
 
 class Source(NamedTuple):
@@ -94,6 +96,10 @@ class Folder:
         if not stat.S_ISDIR(status.st_mode):
             raise NotOursError(status)
         return Folder(self.files, self.path_of(name), self.files.open_directory(name, self.handle))
+
+    def parent(self) -> Folder:
+        """Open the directory that this one has its name in, whatever links the path goes through."""
+        return Folder(self.files, os.path.dirname(self.path), self.files.open_directory("..", self.handle))
 
     def take_over(self, other: Folder) -> None:
         """Become the directory that another object holds open."""
@@ -181,15 +187,13 @@ class Folder:
         """Write everything. After a short write the rest is tried again: that gives the error that made it short."""
         done = self.files.write(handle, data)
         while done < len(data):
-            done += self.files.write(handle, bytes(data[done : done + (1 << 24)]))
+            done += self.files.write(handle, bytes(data[done : done + _WRITTEN_AT_A_TIME_BYTES]))
 
     def write_temporary(self, chunks: Iterable[bytes | bytearray]) -> tuple[str, int]:
         """Write and sync a file under a temporary name; returns the name and the open handle."""
         name = temporary_name(self.files)
-        handle = self.files.create(self.handle, name)
+        handle = self._write_new(name, chunks)
         try:
-            for chunk in chunks:
-                self.write_all(handle, chunk)
             self.sync(handle)
         except BaseException:
             with suppress(OSError):
@@ -197,6 +201,22 @@ class Folder:
             self.discard(name)
             raise
         return name, handle
+
+    def write_new(self, name: str, chunks: Iterable[bytes | bytearray]) -> None:
+        """Write a file that must not exist, in a folder that nobody looks at yet. It is not synced."""
+        self.files.close(self._write_new(name, chunks))
+
+    def _write_new(self, name: str, chunks: Iterable[bytes | bytearray]) -> int:
+        handle = self.files.create(self.handle, name)
+        try:
+            for chunk in chunks:
+                self.write_all(handle, chunk)
+        except BaseException:
+            with suppress(OSError):
+                self.files.close(handle)
+            self.discard(name)
+            raise
+        return handle
 
     def replace_file(self, name: str, chunks: Iterable[bytes | bytearray]) -> None:
         """Put a file at a name atomically: temporary file, write, sync, rename, sync the directory.
@@ -217,6 +237,13 @@ class Folder:
         """Sync a file of this directory, or without a handle the directory's names; raises ``SyncFailedError``."""
         try:
             self.files.sync(self.handle if handle is None else handle)
+        except OSError as error:
+            raise SyncFailedError(error.errno, error.strerror) from error
+
+    def sync_all(self) -> None:
+        """Sync the whole file system, of which this directory was opened before anything was written."""
+        try:
+            self.files.sync_all(self.handle)
         except OSError as error:
             raise SyncFailedError(error.errno, error.strerror) from error
 

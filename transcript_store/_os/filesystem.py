@@ -13,11 +13,15 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 import sys
 import time
 from contextlib import suppress
-from typing import Protocol
+from types import SimpleNamespace
+from typing import Protocol, cast
 from weakref import WeakSet
+
+from transcript_store._os import whole
 
 if sys.platform == "win32":
     raise ImportError("transcript_store runs on Linux and macOS; it has no locks and no directory sync on Windows")
@@ -109,6 +113,17 @@ class FileSystem(Protocol):
         """Put a file's data, and the size needed to read it, on the medium."""
         ...
 
+    def can_sync_all(self, handle: int) -> bool:
+        """Whether ``sync_all`` can be relied upon on the file system of this directory."""
+        ...
+
+    def sync_all(self, handle: int) -> None:
+        """Put all that was written on a directory's file system on the medium, as ``sync`` of each file and directory would.
+
+        It fails if that failed for any of it, or if anything failed since the directory was opened: so open it before you write.
+        """
+        ...
+
     def drop_cache(self, handle: int) -> None:
         """Forget the file's cached clean bytes, and let ``read`` ask the medium until the next ``sync_data``.
 
@@ -117,7 +132,10 @@ class FileSystem(Protocol):
         ...
 
     def rename(self, parent: int, old: str, new: str) -> None:
-        """Give a file or directory of this directory another name, atomically replacing a file that had it."""
+        """Give a file or directory of this directory another name, atomically.
+
+        A file replaces a file that had it. A directory replaces nothing but an empty directory.
+        """
         ...
 
     def link(self, parent: int, name: str, to_parent: int, to_name: str) -> None:
@@ -147,6 +165,10 @@ class FileSystem(Protocol):
     def process_id(self) -> int: ...
 
     def host_name(self) -> str: ...
+
+    def boot_id(self) -> str:
+        """A text that no other start of this or any kernel has: what is cached now is gone when it is another one. Empty if unknown."""
+        ...
 
 
 def _close_in_child() -> None:
@@ -213,6 +235,8 @@ class PosixFileSystem:
 
     def make_directory(self, parent: int, name: str) -> None:
         os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
+        if stat.S_IMODE(self.status(parent, name).st_mode) == DIRECTORY_MODE:
+            return  # the umask left it as it is
         if sys.platform == "darwin":
             os.chmod(name, DIRECTORY_MODE, dir_fd=parent, follow_symlinks=False)
             return
@@ -320,6 +344,9 @@ class PosixFileSystem:
                     if error.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES):
                         raise
 
+    can_sync_all = staticmethod(whole.can_be_relied_upon)
+    sync_all = staticmethod(whole.sync)
+
     def rename(self, parent: int, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
 
@@ -353,6 +380,13 @@ class PosixFileSystem:
     def host_name(self) -> str:
         return os.uname().nodename
 
+    def boot_id(self) -> str:
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                return file.read().strip()
+        except OSError:  # not Linux, or a bare container without /proc
+            return ""
+
 
 def absolute_path(path: AnyPath) -> str:
     """A user's path with ``~`` expanded, made absolute; raises ``ValueError`` for one that cannot name a file."""
@@ -362,6 +396,16 @@ def absolute_path(path: AnyPath) -> str:
     if not text or "\0" in text:
         raise ValueError("a path must not be empty or hold a NUL character")
     return os.path.abspath(os.path.expanduser(text))
+
+
+def unsynced(files: FileSystem) -> FileSystem:
+    """The same machine, on which a sync does nothing: for what nobody is told of before ``sync_all`` of the real one."""
+    calls = {name: getattr(files, name) for name in vars(FileSystem) if not name.startswith("_")}
+    return cast(FileSystem, SimpleNamespace(**{**calls, "sync": _do_not, "sync_data": _do_not}))
+
+
+def _do_not(handle: int) -> None:
+    pass
 
 
 REAL = PosixFileSystem()

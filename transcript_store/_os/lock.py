@@ -14,17 +14,37 @@ from transcript_store.errors import ConversationLockedError
 from transcript_store.ways_out import WayOut
 
 _POLL_SECONDS = 0.02
+_LONGEST_BYTES = 4096
+_HOLDER = {"pid", "host", "at"}
+"""What a writer says of itself."""
 
 
 class Lock:
-    """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies."""
+    """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies.
 
-    def __init__(self, folder: Folder, way_out: WayOut = WayOut.WAIT, *, name: str = LOCK) -> None:
+    In the file stands the name of the writer that has the lock, or had it last; on the next line what that one left for whoever
+    takes it next (:meth:`pause`).
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        way_out: WayOut = WayOut.WAIT,
+        *,
+        name: str = LOCK,
+        poll_seconds: float = _POLL_SECONDS,
+    ) -> None:
+        self.is_taken = False
+        self.found = b""
+        """What the last one left; nothing if it left nothing, or if this may be somebody else's file."""
         self._folder = folder
         self._name = name
         self._way_out = way_out
+        self._poll_seconds = poll_seconds
+        self._is_ours = True
         self._files = folder.files
         self._handle = -1
+        """The file; it may be open while the lock is not taken."""
 
     def take(self, timeout_seconds: float) -> bool:
         """Take the lock, waiting for it at most so long. False if the folder was removed, so that there is nothing to lock.
@@ -35,27 +55,29 @@ class Lock:
         """
         waited_seconds = 0.0  # counted, not read off a clock that may jump
         while True:
-            try:
-                self._handle = self._files.create(self._folder.handle, self._name)
-            except FileExistsError:
+            if self._handle < 0:
                 try:
-                    self._handle, _ = self._folder.open_file(self._name, to_append=True)
+                    self._handle = self._files.create(self._folder.handle, self._name)
+                except FileExistsError:
+                    try:
+                        self._handle, _ = self._folder.open_file(self._name, to_append=True)
+                    except FileNotFoundError:
+                        continue  # somebody removed it in between
                 except FileNotFoundError:
-                    continue  # somebody removed it in between
-            except FileNotFoundError:
-                return False
+                    return False
             try:
                 if self._files.try_lock(self._handle):
                     # The file may have been removed before it was locked. Then a second writer locks the next one of that
                     # name, and both hold a lock: so only the file that still has the name counts.
                     if self.is_held():
                         self._sign()
+                        self.is_taken = True
                         return True
                 elif waited_seconds >= timeout_seconds:
                     raise self._held_by_another()
                 else:
-                    self._files.wait(_POLL_SECONDS)
-                    waited_seconds += _POLL_SECONDS
+                    self._files.wait(self._poll_seconds)
+                    waited_seconds += self._poll_seconds
             except BaseException:
                 self._let_go()  # not release(): a close that fails would hide this error
                 raise
@@ -71,8 +93,22 @@ class Lock:
             return False
         return identity(there) == identity(self._files.handle_status(self._handle))
 
+    def pause(self, leaving: bytes) -> None:
+        """Let go of the lock, keep its file open, and leave this for the next one. May be called again."""
+        if not self.is_taken:
+            return
+        if leaving and self._is_ours:
+            with suppress(OSError):  # then the next one finds nothing, or a part of it
+                self._files.write(self._handle, leaving)
+        try:
+            self._files.unlock(self._handle)
+            self.is_taken = False
+        except OSError:
+            self._let_go()
+
     def release(self) -> None:
         """Let go of the lock, if it is held. May be interrupted and called again."""
+        self.is_taken = False
         if self._handle >= 0:
             try:
                 self._files.unlock(self._handle)
@@ -93,21 +129,50 @@ class Lock:
             self.release()
 
     def _sign(self) -> None:
+        self.found = b""
+        # A hard link that somebody planted locks as well, and what it holds is not ours. But a backup may be made of links too
+        # (cp -al), and what was left in the file must go all the same: the link may be gone before who left it looks again.
+        self._is_ours = self._files.handle_status(self._handle).st_nlink == 1 or self._is_signed()
+        if not self._is_ours:
+            return
+        is_gone = False
+        """What the last one left: it is true until somebody changes something, and now we may."""
+        with suppress(OSError):
+            self.found = self._content()[1]
+            is_gone = not self.found
+        with suppress(OSError):
+            self._files.truncate(self._handle, 0)
+            is_gone = True
         holder = {
             "pid": self._files.process_id(),
             "host": self._files.host_name(),
             "at": format_time(self._files.now_us()),
         }
-        with suppress(OSError):  # best effort: it only helps the message that the next one gets
-            if self._files.handle_status(self._handle).st_nlink > 1:
-                return  # a hard link that somebody planted: it locks as well, and what it holds is not ours
-            self._files.truncate(self._handle, 0)
+        try:
             self._files.write(self._handle, orjson.dumps(holder) + b"\n")
+        except OSError:
+            if not is_gone:
+                raise  # any byte of ours behind it would do: nobody leaves that
+            # Else it was best effort: it only helps the message that the next one gets.
+
+    def _is_signed(self) -> bool:
+        """Whether the file holds what a lock holds, and so nothing that anybody would miss."""
+        name, left = self._content()
+        try:
+            holder = orjson.loads(name)
+        except orjson.JSONDecodeError:
+            return False
+        return type(holder) is dict and holder.keys() == _HOLDER and left.count(b"\n") <= 1
+
+    def _content(self) -> tuple[bytes, bytes]:
+        """The name that stands in the file, and what was left behind it."""
+        name, _, left = bytes(self._files.read(self._handle, 0, _LONGEST_BYTES)).partition(b"\n")
+        return name, left
 
     def _held_by_another(self) -> ConversationLockedError:
         pid = host = None
         with suppress(OSError, orjson.JSONDecodeError):
-            holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4096)))
+            holder = orjson.loads(self._content()[0])
             if type(holder) is dict:
                 pid = holder.get("pid") if type(holder.get("pid")) is int else None
                 host = holder.get("host") if type(holder.get("host")) is str else None

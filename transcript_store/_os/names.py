@@ -3,7 +3,7 @@
 ::
 
     <conversation>/   metadata.json   transcript.jsonl   lock   archive/transcript-000000.jsonl …   quarantine/g…-o…-…[.json]
-    <library>/        <id>/ …         .new-<id>   .trash-<32 hex>/
+    <library>/        <id>/ …         .new-<id>   .trash-<32 hex>/   .stage-<32 hex>   .stage-<32 hex>-<id>/
     <snapshot store>/ <id>.json …     media/<sha256> …   sealing   lock
     anywhere          .tmp-<32 hex>
 """
@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import re
-from uuid import UUID
 
 from transcript_store._os.filesystem import FileSystem
 
@@ -28,6 +27,7 @@ _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
 _TRASH = re.compile(r"\.trash-[0-9a-f]{32}")
 _NOTE = ".new-"
+_STAGED = re.compile(rf"(\.stage-[0-9a-f]{{32}})(?:-({_ID.pattern}))?")
 _QUARANTINED = re.compile(r"g\d+-o\d+-[0-9a-f]{16}(\.json)?")
 
 
@@ -38,6 +38,8 @@ def is_id(text: str) -> bool:
 
 def new_id(files: FileSystem) -> str:
     """A new name of that kind: a random UUID (RFC 9562, version 4)."""
+    from uuid import UUID  # here: it imports `platform`, and both would be a twentieth of the import of the package
+
     return str(UUID(bytes=files.random_bytes(16), version=4))
 
 
@@ -87,6 +89,22 @@ def noted_id(name: str) -> str | None:
     """The id in the name of such a note; None if it is not one."""
     found = name.removeprefix(_NOTE)
     return found if name.startswith(_NOTE) and is_id(found) else None
+
+
+def stage_name(files: FileSystem) -> str:
+    """A new name for the note of a stage, on which conversations are made together."""
+    return f".stage-{files.random_bytes(16).hex()}"
+
+
+def staged_name(stage: str, id: str) -> str:
+    """The name of a conversation's folder as long as it is on the stage that has this note."""
+    return f"{stage}-{id}"
+
+
+def stage_of(name: str) -> str | None:
+    """The name of the note of the stage that this is the note of, or a folder on it; None if it is neither."""
+    found = _STAGED.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def quarantine_name(digest: str, *, generation: int, offset_bytes: int) -> str:

@@ -27,9 +27,9 @@ def snapshot_of(conversation: ConversationStore) -> Snapshot:
     recorded usage says (an ``extra`` with ``usage``, ``usageMetadata`` or ``usage_metadata``), and a quarter of the bytes of
     the messages after it, or of all, without media.
 
-    Not in a snapshot are the time and the ``extra`` of each record, records without a message, and members of a tool other
-    than name, description and parameters. A tool whose parameters the Go library cannot read is kept; a warning with its
-    name goes to the logger ``transcript_store.snapshots``.
+    Not in a snapshot are messages that were taken back (:meth:`ConversationStore.retract`), the time and the ``extra`` of each
+    record, records without a message, and members of a tool other than name, description and parameters. A tool whose parameters
+    the Go library cannot read is kept; a warning with its name goes to the logger ``transcript_store.snapshots``.
 
     What a snapshot holds is on stable storage. Appends that were not synced are synced first. A reader (``read_only=True``) is
     refreshed, because it may have been shown what its writer was told is not stored.

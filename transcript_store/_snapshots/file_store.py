@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, NoReturn
@@ -88,6 +88,11 @@ class FileStore:
         """The absolute path of the store."""
         return self._path
 
+    @property
+    def has_key(self) -> bool:
+        """Whether this object has a key: then what it saves is sealed, and it opens what is."""
+        return self._keys.can_seal
+
     def __repr__(self) -> str:
         return f"FileStore({self._path!r}{', sealed' if self._keys.can_seal else ''})"
 
@@ -153,8 +158,10 @@ class FileStore:
         with refusals(self._path, "load the snapshot"), self._not_found(id), self._open() as files:
             return files.load(id)
 
-    def list(self) -> Summaries:
-        """All snapshots, newest first. Damaged and foreign ones, and those of other keys, are skipped; ``verify`` names them.
+    def list(self, ids: Collection[str] | None = None) -> Summaries:
+        """All snapshots, or those of these ids that there are, newest first.
+
+        Damaged and foreign ones, and those of other keys, are skipped; ``verify`` names them.
 
         Opens every snapshot, but not its media, and decodes no message. Raises ``StorageError`` if the directory cannot be read.
         """
@@ -163,6 +170,8 @@ class FileStore:
             if files is None:
                 return []
             for found in files.ids():
+                if ids is not None and found not in ids:
+                    continue
                 try:
                     summaries.append(files.summarize(found))
                 except (TranscriptStoreError, OSError) as error:

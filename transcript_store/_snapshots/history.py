@@ -53,6 +53,7 @@ def history_of(
     """
     provider, prompt = metadata.provider or "", metadata.system_prompt or ""
     # Whether the first message is the prompt decides what stands in front of it; records without one may precede it.
+    records = (record for record in records if not record.is_retracted)
     opening = _up_to_a_message(records)
     first = opening[-1].message if opening else None
     is_logged = first and prompt and family(provider) == "openai" and begins_with_prompt([first], prompt, at_start)

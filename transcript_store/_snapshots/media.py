@@ -136,7 +136,8 @@ def _long_strings(text: bytes) -> Iterator[int]:
 
 def _string_at(text: bytes, start: int) -> bytes:
     """What stands between the quotation marks of the string that begins here, with its escapes."""
-    raw = text[start + 1 : text.index(b'"', start + 1)]
+    begin = start + 1
+    raw = text[begin : text.index(b'"', begin)]
     if b"\\" in raw:
         match = _STRING.match(text, start)
         assert match is not None

@@ -1,0 +1,166 @@
+"""The records of a transcript with their places in the file, read without a lock: what an index is made of.
+
+A place is a promise that can be checked later: the line that ends there has that hash, so everything before it is what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from transcript_store._conversation.layout import open_folder
+from transcript_store._json.strict import JSONDecodeError, decode
+from transcript_store._log.header import NotAHeader, read_header
+from transcript_store._log.record import (
+    HASH_MEMBER,
+    SUFFIX_BYTES,
+    Position,
+    Record,
+    as_record,
+    chain_hash,
+    record_head,
+    retracts_of,
+)
+from transcript_store._log.retractions import TakenBack
+from transcript_store._log.scan import NO_BATCH, Walk, batch_before, first_line
+from transcript_store._os import filesystem
+from transcript_store._os.directory import Source
+from transcript_store._os.names import TRANSCRIPT
+from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
+
+
+class Place(NamedTuple):
+    """Behind a line of a transcript: the number of its record, where the line ends in the file, and its hash."""
+
+    seq: int
+    offset_bytes: int
+    head: str
+
+
+class PlacedRecord(NamedTuple):
+    """A record, where its line begins, and the line's hash."""
+
+    record: Record
+    offset_bytes: int
+    head: str
+
+
+class TranscriptFile:
+    """The live transcript of a conversation, open to read; what was appended after it was opened is not read."""
+
+    def __init__(
+        self, source: Source, conversation: str, generation: int, begin: Position, *, can_retract: bool = False
+    ) -> None:
+        self.conversation = conversation
+        self.generation = generation
+        self.size_bytes = source.size
+        self.begin = Place(0, begin.offset_bytes, begin.head.decode())
+        """Behind the header: before the first record."""
+        self._read = source.read
+        self._can_retract = can_retract
+
+    def holds(self, place: Place) -> bool:
+        """Whether the line that ends at this place still has this hash: then nothing before it was replaced."""
+        end = place.offset_bytes
+        if not SUFFIX_BYTES < end <= self.size_bytes:
+            return False
+        closing = HASH_MEMBER + place.head.encode("ascii", "replace") + b'"}\n'
+        return self._read(end - len(closing), len(closing)) == closing
+
+    def records(self, after: Place) -> Iterator[tuple[PlacedRecord, Place]]:
+        """The records of whole appends behind a place, each verified, with the place behind it; up to the first damage.
+
+        A record that is taken back is marked. One with ``retracts`` may name records before the place too.
+        """
+        taken_back = self._taken_back(after)
+        walk = self._walk(after)
+        for begin, data, starts, piece_end in walk:
+            base, seq = begin.offset_bytes, begin.seq
+            ends = (*starts[1:], piece_end.offset_bytes - base)
+            for start, end in zip(starts, ends, strict=True):
+                record = self._record_in(data[start:end], taken_back)
+                if record is None:
+                    return  # somebody computed a hash over something else: `verify` says what it is
+                head, seq = data[end - 35 : end - 3].decode(), seq + 1
+                yield PlacedRecord(record, base + start, head), Place(seq, base + end, head)
+
+    def record_at(self, offset_bytes: int) -> PlacedRecord | None:
+        """The record whose line begins there; None unless it verifies against the hash in the line before.
+
+        It is not marked if it is taken back: what takes it back stands behind it, and :meth:`taken_back` reads that.
+        """
+        if not SUFFIX_BYTES < offset_bytes < self.size_bytes:
+            return None
+        before = bytes(self._read(offset_bytes - 35, 35))
+        if not before.endswith(b'"}\n'):
+            return None
+        line = bytearray()
+        while (end := line.find(b"\n")) < 0:
+            if not (more := self._read(offset_bytes + len(line), max(4096, len(line)))):
+                return None
+            line += more
+        head = chain_hash(before[:32], [line[: max(0, end - SUFFIX_BYTES)]])
+        if line[max(0, end - SUFFIX_BYTES) : end] != HASH_MEMBER + head + b'"}':
+            return None
+        record = self._record_in(line[:end])
+        return PlacedRecord(record, offset_bytes, head.decode()) if record else None
+
+    def taken_back(self, after: Place) -> Callable[[int], bool]:
+        """What says of a record's number whether the records behind a place take it back; it may stand before the place.
+
+        Nothing is read if the transcript cannot take anything back, or if nothing stands there.
+        """
+        return self._taken_back(after).__contains__
+
+    def _walk(self, after: Place) -> Walk:
+        # A reader may have stopped in the middle of an append.
+        open_batch = batch_before(self._read, after.offset_bytes) if after.seq else NO_BATCH
+        return Walk(
+            self._read, Position(after.seq, after.offset_bytes, after.head.encode()), self.size_bytes, open_batch
+        )
+
+    def _taken_back(self, after: Place) -> TakenBack:
+        found = TakenBack()
+        if self._can_retract:
+            for piece in self._walk(after):
+                found.read(piece.data, piece.begin.seq)
+        return found
+
+    def _record_in(self, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record | None:
+        seq = head.seq if (head := record_head(line)) else 0
+        named = retracts_of(seq, line, line.index(b",")) if head and self._can_retract else None
+        try:
+            return as_record(decode(line), named, is_retracted=taken_back is not None and seq in taken_back)
+        except JSONDecodeError:
+            return None
+
+
+@contextmanager
+def open_transcript(directory: filesystem.AnyPath) -> Iterator[TranscriptFile]:
+    """Open the live transcript of a conversation to read it by places; use ``with``. No lock is taken and nothing is written.
+
+    Raises:
+        ConversationNotFoundError: there is no conversation, or no transcript.
+        CorruptTranscriptError: its first line is damaged, or not ours.
+        UnsupportedVersionError: it was written by a later version.
+        StorageError: the system refuses to read it.
+    """
+    path = filesystem.absolute_path(directory)
+    with refusals(path, "read the transcript"), open_folder(filesystem.REAL, path) as folder:
+        try:
+            with folder.reading(TRANSCRIPT) as source:
+                found = read_header(first_line(source.read, source.size))
+                if isinstance(found, NotAHeader):
+                    if found.version is not None:
+                        raise UnsupportedVersionError(path=path, reason=found.reason)
+                    raise CorruptTranscriptError(path=path, kind=found.kind, reason=found.reason)
+                header, begin = found
+                yield TranscriptFile(
+                    source, header.conversation, header.generation, begin, can_retract=header.can_retract
+                )
+        except FileNotFoundError:
+            raise ConversationNotFoundError(path=path, reason=f"there is no {TRANSCRIPT}") from None
+        except NotOursError as error:
+            raise CorruptTranscriptError(path=path, kind="foreign", reason=error.reason) from None

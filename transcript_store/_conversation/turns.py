@@ -1,0 +1,158 @@
+"""Turns at one conversation: a writer that takes the lock for each call, and knows what the conversation is all the same.
+
+A writer that keeps its lock knows what the disk holds, since nobody else may write. One that gives the lock back knows nothing
+afterwards, and would have to load before every call. But mostly nobody came in between, or somebody who only read. So whoever
+lets go of the lock leaves a *statement* in its file, one line:
+
+    {"boot":"…","generation":0,"seq":12,"offset":3456,"head":"…","synced":3456,"metadata":"…"}
+
+where the transcript ends, how far it is synced, the hash of metadata.json, and under which start of which kernel that was true.
+Whoever takes the lock next makes the statement that he would have left himself. If the very same bytes stand there, and the
+transcript has the inode and the length that he remembers, he goes on at once. In any other case he loads, as a process that was
+just started does: he syncs, reads past the cache and recovers.
+
+Invariants, which the tests name:
+
+U1  A statement stands there only while nobody has the lock. Whoever takes it removes what stands there before he writes
+    anything; if he cannot, he has no turn. That is also true of every writer that keeps its lock, of a repair and a delete, and of
+    earlier versions: each of them signs the lock with its own name.
+U2  It is left only by a call that came to its end: memory is what the disk holds, no sync failed, nothing was interrupted.
+U3  It is compared, and never believed. Nobody learns a number or a hash from it.
+
+So what may go wrong has one answer:
+
+* A process was killed in its turn, perhaps between a write and its sync: its name stands there (U1). The next one loads, and the
+  load syncs what it shows.
+* A statement is torn, stale, or written by hand: it differs from mine in some byte, or it says what I know (U3).
+* The power failed: the file may hold anything, but who knew something is dead. A process that outlives its kernel (a checkpoint),
+  or shares the folder with another machine, meets another boot id: what one kernel caches says nothing about another's.
+* Somebody moved, deleted or replaced the folder, the lock file or the transcript: the lock, or the transcript, is looked for at its
+  path in each turn.
+* Appends that are not synced (``process-crash``): ``synced`` stands before the end. A writer that syncs never has such a statement
+  to leave, so it meets one that differs from its own, and loads: it builds on nothing that is not synced.
+
+Where the system tells no boot id (all but Linux) there are no statements, and each call loads. The lock file itself is never synced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from transcript_store._conversation.metadata import document_hash
+from transcript_store._conversation.storage import Options, State
+from transcript_store._conversation.writer import MARK_EVERY, Writer
+from transcript_store._log.record import Mark
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.lock import Lock
+from transcript_store._os.refusals import SyncFailedError, refusals, refused
+from transcript_store.errors import ConversationLockedError, ConversationNotFoundError, CorruptTranscriptError
+from transcript_store.ways_out import WayOut
+
+WAIT_SECONDS = 10.0
+"""How long a call waits for the turns of others, if nothing else was asked for."""
+_POLL_SECONDS = 0.002
+"""Between two looks at the lock. One that takes turn after turn leaves it free for some 20 µs: a hundredth of the time, or less."""
+
+
+class TurnWriter(Writer):
+    """A conversation as one of several writers sees it, each in its turn."""
+
+    def __init__(self, files: FileSystem, path: str, options: Options) -> None:
+        super().__init__(files, path, options)
+        self.lock = Lock(self.folder, WayOut.WAIT_OR_READ, poll_seconds=_POLL_SECONDS)
+        self._boot_id = files.boot_id()
+        self._id: str | None = None
+        """The conversation's id, once there was a turn."""
+        self._hashed: tuple[dict[str, Any], Mark | None, str] = ({}, None, "")
+        """Metadata, with their mark and hash: a prompt or tools may be long, and seldom change."""
+
+    def begin_turn(self) -> None:
+        """Take the lock, and make sure that memory is what the disk holds; a poisoned writer has no more turns.
+
+        Once in a call; a second time does nothing.
+        """
+        if self.is_poisoned or (self.lock.is_taken and self.state is State.READY):
+            return
+        with refusals(self.path, "look at the conversation again"):
+            if not self.take_lock():  # also if the last turn was interrupted at its end: we sign again
+                self.load()  # it was moved away: there is nothing, or another one, at its path
+            elif self.state is State.BETWEEN_TURNS and self._is_as_i_left_it(self._statement()):
+                self.state = State.READY
+            else:
+                self.look_at_all()
+                # A mark changes metadata.json, so every other writer would have to load. It is not renewed for each that came.
+                if self.mark is None or self.log.end.seq >= self.mark.position.seq + MARK_EVERY:
+                    self.renew_mark()
+        if self._id not in (None, self.members["id"]):
+            self.state = State.CHANGING
+            reason = f"conversation {self._id} is gone, and another one stands in its place"
+            raise ConversationNotFoundError(path=self.path, reason=reason, way_out=WayOut.LOAD_ANEW)
+
+    def end_turn(self) -> None:
+        """Let go of the lock, and leave a statement (U2). May be interrupted and called again; then there is none."""
+        leaving = b""
+        if self.state is State.READY:
+            self._id = self.members["id"]
+            leaving = self._statement() if self.log.settled else b""
+            self.state = State.BETWEEN_TURNS
+        self.lock.pause(leaving)
+
+    def close(self) -> None:
+        """Sync what was not synced, note in metadata.json how far if it is our turn now, and let go.
+
+        If others wrote since, or are writing, it is theirs to note.
+        """
+        try:
+            if self.state is State.BETWEEN_TURNS:
+                self._sync_to_close()
+        finally:
+            self.let_go()
+
+    def _sync_to_close(self) -> None:
+        i_left = self._statement()  # before the sync, which it tells
+        try:
+            self.log.sync()  # without the lock: nothing is written
+        except SyncFailedError as error:
+            consequence = "Every message was written; whether the last ones are on the disk is unknown"
+            raise refused(error, self.path, "sync the transcript while closing", consequence) from error
+        left = b""
+        try:
+            if self.lock.take(0):
+                if self._is_as_i_left_it(i_left):
+                    self.state = State.READY
+                    self.renew_mark()
+                    left = self._statement() if self.state is State.READY else b""
+                else:
+                    left = self.lock.found
+        except (OSError, ConversationLockedError, CorruptTranscriptError):
+            pass  # all that was acknowledged is stored; a mark is something to have besides
+        finally:
+            self.lock.pause(left)
+
+    def _is_as_i_left_it(self, statement: bytes) -> bool:
+        if not statement or self.lock.found != statement:
+            return False
+        try:
+            return self.log.is_as_remembered()
+        except CorruptTranscriptError:
+            return False  # another file stands there, or none: the load says what is the matter
+
+    def _statement(self) -> bytes:
+        """What is true of the conversation as memory has it, on one line; nothing where there is no boot id."""
+        if not self._boot_id:
+            return b""
+        if self._hashed[0] is not self.members or self._hashed[1] is not self.mark:
+            self._hashed = self.members, self.mark, document_hash(self.members, self.mark)
+        end = self.log.end
+        statement = {
+            "boot": self._boot_id,
+            "generation": self.log.header.generation,
+            "seq": end.seq,
+            "offset": end.offset_bytes,
+            "head": end.head.decode(),
+            "synced": self.log.synced.offset_bytes,
+            "metadata": self._hashed[2],
+        }
+        return orjson.dumps(statement, option=orjson.OPT_APPEND_NEWLINE)

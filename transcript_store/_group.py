@@ -1,0 +1,201 @@
+"""Many conversations created as a group: ``ConversationLibrary.together()``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Unpack
+
+from transcript_store._conversation.arguments import new_conversation
+from transcript_store._conversation.metadata import checked_id, new_members
+from transcript_store._conversation.stage import Stage, is_of_use
+from transcript_store._conversation.storage import Options
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import new_id
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, NewConversation, Redact
+from transcript_store.errors import ConversationExistsError, PoisonedError
+from transcript_store.ways_out import WayOut
+
+_MOST = 1000
+_MOST_BYTES = 64 << 20
+"""So many conversations, or so much of messages, and then they are committed: that is what a crash can cost."""
+_OPTIONS = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
+
+
+class ConversationGroup:
+    """Conversations of one library that are made durable together. :meth:`ConversationLibrary.together` gives one.
+
+    What is added is not there yet: no list shows it, and a crash leaves nothing of it. A commit makes all of it durable at once,
+    and then each conversation is there whole. The group commits by itself when it has a thousand conversations or 64 MB, and at
+    the end of its ``with`` statement; a block that ends in an error adds nothing more.
+
+    On a file system that cannot be synced as a whole (anything but ext4, xfs and btrfs on Linux 5.17 or later) each conversation is
+    created by itself, when it is added. Several threads may use a group.
+    """
+
+    def __init__(
+        self,
+        library: str,
+        files: FileSystem,
+        create_alone: Callable[..., ConversationStore],
+        redact: Redact | None = None,
+    ) -> None:
+        self._library, self._files, self._create_alone, self._redact = library, files, create_alone, redact
+        self._mutex = threading.RLock()
+        self._is_of_use: bool | None = None
+        self._stage: Stage | None = None
+        self._being_added: set[str] = set()
+        self._staged: dict[str, int] = {}
+        """Those that the next commit gives their names, each with its size."""
+        self._unknown: set[str] = set()
+        """Those of a commit that failed."""
+        self._taken: set[str] = set()
+        self._process_id = files.process_id()
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """Ids of what was added and not created: somebody else had created a conversation with that id before the commit."""
+        return frozenset(self._taken)
+
+    @property
+    def creates_alone(self) -> bool:
+        """Whether each conversation is created by itself, when it is added: the file system cannot be synced as a whole.
+
+        Raises:
+            StorageError: the file system cannot be looked at; the message says why.
+        """
+        if self._is_of_use is None:
+            self._is_of_use = is_of_use(self._files, self._library)
+        return not self._is_of_use
+
+    def __len__(self) -> int:
+        """How many conversations wait for a commit."""
+        return len(self._staged)
+
+    def __contains__(self, id: object) -> bool:
+        """Whether a conversation waits for a commit, or is being added, or its commit failed."""
+        return any(id in those for those in (self._being_added, self._staged, self._unknown))
+
+    def add(self, *, id: str | None = None, **contents: Unpack[NewConversation]) -> str:
+        """Add a conversation with these contents; returns its id.
+
+        Args:
+            id: a canonical lower-case UUID; a new random one if none is given.
+            contents: members of :class:`NewConversation`; none of them is required.
+
+        Raises:
+            ConversationExistsError: something has this name, or it is in the group already.
+            PoisonedError: a commit failed; ``list()`` shows what is there, and the rest can be created again in a new group.
+            TranscriptStoreError: as :meth:`ConversationStore.initialize`. The others in the group wait as before.
+        """
+        own_id = new_id(self._files) if id is None else checked_id(id)
+        stage = self._ready_stage(own_id)
+        if stage is None:
+            self._create_alone(id=own_id, **contents).close()
+            return own_id
+        with self._being_put(stage, own_id) as put:
+            put(contents)
+        return own_id
+
+    @contextmanager
+    def adding(self, *, id: str | None = None, **contents: Unpack[NewConversation]) -> Iterator[ConversationStore]:
+        """As :meth:`add`, with a store in which more can be done to the conversation before it is committed.
+
+        What the store acknowledges survives a crash only when it is committed. The end of the block closes the store. If the
+        block raises, the conversation is not added.
+
+        Raises:
+            TranscriptStoreError: as :meth:`add`.
+        """
+        own_id = new_id(self._files) if id is None else checked_id(id)
+        stage = self._ready_stage(own_id)
+        if stage is None:
+            with self._create_alone(id=own_id, **contents) as store:
+                yield store
+            return
+        with self._being_put(stage, own_id) as put:
+            put(contents)
+            with ConversationStore(stage.path_of(own_id), redact=self._redact, file_system=stage.files) as store:
+                store.load()
+                yield store
+            stage.finish(own_id)
+
+    def commit(self) -> None:
+        """Create what was added. On return all of it is there, except what is ``taken``, and survives a power loss.
+
+        Raises:
+            StorageError: the system refused; the message says what holds and what to do. After a sync that failed the group
+                takes nothing more.
+            PoisonedError: an earlier commit failed.
+            ConversationLockedError: somebody removed the group's note from the library, and perhaps what waited.
+        """
+        with self._mutex:
+            if self._unknown:
+                raise PoisonedError(path=self._library, reason="a commit of this group", way_out=WayOut.CREATE_THE_REST)
+            if self._stage is not None and self._staged:
+                ids = list(self._staged)
+                try:
+                    self._taken.update(self._stage.commit(ids))
+                except BaseException:
+                    self._unknown.update(ids)
+                    self._stage.discard(*ids)  # those that have their names are not on the stage any more
+                    raise
+                finally:  # at last: another thread takes for created what does not wait
+                    self._staged = {}
+
+    def close(self) -> None:
+        """Let go of what waits. The end of the ``with`` statement does it, after the last commit."""
+        with self._mutex:
+            if self._stage is not None and self._files.process_id() == self._process_id:
+                self._stage.discard(*self._staged)
+                self._stage.close()
+            self._stage, self._staged = None, {}
+
+    # ---- within --------------------------------------------------------------------------------------------------
+
+    def _ready_stage(self, id: str) -> Stage | None:
+        """The stage, with room for one more; None where each conversation is created by itself."""
+        with self._mutex:
+            if self._files.process_id() != self._process_id:
+                raise RuntimeError("the group belongs to the process that made it; make another one here")
+            if self.creates_alone:
+                return None
+            if id in self:
+                path = f"{self._library.rstrip('/')}/{id}"
+                raise ConversationExistsError(path=path, reason="it is in the group already, and waits for the commit")
+            if len(self._staged) >= _MOST or sum(self._staged.values()) >= _MOST_BYTES:
+                self.commit()
+            if self._stage is None:
+                self._stage = Stage(self._files, self._library)
+            self._being_added.add(id)
+            return self._stage
+
+    @contextmanager
+    def _being_put(self, stage: Stage, id: str) -> Iterator[Callable[[NewConversation], None]]:
+        """While a conversation is put on the stage; it waits for the commit only when the block has ended well."""
+        sizes = [0]
+
+        def put(contents: NewConversation) -> None:
+            fields, entries, features = new_conversation(
+                contents, NewConversation.__annotations__, DEFAULT_MAX_LINE_BYTES
+            )
+            if self._redact is not None:
+                from transcript_store._conversation.redacting import Redacting  # here, as in `conversation`
+
+                redacting = Redacting(self._redact, f"{self._library.rstrip('/')}/{id}", DEFAULT_MAX_LINE_BYTES)
+                fields, entries = redacting.fields(fields), redacting.entries(entries)
+            sizes[0] = sum(len(message or b"") + len(extra or b"") for message, extra, _ in entries)
+            stage.write(id, partial(new_members, id=id, **fields), entries, _OPTIONS, features)
+
+        try:
+            yield put
+        except BaseException:
+            stage.discard(id)
+            with self._mutex:
+                self._being_added.discard(id)
+            raise
+        with self._mutex:
+            self._staged[id] = sizes[0]
+            self._being_added.discard(id)

@@ -1,0 +1,96 @@
+"""Which messages are taken back: one value, :class:`TakenBack`, and what becomes of it in a copy that is numbered anew.
+
+A *retraction* is a record that names records before it, from a first number to a last one (``record.retracts_of`` says which form
+counts). Each message among those is taken back: it counts for nobody who reads the messages, and is read as a record still. A
+record without a message cannot be taken back, nor can a retraction.
+
+T1  What is taken back is a function of the bytes up to a record. Nothing but an append changes it.
+T2  A retraction names records before it only. So a reader from the end meets it before what it names.
+T3  No copy takes back a message that its original did not.
+
+Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from transcript_store._log.record import Copied, may_retract, retracts_of, with_retracts
+
+
+class TakenBack:
+    """The numbers that retractions name, as ranges that do not touch. It only grows: no record undoes a retraction."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, other: TakenBack | None = None) -> None:
+        self._firsts: list[int] = [] if other is None else other._firsts[:]
+        self._lasts: list[int] = [] if other is None else other._lasts[:]
+
+    def add(self, first: int, last: int) -> None:
+        """Take back what stands from one number to another."""
+        begin = bisect_left(self._lasts, first - 1)
+        end = bisect_right(self._firsts, last + 1)
+        if begin < end:  # these ranges touch the new one
+            first, last = min(first, self._firsts[begin]), max(last, self._lasts[end - 1])
+        self._firsts[begin:end], self._lasts[begin:end] = [first], [last]
+
+    def add_all(self, other: TakenBack) -> None:
+        """Take back what another value says."""
+        for first, last in zip(other._firsts, other._lasts, strict=True):
+            self.add(first, last)
+
+    def read(self, lines: bytes | bytearray, before: int, through: int | None = None) -> None:
+        """Take back what the retractions among whole lines name; ``before`` records stand before the lines.
+
+        Records with a number greater than ``through`` are passed over.
+        """
+        if may_retract(lines):
+            whole: Sequence[bytes | bytearray] = lines.split(b"\n")[:-1]
+            for seq, line in enumerate(whole, before + 1):
+                if (named := retracts_of(seq, line, line.index(b","))) and (through is None or seq <= through):
+                    self.add(*named)
+
+    def __contains__(self, seq: int) -> bool:
+        return self.meets(seq, seq)
+
+    def meets(self, first: int, last: int) -> bool:
+        """Whether one of these numbers is taken back."""
+        at = bisect_left(self._lasts, first)
+        return at < len(self._firsts) and self._firsts[at] <= last
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether all numbers from one to another are taken back."""
+        at = bisect_left(self._lasts, first)
+        return at < len(self._firsts) and self._firsts[at] <= first and last <= self._lasts[at]
+
+
+class Renumbering:
+    """Copies of records in their order → what is written of each, so that a retraction names the same records by their new numbers.
+
+    Of what a retraction named it names what was copied; if that is nothing, it names nothing. A record that is out of its order (a
+    person put it there) may stand between two that were named together. So nothing before such a record can be named behind it: a
+    message may come back, but none is taken back that was not.
+    """
+
+    def __init__(self) -> None:
+        self._old, self._new = array("Q"), array("Q")
+
+    def members_of(self, copy: Copied, seq: int) -> bytes:
+        """What follows the number of the copied record, which is ``seq`` now."""
+        members, old = copy
+        if old is None:
+            return members  # a note of a repair: nobody names it, and it has no message
+        named = retracts_of(old, members)
+        if old > (self._old[-1] if self._old else 0):
+            self._old.append(old)
+            self._new.append(seq)
+        else:
+            del self._old[:], self._new[:]
+        if not named:
+            # What named nothing there, because of its form or its place, must not begin to name something here.
+            return with_retracts(members, ())
+        begin, end = bisect_left(self._old, named[0]), bisect_right(self._old, named[1])
+        return with_retracts(members, (self._new[begin], self._new[end - 1]) if begin < end else ())

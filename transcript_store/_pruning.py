@@ -1,0 +1,325 @@
+"""``ConversationLibrary.prune()``: what is due to go, and its going.
+
+What is due is decided twice: from the list of the library, which is what a dry run returns; and again, of each conversation, when
+its writer's lock is held. So nothing goes that somebody wrote to in between, and a conversation that somebody has open stays.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from transcript_store._conversation import archive
+from transcript_store._conversation.arguments import require_bool, require_count
+from transcript_store._conversation.deleting import delete
+from transcript_store._conversation.layout import strangers
+from transcript_store._conversation.metadata import checked_fields
+from transcript_store._conversation.summary import ConversationSummary, summarize
+from transcript_store._json.times import format_time, given_time, is_time
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import ARCHIVE, QUARANTINE, archive_name
+from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store.conversation import ConversationStore
+from transcript_store.errors import (
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    InvalidMessageError,
+    InvalidMetadataError,
+    StorageError,
+    TranscriptStoreError,
+    UnsupportedVersionError,
+)
+
+if TYPE_CHECKING:
+    from transcript_store._snapshots.summary import SnapshotStore
+
+_LEFT_ALONE = (
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    CorruptMetadataError,
+    UnsupportedVersionError,
+    InvalidMessageError,
+    InvalidMetadataError,
+)
+"""Errors that are about one conversation: it stays, and the others go on. What the system refuses ends the prune."""
+
+_METADATA_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrunedItem:
+    """One thing that is due: a conversation, an earlier generation of one, or what is in its quarantine."""
+
+    what: Literal["conversation", "generation", "quarantine"]
+    id: str
+    """The conversation's id."""
+    title: str | None = None
+    updated_at: str | None = None
+    """When the conversation changed last: RFC 3339 in UTC."""
+    generation: int | None = None
+    """The number of the generation, where one goes."""
+    size_bytes: int = 0
+    """How long the files are that go. Of a conversation with all of its archive and quarantine."""
+    snapshot: str | None = None
+    """The id of the snapshot that was made of the conversation before it went."""
+    left_alone: str | None = None
+    """Why it is due and stays, in a sentence: somebody has it open, it is damaged, there is something else in its folder. None
+    if it went; after a dry run, if it would go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruning:
+    """What :meth:`ConversationLibrary.prune` removed, or after a dry run what it would remove."""
+
+    applied: bool
+    """False after a dry run: nothing was touched."""
+    items: tuple[PrunedItem, ...]
+    """Everything that is due, also what was left alone."""
+
+    @property
+    def pruned(self) -> tuple[PrunedItem, ...]:
+        """What went, or would go."""
+        return tuple(item for item in self.items if item.left_alone is None)
+
+    @property
+    def left_alone(self) -> tuple[PrunedItem, ...]:
+        """What is due and stayed, each with the reason."""
+        return tuple(item for item in self.items if item.left_alone is not None)
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the files are that went, or would go."""
+        return sum(item.size_bytes for item in self.pruned)
+
+
+class Rule(NamedTuple):
+    """What is due."""
+
+    before: str | None
+    """Conversations that changed last before this time; None: no conversation is due."""
+    keep_generations: int | None
+    """Earlier generations, except so many of the newest; None: no generation is due."""
+    keep_quarantine: bool
+    labels: Mapping[str, str]
+    """Only of conversations that have all of these."""
+
+
+def rule_of(
+    files: FileSystem,
+    older_than: str | datetime | timedelta | None,
+    keep_generations: int | None,
+    keep_quarantine: bool,
+    labels: Mapping[str, str] | None,
+) -> Rule:
+    """The rule that these arguments make; raises if they ask for nothing, or cannot be meant."""
+    if older_than is None and keep_generations is None and keep_quarantine:
+        raise ValueError("nothing is pruned unasked: give older_than, keep_generations or keep_quarantine=False")
+    if keep_generations is not None:
+        require_count("keep_generations", keep_generations)
+    require_bool("keep_quarantine", keep_quarantine)
+    if not isinstance(labels, Mapping | None):
+        raise TypeError(f"labels must be a dict of str to str, not {type(labels).__name__}")
+    wanted = checked_fields({"labels": dict(labels or {})}, _METADATA_BYTES)["labels"]
+    return Rule(None if older_than is None else _moment(files, older_than), keep_generations, keep_quarantine, wanted)
+
+
+def _moment(files: FileSystem, older_than: str | datetime | timedelta) -> str:
+    if isinstance(older_than, timedelta):
+        if older_than < timedelta(0):
+            raise ValueError(f"older_than must not be negative: {older_than}")
+        return format_time(max(0, files.now_us() - older_than // timedelta(microseconds=1)))
+    if not isinstance(older_than, (str, datetime)):
+        kind = type(older_than).__name__
+        raise TypeError(f"older_than must be a timedelta, an aware datetime or text of RFC 3339, not {kind}")
+    try:
+        return format_time(given_time(older_than))
+    except ValueError as error:
+        raise ValueError(f"older_than: {error}; a timedelta says how long ago") from None
+
+
+def require_store(snapshots: object) -> None:
+    """Raise ``TypeError`` unless snapshots can be stored there: also before a dry run, which stores none."""
+    if snapshots is not None and not callable(getattr(snapshots, "save", None)):
+        kind = type(snapshots).__name__
+        raise TypeError(f"snapshots must be a SnapshotStore, such as FileStore(directory), not {kind}")
+
+
+class Pruner:
+    """Prunes the conversations of one library by a rule."""
+
+    def __init__(self, files: FileSystem, library: str, rule: Rule, snapshots: SnapshotStore | None) -> None:
+        self._files, self._library, self._rule, self._snapshots = files, library, rule, snapshots
+
+    def items(self, summaries: Iterable[ConversationSummary], *, dry_run: bool) -> Iterator[PrunedItem]:
+        """What is due, of one conversation after another; each is gone when it comes, unless this is a dry run."""
+        prune = self._due if dry_run else self._prune
+        for summary in summaries:
+            with refusals(summary.directory, "prune the conversation"):
+                yield from prune(summary)
+
+    # ---- what is due ---------------------------------------------------------------------------------------------
+
+    def _due(self, summary: ConversationSummary) -> list[PrunedItem]:
+        name = summary.directory.rpartition("/")[2]
+        known = PrunedItem(what="conversation", id=name, title=summary.title, updated_at=summary.updated_at)
+        if summary.damage is not None and (summary.updated_at is None or summary.labels is None):
+            return [replace(known, left_alone=f"whether it is due cannot be seen: {summary.damage}")]
+        if not self._rule.labels.items() <= (summary.labels or {}).items():
+            return []
+        try:
+            with Folder.open(self._files, self._library) as parent, parent.subfolder(name) as folder:
+                found = self._due_of(folder, summary, known)
+        except FileNotFoundError:
+            return []  # somebody has deleted it
+        except NotOursError as error:
+            return [replace(known, left_alone=f"it cannot be looked at: {error.reason}")]
+        if summary.damage is not None:
+            return [replace(item, left_alone=f"it is damaged: {summary.damage}") for item in found]
+        return found
+
+    def _due_now(self, name: str) -> list[PrunedItem]:
+        """What is due of a conversation whose lock is held: whatever was listed, its labels too may have changed since."""
+        with Folder.open(self._files, self._library) as parent:
+            now = summarize(parent, name)
+        return [] if now is None else self._due(now)
+
+    def _due_of(self, folder: Folder, summary: ConversationSummary, known: PrunedItem) -> list[PrunedItem]:
+        if self._is_old(summary):
+            found = [replace(known, size_bytes=_size(folder))]
+        else:
+            found = [
+                replace(known, what="generation", generation=number, size_bytes=size)
+                for number, size in self._generations_due(folder, summary.generation or 0)
+            ]
+            if not self._rule.keep_quarantine and (size := _size_within(folder, QUARANTINE)):
+                found.append(replace(known, what="quarantine", size_bytes=size))
+        if found and (others := strangers(folder)):  # what a person put there may be about what would go
+            return [replace(item, left_alone=f"the folder holds {others} beside the conversation") for item in found]
+        return found
+
+    def _is_old(self, summary: ConversationSummary) -> bool:
+        before, at = self._rule.before, summary.updated_at
+        return before is not None and at is not None and is_time(at) and at < before
+
+    def _generations_due(self, folder: Folder, live: int) -> list[tuple[int, int]]:
+        """The numbers of those that are due, and their sizes. A replace that was cut off may have left one that is none."""
+        keep = self._rule.keep_generations
+        if keep is None:
+            return []
+        earlier = [number for number in archive.numbers(folder) if number < live]
+        if len(earlier) <= keep:
+            return []
+        with folder.subfolder(ARCHIVE) as archived:
+            status = [(number, archived.status(archive_name(number))) for number in earlier[: len(earlier) - keep]]
+        return [(number, found.st_size) for number, found in status if found is not None]
+
+    # ---- its going -----------------------------------------------------------------------------------------------
+
+    def _prune(self, summary: ConversationSummary) -> list[PrunedItem]:
+        due = self._due(summary)
+        if not due or due[0].left_alone is not None:
+            return due
+        gone: list[PrunedItem] = []
+        reason = "it changed meanwhile, and is due no more"
+        try:
+            if due[0].what == "conversation":
+                self._delete(due[0], gone)
+            else:
+                self._trim(due, gone)
+        except _LEFT_ALONE as error:
+            reason = _reason(error)
+        except StorageError as error:
+            if not isinstance(error.__cause__, NotOursError):
+                raise
+            reason = _reason(error)  # somebody put it there, the system is fine
+        stay = {(item.what, item.generation) for item in due} - {(item.what, item.generation) for item in gone}
+        return gone + [replace(item, left_alone=reason) for item in due if (item.what, item.generation) in stay]
+
+    def _delete(self, item: PrunedItem, gone: list[PrunedItem]) -> None:
+        snapshot: list[str] = []
+
+        def is_due_and_saved() -> bool:
+            if [(one.what, one.left_alone) for one in self._due_now(item.id)] != [("conversation", None)]:
+                return False
+            if self._snapshots is not None:
+                snapshot.append(self._saved(item.id, self._snapshots))
+            return True
+
+        if delete(self._files, self._library, item.id, is_due_and_saved):
+            gone.append(replace(item, snapshot=snapshot[0] if snapshot else None))
+
+    def _saved(self, id: str, snapshots: SnapshotStore) -> str:
+        """Make a snapshot of a conversation whose lock is held, and store it; returns its id.
+
+        The id is the transcript's head, written as a UUID: a prune that was cut off and is made again stores the same snapshot again.
+        """
+        from transcript_store._snapshots.adapter import snapshot_of  # here: most libraries are never pruned
+
+        with ConversationStore(self._path_of(id), read_only=True, file_system=self._files) as reader:
+            reader.load()
+            _require_id(reader, id)
+            snapshot = replace(snapshot_of(reader), id=_as_id(reader.head))
+        snapshots.save(snapshot)
+        return snapshot.id
+
+    def _trim(self, due: list[PrunedItem], gone: list[PrunedItem]) -> None:
+        """Remove earlier generations, the oldest first, and then what is in the quarantine; each is all there or gone."""
+        name = due[0].id
+        with ConversationStore(self._path_of(name), file_system=self._files) as store:
+            store.load(verify="tail")
+            _require_id(store, name)
+            due_now = {_what_goes(item) for item in self._due_now(name)}
+            for item in due:
+                if _what_goes(item) not in due_now:
+                    continue  # such as a quarantine into which this load has put something: nobody has seen that yet
+                if item.generation is not None:
+                    store.delete_generation(item.generation)
+                else:
+                    store.purge_quarantine()
+                gone.append(item)
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._library.rstrip('/')}/{name}"
+
+
+def _what_goes(item: PrunedItem) -> tuple[str, int | None, int, str | None]:
+    return item.what, item.generation, item.size_bytes, item.left_alone
+
+
+def _require_id(store: ConversationStore, name: str) -> None:
+    if store.id != name:
+        reason = f"conversation {store.id} is in the folder that belongs to {name}"
+        raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
+
+
+def _reason(error: TranscriptStoreError) -> str:
+    reason: Any = getattr(error, "reason", None)
+    return reason if isinstance(reason, str) else error.what
+
+
+def _as_id(head: str) -> str:
+    return "-".join((head[:8], head[8:12], head[12:16], head[16:20], head[20:]))
+
+
+def _size(folder: Folder) -> int:
+    """How long all files of a conversation are together."""
+    return _size_of(folder) + sum(_size_within(folder, name) for name in (ARCHIVE, QUARANTINE))
+
+
+def _size_within(folder: Folder, name: str) -> int:
+    if folder.status(name) is None:
+        return 0
+    with folder.subfolder(name) as inner:
+        return _size_of(inner)
+
+
+def _size_of(folder: Folder) -> int:
+    found = (folder.status(name) for name in folder.names())
+    return sum(status.st_size for status in found if status is not None and stat.S_ISREG(status.st_mode))

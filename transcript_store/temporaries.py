@@ -1,0 +1,62 @@
+"""New files under names of their own, until they are whole and get theirs. What a killed writer left is removed by the next one.
+
+A writer holds ``flock`` on its file, which the kernel takes back when the process ends, however that ends. Where a file system has
+no locks, what was left stays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+__all__ = ["temporary"]
+
+_ENDS = re.compile(r"[0-9a-f]{16}\.tmp")
+
+
+@contextmanager
+def temporary(folder: str, begins: str) -> Iterator[tuple[BinaryIO, str]]:
+    """A new file in a folder, 0600, open to write, and its path, which begins as given; within the block it is locked.
+
+    What was begun with the same name and is written by nobody is removed before. At the end of the block the path is removed, unless
+    it has become another. Whoever gives the file its name does so within the block: behind it another writer takes it for left over.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    _remove_what_was_left(folder, begins)
+    path = os.path.join(folder, f"{begins}{os.urandom(8).hex()}.tmp")
+    with os.fdopen(_begun(path), "wb") as file:
+        try:
+            yield file, path
+        finally:
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def _begun(path: str) -> int:
+    """The new file, open and locked."""
+    while True:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle
+        os.close(handle)  # before it was locked another writer took it for left over, and removed it
+
+
+def _remove_what_was_left(folder: str, begins: str) -> None:
+    for name in os.listdir(folder):
+        if not (name.startswith(begins) and _ENDS.fullmatch(name, len(begins))):
+            continue
+        with suppress(OSError):  # another's file, or it is gone already
+            handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a killed writer's lock is gone with it
+                os.unlink(os.path.join(folder, name))
+            finally:
+                os.close(handle)

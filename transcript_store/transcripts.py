@@ -1,0 +1,17 @@
+"""Transcripts by places, and one line of a list: for indexes and views, which read what changed and nothing else.
+
+.. code-block:: python
+
+    from transcript_store.transcripts import open_transcript
+
+    def new_records(directory, known):
+        with open_transcript(directory) as transcript:
+            if not transcript.holds(known):  # replaced, repaired, or put back from a backup
+                known = transcript.begin
+            return list(transcript.records(known))
+"""
+
+from transcript_store._conversation.placed import Place, PlacedRecord, TranscriptFile, open_transcript
+from transcript_store._conversation.summary import summary_of
+
+__all__ = ["Place", "PlacedRecord", "TranscriptFile", "open_transcript", "summary_of"]

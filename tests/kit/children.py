@@ -23,11 +23,11 @@ class Child:
         self._pipe, write = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: the children are prepared
-            gc.freeze()  # or the child's first full collection would copy every page of its parent's objects
             self.pid = os.fork()
-        if self.pid != 0:
-            gc.unfreeze()
-        else:
+        if self.pid == 0:
+            # In the child, or its first full collection would copy every page of its parent's objects. The parent must not
+            # unfreeze: what conftest.py froze would be gone through again at each collection.
+            gc.freeze()
 
             def say(thing: object) -> None:
                 os.writev(write, [f"{thing}\n".encode()])  # not a write: those are refused in some tests, this never is

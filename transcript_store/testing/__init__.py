@@ -30,6 +30,15 @@ contract:
 
 ``check_chat_client`` does the same for a persistent chat client of your own (another provider). You give it a ``ChatBench``, which
 makes clients that talk to a model with scripted replies. ``tests/chat/test_contract.py`` has those of this package.
+
+``check_format`` does it for a format of your own, with samples of it (docs/import.md, "Add a format"). ``MemorySource`` and
+``MemoryTables`` are a file and a database in memory, for more tests of a reader.
+
+``check_integration`` does it for a framework's store of conversations (docs/integrations.md, "Write another"). You give it an
+``IntegrationBench``.
+
+With Hypothesis (the extra ``testing``) there are more, in modules of their own: ``testing.strategies`` draws messages, conversations,
+damaged files and schedules of crashes; ``testing.machines`` has long lives at random; ``testing.profiles`` says how long to look.
 """
 
 import typing as _typing
@@ -39,7 +48,19 @@ from transcript_store._doors import opened as _opened
 if _typing.TYPE_CHECKING:
     from transcript_store.testing._chat_contract import *
     from transcript_store.testing._crash_test import *
+    from transcript_store.testing._format_contract import *
+    from transcript_store.testing._format_samples import *
+    from transcript_store.testing._integration_contract import *
     from transcript_store.testing._simulated import *
     from transcript_store.testing._snapshot_contract import *
 else:  # a test that only needs the disk must not import the chat clients
-    __getattr__, __dir__ = _opened(__name__, "_simulated", "_snapshot_contract", "_crash_test", "_chat_contract")
+    _doors = (
+        "_simulated",
+        "_snapshot_contract",
+        "_crash_test",
+        "_format_contract",
+        "_format_samples",
+        "_integration_contract",
+        "_chat_contract",  # last: what is behind it can only be had with the chat clients
+    )
+    __getattr__, __dir__ = _opened(__name__, *_doors)

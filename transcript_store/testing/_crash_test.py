@@ -2,59 +2,40 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from inspect import iscoroutine, isgenerator, signature
+from dataclasses import dataclass
 from itertools import islice
 from random import Random
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
-from transcript_store.conversation import AppendResult, ConversationStore
 from transcript_store.messages import role_of
-from transcript_store.testing._pairing import calls_in, problem_with, results_in
-from transcript_store.testing._simulated import Call, SimulatedFileSystem, SimulatedStop
-
-Message = dict[str, Any]
-Model = Callable[[list[Message]], Any]
-Tools = Mapping[str, Callable[..., Any]]
-Agent = Callable[[ConversationStore, Tools, Model], object]
-Way = Literal["kill", "power cut", "disk refuses", "answer lost"]
+from transcript_store.testing._crash_process import (
+    CHANGES,
+    Agent,
+    Cut,
+    Message,
+    Model,
+    ProblemError,
+    Process,
+    Subject,
+    ToolRun,
+    Tools,
+    Way,
+    World,
+    records_on,
+    told,
+)
+from transcript_store.testing._pairing import problem_with, results_in
+from transcript_store.testing._simulated import SimulatedFileSystem
 
 __all__ = ["Aftermath", "CrashTestError", "CrashTestReport", "Cut", "ToolRun", "crash_test"]
 
-_PATH = "/agent/conversation"
 _SHOWN = 30
 """How many lines of a long story are printed from its beginning, and from its end."""
-_MOST_REQUESTS = 1000
 _WAYS = get_args(Way)
-_CHANGES = {"write", "create", "sync", "sync_data", "rename", "link", "unlink", "truncate", "make_directory"}
-
-
-class Cut(NamedTuple):
-    """Where and how a process is stopped. ``moment`` is the number of a step of the process, counted from 1.
-
-    ``kill`` is SIGKILL; what was written stays. ``power cut`` may lose what was not synced. ``disk refuses`` is an ``OSError`` of
-    one call of the disk. ``answer lost`` is a ``ConnectionError`` in place of the model's answer.
-    """
-
-    moment: int
-    way: Way
-    seed: int = 0
-    """Of a power cut: which of the possible states of the disk. With 0, everything that was not synced is lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRun:
-    """One run of a tool. ``process`` is the number of the process that ran it, counted from 1."""
-
-    name: str
-    arguments: dict[str, Any]
-    process: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +72,12 @@ class CrashTestError(AssertionError):
             if schedule
             else "found without a crash"
         )
-        told = (
+        shown = (
             story
             if len(story) <= 2 * _SHOWN
             else [*story[:_SHOWN], f"  ({len(story) - 2 * _SHOWN} lines more)", *story[-_SHOWN:]]
         )
-        lines = [problem, "", *told, "", how]
+        lines = [problem, "", *shown, "", how]
         super().__init__("\n".join(lines))
 
 
@@ -166,7 +147,7 @@ def crash_test(
     if type(examples) is not int or examples < 1:
         raise ValueError(f"examples must be at least 1, not {examples!r}")
     schedule = None if replay is None else [_cut(one) for one in replay]
-    trial = _Trial(agent, model, dict(tools or {}), tuple(invariants), ends_alike, durability)
+    trial = _Trial(Subject(agent, model, dict(tools or {}), durability), tuple(invariants), ends_alike)
     with _without_warnings():
         moments = trial.settle()
         if schedule is not None:
@@ -214,7 +195,7 @@ def _singles(moments: list[str]) -> Iterator[Cut]:
     yield from (Cut(number, "answer lost") for number in effects if moments[number - 1] == "answered")
     yield from (Cut(number, "kill") for number in calls)
     yield from (Cut(number, "power cut") for number in (*effects, *calls))
-    yield from (Cut(number, "disk refuses") for number in calls if moments[number - 1] in _CHANGES)
+    yield from (Cut(number, "disk refuses") for number in calls if moments[number - 1] in CHANGES)
     yield from (Cut(number, "power cut", seed) for seed in (1, 2) for number in (*effects, *calls))
 
 
@@ -226,36 +207,16 @@ _DISK = {name for name in vars(SimulatedFileSystem) if not name.startswith("_")}
 """The names of the moments that are calls of the disk. All other moments are effects of the agent."""
 
 
-class _ProblemError(Exception):
-    """An invariant that does not hold."""
-
-
-@dataclass
-class _World:
-    """What survives a process: the effects on the world outside, what was acknowledged, and the story."""
-
-    runs: list[ToolRun] = field(default_factory=list)
-    requests: list[list[Message]] = field(default_factory=list)
-    acknowledged: list[tuple[int, int, str]] = field(default_factory=list)
-    """Generation, number and content of each acknowledged record."""
-    story: list[str] = field(default_factory=list)
-    processes: int = 0
-
-
 class _Trial:
     """An agent, and what is required of it."""
 
     def __init__(
         self,
-        agent: Agent,
-        model: Model,
-        tools: dict[str, Callable[..., Any]],
+        subject: Subject,
         invariants: tuple[Callable[[Aftermath], object], ...],
         ends_alike: bool,
-        durability: Literal["power-loss", "process-crash"],
     ) -> None:
-        self.agent, self.model, self.tools, self.invariants = agent, model, tools, invariants
-        self.ends_alike, self.durability = ends_alike, durability
+        self.subject, self.invariants, self.ends_alike = subject, invariants, ends_alike
         self.examples = 0
         self._end: list[object] | None = None
 
@@ -264,8 +225,8 @@ class _Trial:
         ends: list[list[object]] = []
         moments: list[str] = []
         for _ in range(2):
-            world = _World()
-            process = _Process(self, world, SimulatedFileSystem(), None)
+            world = World()
+            process = Process(self.subject, world, SimulatedFileSystem(), None)
             with self._told(world, []):
                 process.run()
                 ends.append(_shape(self._aftermath(world, process.disk).messages))
@@ -287,10 +248,10 @@ class _Trial:
         """
         self.examples += 1
         stopped = 0
-        world, disk = _World(), SimulatedFileSystem()
+        world, disk = World(), SimulatedFileSystem()
         with self._told(world, schedule):
             for cut in [*schedule, None]:
-                process = _Process(self, world, disk, cut)
+                process = Process(self.subject, world, disk, cut)
                 process.run()
                 stopped += process.is_stopped
                 disk = process.next_disk()
@@ -299,19 +260,19 @@ class _Trial:
         return stopped
 
     @contextmanager
-    def _told(self, world: _World, schedule: list[Cut]) -> Iterator[None]:
+    def _told(self, world: World, schedule: list[Cut]) -> Iterator[None]:
         """Turn a problem into a :class:`CrashTestError` with its story."""
         try:
             yield
-        except (_ProblemError, AssertionError) as error:
+        except (ProblemError, AssertionError) as error:
             raise CrashTestError(str(error) or repr(error), world.story, schedule, self.examples) from error
 
-    def _aftermath(self, world: _World, disk: SimulatedFileSystem) -> Aftermath:
-        messages = [json.loads(text) for text in _read(disk)[1]]
+    def _aftermath(self, world: World, disk: SimulatedFileSystem) -> Aftermath:
+        messages = [json.loads(text) for text in records_on(disk)[1]]
         if (problem := problem_with(messages)) is not None:
-            raise _ProblemError(f"what is left would be refused: {problem}")
+            raise ProblemError(f"what is left would be refused: {problem}")
         if self._end is not None and _shape(messages) != self._end:
-            raise _ProblemError(f"the conversation does not end as it does without a crash: {_told(messages)}")
+            raise ProblemError(f"the conversation does not end as it does without a crash: {told(messages)}")
         found = Aftermath(messages, list(world.runs), list(world.requests), world.processes, disk)
         for invariant in self.invariants:
             try:
@@ -319,206 +280,18 @@ class _Trial:
             except AssertionError:
                 raise
             except Exception as error:
-                raise _ProblemError(f"an invariant ended with {type(error).__name__}: {error}") from error
+                raise ProblemError(f"an invariant ended with {type(error).__name__}: {error}") from error
         return found
 
-    def _insist_on_what_was_acknowledged(self, world: _World, disk: SimulatedFileSystem, cut: Cut | None) -> None:
-        if cut is not None and cut.way in ("power cut", "disk refuses") and self.durability == "process-crash":
+    def _insist_on_what_was_acknowledged(self, world: World, disk: SimulatedFileSystem, cut: Cut | None) -> None:
+        if cut is not None and cut.way in ("power cut", "disk refuses") and self.subject.durability == "process-crash":
             world.acknowledged.clear()  # what was not synced goes with the power, and with a sync that fails
-        there = set(_read(disk)[0])
+        there = set(records_on(disk)[0])
         for generation, seq, content in world.acknowledged:
             if (generation, seq, content) not in there:
-                raise _ProblemError(
+                raise ProblemError(
                     f"record {seq} of generation {generation} was acknowledged, and is lost: {content[:100]}"
                 )
-
-
-def _read(disk: SimulatedFileSystem) -> tuple[list[tuple[int, int, str]], list[str]]:
-    """The records of all generations, and the live messages, as the next process would find them. The disk is not changed."""
-    with ConversationStore(_PATH, file_system=disk.copy()) as conversation:
-        if not conversation.exists():
-            return [], []
-        conversation.load()
-        records = [
-            (generation.number, record.seq, _text(record.message, record.extra))
-            for generation in conversation.generations()
-            for record in conversation.get_records(generation=generation.number)
-        ]
-        return records, [json.dumps(message) for message in conversation.get_messages()]
-
-
-class _Process:
-    """One process of an agent, on a disk. It watches what the agent does, and stops it at the cut, if there is one."""
-
-    def __init__(self, trial: _Trial, world: _World, disk: SimulatedFileSystem, cut: Cut | None) -> None:
-        self.disk = disk
-        self.moments: list[str] = []
-        self._trial, self._world, self._cut = trial, world, cut
-        self.is_stopped = False
-        world.processes += 1
-
-    def run(self) -> None:
-        """Let the agent work until it ends or is stopped."""
-        self._say(f"process {self._world.processes}:")
-        contents = [json.loads(text)[0] for _, _, text in _read(self.disk)[0]]
-        self._on_record: list[Message] = [message for message in contents if message is not None]
-        """The messages of all generations."""
-        self.disk.on_call = self._on_call
-        store = _Watched(self, self.disk, self._trial.durability)
-        tools = {name: self._watched_tool(name, tool) for name, tool in self._trial.tools.items()}
-        try:
-            returned = self._trial.agent(store, tools, self._ask)
-            if iscoroutine(returned) or isgenerator(returned):
-                returned.close()
-                raise TypeError(
-                    "the agent returned before it did anything: it is async or a generator; give a function around it"
-                )
-        except SimulatedStop:
-            pass
-        except (_ProblemError, AssertionError):
-            raise
-        except Exception as error:
-            self._say(f"  ended with {type(error).__name__}: {error}")
-            if not self.is_stopped:
-                raise _ProblemError(
-                    f"a process that nobody stopped ended with {type(error).__name__}: {error}"
-                ) from error
-        finally:
-            self.disk.on_call = None
-
-    def next_disk(self) -> SimulatedFileSystem:
-        """The disk that the next process finds."""
-        if self._cut is None or self._cut.way != "power cut" or not self.is_stopped:
-            return self.disk.kill_process()
-        if self._cut.seed == 0:
-            return self.disk.worst_power_failure()
-        return self.disk.power_failure(Random(self._cut.seed).randrange)
-
-    # ---- moments -------------------------------------------------------------------------------------------------
-
-    def _on_call(self, call: Call) -> None:
-        self._moment(call.name, f"{call.name} {call.path}")
-
-    def _moment(self, name: str, where: str) -> None:
-        """Count a moment, and stop the process if the cut says so."""
-        self.moments.append(name)
-        if self._cut is None or len(self.moments) < self._cut.moment:
-            return
-        if self.is_stopped:
-            if self._cut.way in ("kill", "power cut"):
-                raise SimulatedStop(where)  # a killed process has no effects, not even of its ``finally`` blocks
-            return
-        # Some ways fit some moments only: wait for the next one that fits.
-        if self._cut.way == "disk refuses" and name not in _CHANGES:
-            return
-        if self._cut.way == "answer lost" and name != "answered":
-            return
-        self.is_stopped = True
-        self._say(f"  >> {self._cut.way} before: {where}")
-        if self._cut.way == "disk refuses":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if self._cut.way == "answer lost":
-            raise ConnectionError("the answer was lost on its way")
-        raise SimulatedStop(where)
-
-    def _say(self, line: str) -> None:
-        self._world.story.append(line)
-
-    # ---- what is watched -----------------------------------------------------------------------------------------
-
-    def _ask(self, messages: list[Message], *more: Any, **named: Any) -> Any:
-        """Call the model, and watch the request and its answer."""
-        request = json.loads(json.dumps(messages))
-        self._say(f"  asks the model, with {len(request)} messages")
-        if len(self._world.requests) >= _MOST_REQUESTS:
-            raise _ProblemError(f"the agent asked the model {_MOST_REQUESTS:,} times, and did not come to an end")
-        if (problem := problem_with(request)) is not None:
-            raise _ProblemError(f"a request would be refused: {problem}")
-        self._moment("asked", "the model is asked")
-        self._world.requests.append(request)
-        reply = self._trial.model(messages, *more, **named)
-        self._moment("answered", "its answer arrives")
-        return self._pieces(reply) if isinstance(reply, Iterator) else reply
-
-    def _pieces(self, reply: Iterator[Any]) -> Iterator[Any]:
-        for piece in reply:
-            self._moment("piece", f"the piece {piece!r} arrives")
-            yield piece
-
-    def _watched_tool(self, name: str, tool: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*positional: Any, **named: Any) -> Any:
-            arguments = dict(signature(tool).bind(*positional, **named).arguments) if positional else named
-            self._say(f"  runs the tool {name}({_list(arguments)})")
-            asked_for = [call for message in self._on_record for call in calls_in(message)]
-            same = [call for call in asked_for if (call.name, call.arguments) == (name, arguments)]
-            if not same:
-                raise _ProblemError(f"the tool {name}({_list(arguments)}) runs, and its call is not on record")
-            answered = {one for message in self._on_record for one in results_in(message)}
-            ran = sum((run.name, run.arguments) == (name, arguments) for run in self._world.runs)
-            if ran and all(call.id in answered for call in same):
-                raise _ProblemError(f"the tool {name}({_list(arguments)}) runs again, and its result is on record")
-            self._moment("tool", f"the tool {name} runs")
-            self._world.runs.append(ToolRun(name, arguments, self._world.processes))
-            result = tool(**arguments)
-            self._moment("result", f"the result of {name} arrives")
-            return result
-
-        return run
-
-    def stored(self, generation: int, seq: int, message: Message | None, extra: Any) -> None:
-        """Note that a record was acknowledged."""
-        self._world.acknowledged.append((generation, seq, _text(message, extra)))
-        if message is not None:
-            self._on_record.append(json.loads(json.dumps(message)))
-            self._say(f"  stores {_told([message])}")
-        else:
-            self._say(f"  stores the event {json.dumps(extra)[:60]}")
-
-    def replaced(self, messages: list[Message]) -> None:
-        """Note that a replace was acknowledged."""
-        self._on_record += json.loads(json.dumps(messages))
-        self._say(f"  replaces the transcript by {_told(messages)}")
-
-
-class _Watched(ConversationStore):
-    """A store that reports to its process what it acknowledged."""
-
-    def __init__(self, process: _Process, disk: SimulatedFileSystem, durability: Any) -> None:
-        super().__init__(_PATH, file_system=disk, durability=durability)
-        self._process = process
-
-    def append_message(self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None) -> AppendResult:
-        result = super().append_message(message, extra=extra)
-        self._process.stored(self.get_metadata().generation, result.seq, dict(message), extra)
-        return result
-
-    def append_messages(
-        self, messages: Iterable[Mapping[str, Any]], *, extras: Iterable[Mapping[str, Any] | None] | None = None
-    ) -> tuple[AppendResult, ...]:
-        listed = [dict(message) for message in messages]
-        beside = [None] * len(listed) if extras is None else list(extras)
-        results = super().append_messages(listed, extras=beside)
-        for message, extra, result in zip(listed, beside, results, strict=True):
-            self._process.stored(self.get_metadata().generation, result.seq, message, extra)
-        return results
-
-    def append_event(self, extra: Mapping[str, Any]) -> AppendResult:
-        result = super().append_event(extra)
-        self._process.stored(self.get_metadata().generation, result.seq, None, dict(extra))
-        return result
-
-    def replace_transcript(self, messages: Iterable[Mapping[str, Any]], **more: Any) -> Any:
-        listed = [dict(message) for message in messages]
-        result = super().replace_transcript(listed, **more)
-        self._process.replaced(listed)
-        return result
-
-
-# ---- words -----------------------------------------------------------------------------------------------------------
-
-
-def _text(message: Any, extra: Any) -> str:
-    return json.dumps([message, extra], sort_keys=True)
 
 
 def _shape(messages: list[Message]) -> list[object]:
@@ -530,21 +303,3 @@ def _shape(messages: list[Message]) -> list[object]:
         )
         for message in messages
     ]
-
-
-def _told(messages: list[Message]) -> str:
-    return "; ".join(_told_one(message) for message in messages) or "nothing"
-
-
-def _told_one(message: Message) -> str:
-    if calls := calls_in(message):
-        return f"{role_of(message)}: calls " + ", ".join(f"{call.name}({_list(call.arguments)})" for call in calls)
-    if answered := results_in(message):
-        return f"{role_of(message)}: the result of {', '.join(answered)}"
-    content = message.get("content") or message.get("parts") or ""
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    return f"{role_of(message)}: {text[:60]!r}"
-
-
-def _list(arguments: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())

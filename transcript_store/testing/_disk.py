@@ -126,7 +126,18 @@ class Disk:
             self.changes.append(Change(SizeStep(inode, size)))
 
     def sync(self, inode: int) -> None:
-        for change in self._pending_of(inode):
+        self._settle(self._pending_of(inode))
+
+    def sync_all(self) -> None:
+        self._settle(self.pending())
+
+    def lose_all(self) -> None:
+        """Do what a failed sync of the file system may do: the same as a failed sync of each file."""
+        for inode in self.inodes:
+            self.lose(inode)
+
+    def _settle(self, changes: list[Change]) -> None:
+        for change in changes:
             change.durable = True
         while self.changes and (self.changes[0].durable or self.changes[0].lost):
             change = self.changes.pop(0)

@@ -87,6 +87,7 @@ class SimulatedFileSystem:
         self._locks: dict[int, tuple[SimulatedFileSystem, int]] = {}
         """Inode → the process and the handle that have its lock."""
         self._pid = 1000
+        self._boot = 0
 
     # ---- for tests -----------------------------------------------------------------------------------------------
 
@@ -95,7 +96,7 @@ class SimulatedFileSystem:
         other = self._like(self._disk)
         other._locks = self._locks
         other._modified_us = self._modified_us
-        other._pid = self._pid + 1
+        other._boot = self._boot
         return other
 
     def kill_process(self) -> SimulatedFileSystem:
@@ -195,6 +196,7 @@ class SimulatedFileSystem:
         other._modified_us = dict(self._modified_us)
         other._random.setstate(self._random.getstate())
         other._pid = self._pid + 1
+        other._boot = self._boot + 1
         return other
 
     # ---- the FileSystem protocol ---------------------------------------------------------------------------------
@@ -202,7 +204,13 @@ class SimulatedFileSystem:
     def open_directory(self, path: str, parent: int | None = None) -> int:
         whole = path if parent is None else f"{self._handles[parent].path}/{path}"
         self._called("open_directory", whole)
-        inode = self._resolve(path) if parent is None else self._entry(parent, path)
+        inode = (
+            self._resolve(path)
+            if parent is None
+            else self._above(parent)
+            if path == ".."
+            else self._entry(parent, path)
+        )
         if not inode.is_directory:
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return self._open(inode, whole)
@@ -236,7 +244,7 @@ class SimulatedFileSystem:
         for inode, (holder, locked) in list(self._locks.items()):
             if holder is self and locked == handle:
                 del self._locks[inode]
-        del self._handles[handle]
+        self._handles.pop(handle, None)  # that it was not open is told already
 
     def make_directory(self, parent: int, name: str) -> None:
         self._called("make_directory", parent, name)
@@ -286,6 +294,17 @@ class SimulatedFileSystem:
         self._sync("sync_data", handle)
         self._handles[handle].past_cache = False
 
+    def can_sync_all(self, handle: int) -> bool:
+        return self._inode(handle).is_directory
+
+    def sync_all(self, handle: int) -> None:
+        try:
+            self._called("sync_all", self._handles[handle].path)
+        except OSError:
+            self._disk.lose_all()
+            raise
+        self._disk.sync_all()
+
     def drop_cache(self, handle: int) -> None:
         self._called("drop_cache", self._handles[handle].path)
         self._disk.drop_cache(self._handles[handle].inode)
@@ -294,6 +313,8 @@ class SimulatedFileSystem:
     def rename(self, parent: int, old: str, new: str) -> None:
         self._called("rename", parent, new)
         directory, inode = self._inode(parent), self._entry(parent, old)
+        if inode.is_directory and new in directory.names:
+            self._require_empty(self._entry(parent, new))
         self._disk.name((directory.number, old, None), (directory.number, new, inode.number))
 
     def link(self, parent: int, name: str, to_parent: int, to_name: str) -> None:
@@ -312,10 +333,7 @@ class SimulatedFileSystem:
     def remove_directory(self, parent: int, name: str) -> None:
         self._called("remove_directory", parent, name)
         inode = self._entry(parent, name)
-        if not inode.is_directory:
-            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
-        if inode.names:
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), name)
+        self._require_empty(inode)
         self._disk.name((self._inode(parent).number, name, None))
 
     def try_lock(self, handle: int) -> bool:
@@ -342,6 +360,9 @@ class SimulatedFileSystem:
 
     def host_name(self) -> str:
         return "simulated"
+
+    def boot_id(self) -> str:
+        return f"simulated-{self._boot}"
 
     # ---- within --------------------------------------------------------------------------------------------------
 
@@ -387,6 +408,19 @@ class SimulatedFileSystem:
         if inode.number != ROOT and not self._disk.links(inode.number):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._handles[handle].path)
         return inode
+
+    def _require_empty(self, inode: Inode) -> None:
+        if not inode.is_directory:
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if inode.names:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+
+    def _above(self, handle: int) -> Inode:
+        """The directory that a directory has its name in."""
+        number = self._living(handle).number
+        return next(
+            (one for one in self._disk.inodes.values() if number in one.names.values()), self._disk.inodes[ROOT]
+        )
 
     def _entry(self, parent: int, name: str) -> Inode:
         try:

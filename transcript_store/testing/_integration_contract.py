@@ -1,0 +1,277 @@
+"""The contract of an integration, as numbered checks: what a framework's store of conversations keeps, on top of the framework's own.
+
+The docstring of a check is the rule that an error prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import json
+import math
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from transcript_store import ConversationLibrary, ConversationStore, CorruptTranscriptError, repair, verify
+
+__all__ = ["IntegrationBench", "check_integration"]
+
+_KEYS = (
+    "",
+    ".",
+    "../../etc/passwd",
+    "/",
+    "user-1",
+    "User-1",
+    "user-1\0",
+    "user-1\n",
+    " user-1",
+    "caf\u00e9",
+    "cafe\u0301",
+    "\ud800",
+    "\udfff\U0001f600",
+    "con",
+    "x" * 100_000,
+    "x" * 100_001,
+)
+
+
+class _Colour(enum.StrEnum):
+    RED = "red"
+
+
+_VALUES: tuple[Any, ...] = (
+    math.nan,
+    math.inf,
+    -math.inf,
+    -0.0,
+    1e16,
+    2**64,
+    -(10**30),
+    "\ud800",
+    "\u2028 <&> \U0001f600 \0",
+    _Colour.RED,
+    (1, (2, 3)),
+    {"transcript_store.json": "1"},
+    {"": None, "a": [True, {}]},
+)
+
+
+class IntegrationBench(ABC):
+    """How the contract uses an integration: yours to write, a few lines each. All in one directory; each key is a conversation."""
+
+    keeps_nan: bool = True
+    """Whether the framework's own encoding keeps NaN and infinities. (pydantic's writes null.)"""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    @abstractmethod
+    def item(self, value: Any) -> Any:
+        """An item of the framework that carries a value which ``json`` can write."""
+
+    @abstractmethod
+    def value_in(self, item: Any) -> Any:
+        """The value that an item carries."""
+
+    @abstractmethod
+    async def add(self, key: str, items: list[Any]) -> None:
+        """Add items by one call of the framework's protocol, with an object of the integration made for this call."""
+
+    @abstractmethod
+    async def items(self, key: str) -> list[Any]:
+        """All items, read by the framework's protocol, with an object made for this call; none if nothing was added."""
+
+    @abstractmethod
+    def folder(self, key: str) -> str:
+        """The conversation's folder."""
+
+    @abstractmethod
+    def close(self, key: str) -> None:
+        """Close the conversation, so that another process can have it."""
+
+
+MakeBench = Callable[[str], IntegrationBench]
+
+
+def check_integration(make_bench: MakeBench) -> None:
+    """Check an integration against the contract, with asyncio. It returns nothing if the integration keeps it.
+
+    Args:
+        make_bench: makes a bench in an empty directory, whose path it is given.
+
+    Raises:
+        AssertionError: a rule is broken. The message begins with the number of the rule, as in ``I7``.
+    """
+    for number, check in enumerate(CONTRACT, 1):
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                asyncio.run(check(make_bench(directory)))
+            except Exception as error:
+                raise AssertionError(f"I{number}, {(check.__doc__ or '').strip()} {error!r}") from error
+
+
+async def _nothing(bench: IntegrationBench) -> None:
+    """What was never written is empty, and asking for it makes nothing."""
+    assert await bench.items("nobody") == []
+    assert list(Path(bench.directory).iterdir()) == []
+
+
+async def _in_order(bench: IntegrationBench) -> None:
+    """Batches come back whole and in order, also after a close; a transcript that verifies is under them."""
+    for batch in ([0], [1, 2, 3], [4]):
+        await _add(bench, "k", *batch)
+    assert await _values(bench, "k") == [0, 1, 2, 3, 4]
+    bench.close("k")
+    assert verify(bench.folder("k")).is_whole
+    await _add(bench, "k", 5)
+    assert await _values(bench, "k") == [0, 1, 2, 3, 4, 5]
+    bench.close("k")
+
+
+async def _keys(bench: IntegrationBench) -> None:
+    """A key may have any characters and any length. Each has a conversation of its own, inside the directory, named by its id."""
+    for number, key in enumerate(_KEYS):
+        await _add(bench, key, number)
+    for number, key in enumerate(_KEYS):
+        assert await _values(bench, key) == [number], f"the key {key[:20]!r}"
+        bench.close(key)
+        assert Path(bench.folder(key)).resolve().is_relative_to(Path(bench.directory).resolve())
+        with ConversationStore(bench.folder(key), read_only=True) as conversation:
+            conversation.load()
+            assert conversation.id == Path(bench.folder(key)).name
+
+
+async def _objects(bench: IntegrationBench) -> None:
+    """Any number of objects and tasks may use one key: each batch is there once and together, each task's in its order."""
+
+    async def task(name: int) -> None:
+        for n in range(3):
+            await _add(bench, "k", [name, n, 0], [name, n, 1])
+
+    await asyncio.gather(*map(task, range(10)))
+    values = await _values(bench, "k")
+    assert sorted(values) == [[name, n, k] for name in range(10) for n in range(3) for k in range(2)]
+    assert all(values[i + 1] == [*values[i][:2], 1] for i in range(0, 60, 2))
+    for name in range(10):
+        own = [value for value in values if value[0] == name]
+        assert own == sorted(own)
+    bench.close("k")
+
+
+async def _what_json_writes(bench: IntegrationBench) -> None:
+    """Whatever ``json.dumps`` writes comes back as ``json.loads`` reads it: NaN, lone surrogates, large integers, enums, tuples."""
+    values = [value for value in _VALUES if bench.keeps_nan or not isinstance(value, float) or math.isfinite(value)]
+    await _add(bench, "k", *values)
+    bench.close("k")
+    found = await _values(bench, "k")
+    assert [json.dumps(value) for value in found] == [json.dumps(value) for value in values]
+    bench.close("k")
+
+
+async def _refused(bench: IntegrationBench) -> None:
+    """What cannot be written refuses the whole batch, before anything is stored; the next call goes on."""
+    await _add(bench, "k", 1)
+    try:
+        await _add(bench, "k", 2, object())
+    except Exception:  # noqa: S110  # the framework says which
+        pass
+    else:
+        raise AssertionError("an object() was accepted")
+    await _add(bench, "k", 3)
+    assert await _values(bench, "k") == [1, 3]
+    bench.close("k")
+
+
+async def _copied(bench: IntegrationBench) -> None:
+    """What is stored is what was given when the call was made, and what is read is the reader's own."""
+    value = {"n": [1]}
+    item = bench.item(value)
+    await bench.add("k", [item])
+    value["n"].append(2)
+    (await _values(bench, "k"))[0]["n"].append(3)
+    assert await _values(bench, "k") == [{"n": [1]}]
+    bench.close("k")
+
+
+async def _cancelled(bench: IntegrationBench) -> None:
+    """A cancelled call is over when it raises: its batch is stored whole by then, or not at all and never later."""
+    await _add(bench, "k", "first")
+    for steps in range(12):
+        call = asyncio.create_task(_add(bench, "k", [steps, 0], [steps, 1]))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        call.cancel()
+        with suppress(asyncio.CancelledError):
+            await call
+        before = await _values(bench, "k")
+        await asyncio.sleep(0.01)
+        assert await _values(bench, "k") == before
+        assert before.count([steps, 0]) == before.count([steps, 1]) <= 1
+    bench.close("k")
+
+
+async def _damaged(bench: IntegrationBench) -> None:
+    """A damaged session is an error at every read, and never an empty or a shorter history; a repair brings back the rest."""
+    await _add(bench, "k", *range(20))
+    bench.close("k")
+    transcript = Path(bench.folder("k"), "transcript.jsonl")
+    whole = transcript.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    lines[10] = lines[10].replace(b'"seq"', b'"sEq"')
+    transcript.write_bytes(b"".join(lines))
+    for _ in range(2):
+        error = await _error(_values(bench, "k"))
+        assert isinstance(error, CorruptTranscriptError), repr(error)
+    assert transcript.read_bytes() == b"".join(lines)
+    repair(bench.folder("k"), mode="salvage", dry_run=False)
+    assert len(await _values(bench, "k")) == 19
+    bench.close("k")
+    assert not verify(bench.folder("k")).findings
+
+
+async def _forked(bench: IntegrationBench) -> None:
+    """The conversation underneath is an ordinary one: it can be listed and forked, and says whose items it has."""
+    await _add(bench, "k", 1, 2)
+    bench.close("k")
+    folder = Path(bench.folder("k"))
+    library = ConversationLibrary(folder.parent)
+    assert folder.name in [summary.id for summary in library.list()]
+    with library.open(library.fork(folder.name)) as fork, ConversationStore(folder, read_only=True) as original:
+        original.load()
+        assert fork.get_messages() == original.get_messages()
+        assert original.get_metadata().provider
+
+
+CONTRACT: tuple[Callable[[IntegrationBench], Coroutine[Any, Any, None]], ...] = (
+    _nothing,
+    _in_order,
+    _keys,
+    _objects,
+    _what_json_writes,
+    _refused,
+    _copied,
+    _cancelled,
+    _damaged,
+    _forked,
+)
+
+
+async def _add(bench: IntegrationBench, key: str, *values: Any) -> None:
+    await bench.add(key, [bench.item(value) for value in values])
+
+
+async def _values(bench: IntegrationBench, key: str) -> list[Any]:
+    return [bench.value_in(item) for item in await bench.items(key)]
+
+
+async def _error(call: Awaitable[Any]) -> Exception | None:
+    try:
+        await call
+    except Exception as error:
+        return error
+    return None

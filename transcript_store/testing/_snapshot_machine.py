@@ -1,0 +1,105 @@
+"""``SnapshotStoreMachine``: saves, loads, lists and deletes of a ``SnapshotStore`` at random, beside a dictionary."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from transcript_store import MemorySnapshotStore, Snapshot, SnapshotNotFoundError, SnapshotStore, SnapshotSummary
+from transcript_store.testing.strategies import snapshots
+
+__all__ = ["SnapshotStoreMachine"]
+
+_NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+class SnapshotStoreMachine(RuleBasedStateMachine):
+    """A ``SnapshotStore`` and what must be in it. Make a subclass that makes your store, and give its ``TestCase`` to your test runner.
+
+    ``check_snapshot_store`` has each rule of the contract alone; this finds what happens between many calls.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = self.make_store()
+        self.saved: dict[str, Snapshot] = {}
+
+    def make_store(self) -> SnapshotStore:
+        """A new store with nothing in it."""
+        return MemorySnapshotStore()
+
+    def reopened(self, store: SnapshotStore) -> SnapshotStore:
+        """The same snapshots as the next process finds them. Unless you extend it, the same store."""
+        return store
+
+    @rule(snapshot=snapshots())
+    def save(self, snapshot: Snapshot) -> None:
+        self.store.save(snapshot)
+        self.saved[snapshot.id] = snapshot
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data(), other=snapshots())
+    def save_again(self, data: st.DataObject, other: Snapshot) -> None:
+        """One with the same id takes its place."""
+        taken = self._one(data)
+        self.save(
+            Snapshot(
+                id=taken,
+                provider=other.provider,
+                model=other.model,
+                messages_json=other.messages_json,
+                created_at=other.created_at,
+            )
+        )
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data())
+    def load(self, data: st.DataObject) -> None:
+        found = self._one(data)
+        assert self.store.load(found) == self.saved[found]
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        gone = self._one(data)
+        self.store.delete(gone)
+        del self.saved[gone]
+        self._insist_that_nobody_is(gone)
+
+    @rule()
+    def ask_for_nobody(self) -> None:
+        self._insist_that_nobody_is(_NOBODY)
+
+    @rule()
+    def reopen(self) -> None:
+        self.store = self.reopened(self.store)
+        for snapshot in self.saved.values():
+            assert self.store.load(snapshot.id) == snapshot
+
+    @invariant()
+    def is_listed(self) -> None:
+        """A list has what was saved, the newest first, and says of each what it is."""
+        listed = list(self.store.list())
+        assert {summary.id for summary in listed} == set(self.saved)
+        assert len(listed) == len(self.saved)
+        for summary in listed:
+            expected = SnapshotSummary.of(self.saved[summary.id])
+            assert (summary.provider, summary.model, summary.created_at, summary.message_count) == (
+                expected.provider,
+                expected.model,
+                expected.created_at,
+                expected.message_count,
+            )
+        times = [self.saved[summary.id].created_at_datetime for summary in listed]
+        assert times == sorted(times, reverse=True)
+
+    def _one(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(list(self.saved)), label="id")
+
+    def _insist_that_nobody_is(self, id: str) -> None:
+        for call in (self.store.load, self.store.delete):
+            try:
+                call(id)
+            except SnapshotNotFoundError:
+                continue
+            raise AssertionError(f"{call.__name__}() of an id that is not there raised nothing")

@@ -19,6 +19,8 @@ import orjson
 
 from tests.crash.model import DIRECTORY, observe, store_on
 from tests.crash.operations import TRANSCRIPT
+from tests.fuzz.formats import FORMATS
+from tests.fuzz.queries import QUERIES
 from transcript_store import (
     CorruptMetadataError,
     CorruptSnapshotError,
@@ -305,4 +307,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "snapshot": snapshot,
     "ids": ids,
     "url": url,
+    **FORMATS,
+    **QUERIES,
 }

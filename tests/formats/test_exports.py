@@ -1,0 +1,248 @@
+"""The exports of Claude.ai and ChatGPT: one document with all conversations, each a tree of messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.of_others import (
+    Bytes,
+    assert_nothing_is_lost,
+    entries,
+    few_or_many_seeds,
+    messages,
+    original,
+)
+from transcript_store.formats import Plan, Reader, head_of
+from transcript_store.formats._chatgpt import ChatGpt
+from transcript_store.formats._claude_ai import ClaudeAi
+from transcript_store.testing import check_format
+
+
+def claude(number: int, parent: int | None, sender: str, *content: dict[str, Any], **more: Any) -> dict[str, Any]:
+    text = "".join(block.get("text", "") for block in content)
+    parents = {} if parent is None else {"parent_message_uuid": f"m{parent}"}
+    at = f"2026-01-01T00:00:0{number}.000000Z"
+    known = {
+        "uuid": f"m{number}",
+        **parents,
+        "text": text,
+        "content": list(content),
+        "sender": sender,
+        "created_at": at,
+    }
+    return {**known, "attachments": [], "files": [], **more}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"start_timestamp": None, "type": "text", "text": said, "citations": []}
+
+
+USE = {"type": "tool_use", "id": None, "name": "web_search", "input": {"query": "x"}, "message": "Searching"}
+FOUND = {
+    "type": "tool_result",
+    "tool_use_id": None,
+    "name": "web_search",
+    "content": [{"type": "text", "text": "found"}],
+    "is_error": False,
+}
+CLAUDE: list[dict[str, Any]] = [
+    {
+        "uuid": "c-1",
+        "name": "Searching for x",
+        "created_at": "2026-01-01T00:00:00Z",
+        "chat_messages": [
+            claude(
+                1, None, "human", text("Look for x"), attachments=[{"file_name": "a.txt", "extracted_content": "AAA"}]
+            ),
+            claude(
+                2,
+                1,
+                "assistant",
+                {"type": "thinking", "thinking": "Hm."},
+                text("I look."),
+                USE,
+                FOUND,
+                text("It is there."),
+            ),
+            claude(3, 2, "human", text("No")),
+            claude(4, 2, "human", text("Thanks"), files=[{"file_name": "b.png"}]),
+            claude(5, 4, "assistant", text("You are welcome.")),
+        ],
+    },
+    {
+        "uuid": "c-2",
+        "name": "",
+        "chat_messages": [{**claude(1, None, "human"), "text": "Hi"}, claude(2, None, "assistant", text("Hello"))],
+    },
+]
+
+
+def node(name: str, parent: str | None, role: str, said: str, kind: str = "text", **more: Any) -> dict[str, Any]:
+    content = (
+        {"content_type": kind, "text": said}
+        if kind in ("code", "execution_output")
+        else {"content_type": kind, "parts": [said]}
+    )
+    author = {"role": role, "name": more.pop("author", None), "metadata": {}}
+    known = {
+        "id": name,
+        "author": author,
+        "create_time": 1700000000.5,
+        "content": content,
+        "recipient": more.pop("to", "all"),
+    }
+    return {"id": name, "parent": parent, "children": [], "message": {**known, "metadata": more}}
+
+
+NODES = [
+    {"id": "root", "parent": None, "children": ["s"], "message": None},
+    node("s", "root", "system", "", is_visually_hidden_from_conversation=True),
+    node("u", "s", "user", "Draw it"),
+    node("old", "u", "assistant", "No."),
+    node("call", "u", "assistant", "print(1)", "code", to="python", model_slug="gpt-4o"),
+    node("out", "call", "tool", "1", "execution_output", author="python"),
+    node("idea", "out", "assistant", "", "thoughts"),
+    node("a", "idea", "assistant", "It is 1.", model_slug="gpt-4o"),
+]
+CHATGPT: list[dict[str, Any]] = [
+    {
+        "title": "Drawing",
+        "create_time": 1700000000.5,
+        "mapping": {value["id"]: value for value in NODES},
+        "current_node": "a",
+        "conversation_id": "g-1",
+    }
+]
+EXPORTS: list[tuple[Reader, Any]] = [(ClaudeAi(), CLAUDE), (ChatGpt(), CHATGPT)]
+
+
+def plans_of(reader: Reader, value: object, **spelled: Any) -> list[Plan]:
+    source = Bytes(json.dumps(value, **spelled).encode())
+    assert reader.recognizes(head_of(source))
+    plans = list(reader.plans(source))
+    for plan in plans:
+        assert_nothing_is_lost(plan)
+        assert original(plan) in source.data
+    return plans
+
+
+def test_claude_ai_is_the_way_to_the_newest_message():
+    """The results of tools become the user's turns; what was asked otherwise is an event."""
+    plan, other = plans_of(ClaudeAi(), CLAUDE)
+    document = {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "AAA"},
+        "title": "a.txt",
+    }
+    use = messages(plan)[1]["content"][1]
+    assert messages(plan) == [
+        {"role": "user", "content": [document, {"type": "text", "text": "Look for x"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": use["id"], "name": "web_search", "input": {"query": "x"}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use["id"], "content": "found"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "It is there."}]},
+        {"role": "user", "content": [{"type": "text", "text": "Thanks"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "You are welcome."}]},
+    ]
+    assert (plan.session, plan.labels, plan.provider, plan.lines) == ("c-1", {"title": "Searching for x"}, "claude", 6)
+    assert {loss.kind: loss.count for loss in plan.losses} == {"thinking": 1, "files": 1}
+    assert [message["role"] for message in messages(other)] == ["user", "assistant"]
+
+
+def test_chatgpt_is_the_way_to_the_current_node():
+    """What goes to a tool is a call, and what it says next the result; hidden nodes and thoughts are events."""
+    (plan,) = plans_of(ChatGpt(), CHATGPT)
+    call = {"id": "call", "type": "function", "function": {"name": "python", "arguments": '{"input": "print(1)"}'}}
+    assert messages(plan) == [
+        {"role": "user", "content": "Draw it"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call", "content": "1"},
+        {"role": "assistant", "content": "It is 1."},
+    ]
+    assert (plan.session, plan.model, plan.labels, plan.lines) == ("g-1", "gpt-4o", {"title": "Drawing"}, 9)
+    assert [entry.at for entry in entries(plan) if entry.message] == ["2023-11-14T22:13:20.500000Z"] * 4
+
+
+@pytest.mark.parametrize(("reader", "value"), EXPORTS)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_each_conversation_comes_out_as_it_stood(reader, value, indent):
+    """Its own bytes; what stands between conversations is nobody's. An only one has the whole document."""
+    several = [value[0], {**value[0], "uuid": "another", "conversation_id": "another"}]
+    source = json.dumps(several, indent=indent)
+    for plan, conversation in zip(plans_of(reader, several, indent=indent), several, strict=True):
+        assert json.loads(original(plan)) == conversation
+        assert original(plan).decode() in source
+    (only,) = plans_of(reader, value[:1], indent=indent)
+    assert original(only).decode() == json.dumps(value[:1], indent=indent)
+
+
+@pytest.mark.parametrize(("reader", "value"), EXPORTS)
+def test_a_document_larger_than_what_is_read_at_once(reader, value, monkeypatch):
+    """A text, an escape and a bracket may stand across two pieces."""
+    monkeypatch.setattr("transcript_store.formats._document._READ_BYTES", 7)
+    value = json.loads(json.dumps(value).replace("Thanks", 'a \\"{[ \\\\ b').replace("It is 1.", "\\\\\\\\"))
+    for plan, conversation in zip(plans_of(reader, [*value, value[0]]), value, strict=False):
+        assert json.loads(original(plan)) == conversation
+
+
+@pytest.mark.parametrize(("reader", "value"), EXPORTS)
+def test_a_document_that_is_cut_anywhere(reader, value):
+    """Whole conversations are read. Of the last what is there is kept, and the finding says so."""
+    data = json.dumps(value).encode()
+    for end in range(200, len(data) - 1, 37):
+        plans = list(reader.plans(Bytes(data[:end])))
+        for plan in plans:
+            assert_nothing_is_lost(plan)
+        read = [plan for plan in plans if not plan.findings]
+        assert len(plans) - len(read) <= 1
+
+
+@pytest.mark.parametrize(("reader", "value"), EXPORTS)
+def test_a_conversation_that_is_too_long_is_named(reader, value, monkeypatch):
+    """The others are read all the same."""
+    monkeypatch.setattr("transcript_store.formats._exports.LONGEST_BYTES", 5000)
+    long, other = plans_of(reader, [{**value[0], "padding": "x" * 5000}, value[0]])
+    assert [finding.kind for finding in long.findings] == ["too-long"]
+    assert entries(long) == []
+    assert messages(other)
+
+
+def test_a_circle_of_parents_ends():
+    circle = [{**CHATGPT[0], "mapping": {**CHATGPT[0]["mapping"], "s": {**NODES[1], "parent": "a"}}}]
+    (plan,) = plans_of(ChatGpt(), circle)
+    assert [finding.kind for finding in plan.findings] == ["circle"]
+    lost = [{**CHATGPT[0], "current_node": "../nobody"}]
+    assert [finding.kind for finding in plans_of(ChatGpt(), lost)[0].findings] == ["no-leaf"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5),
+            st.integers(0, 5),
+            st.sampled_from(["user", "assistant", "tool"]),
+            st.sampled_from(["all", "python"]),
+        ),
+        max_size=6,
+    )
+)
+def test_any_tree(shape):
+    """Parents that are missing, that come later, or that are their own."""
+    nodes = {f"n{own}": node(f"n{own}", f"n{parent}", role, "said", to=to) for own, parent, role, to in shape}
+    plans_of(ChatGpt(), [{"create_time": 1, "mapping": nodes, "conversation_id": "x"}])
+
+
+@few_or_many_seeds
+@pytest.mark.parametrize(("reader", "value"), EXPORTS)
+def test_it_keeps_the_contract_of_formats(reader, value, seeds):
+    check_format(reader, [json.dumps(value).encode()], seeds=seeds)

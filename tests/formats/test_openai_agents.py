@@ -1,0 +1,86 @@
+"""The sessions of OpenAI's Agents SDK: rows as 0.24.0 writes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.formats.of_others import (
+    Rows,
+    assert_nothing_is_lost,
+    entries,
+    few_or_many_seeds,
+    messages,
+    original,
+)
+from transcript_store.formats import Head, Plan
+from transcript_store.formats._openai_agents import OpenAIAgents
+from transcript_store.testing import check_format
+
+ITEMS: list[dict[str, Any]] = [
+    {"role": "user", "content": "Hi"},
+    {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "x"},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "ok"},
+    {
+        "type": "message",
+        "id": "m",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Done", "annotations": []}],
+    },
+]
+SECRET = {"__enc__": 1, "v": 1, "kid": "hkdf-v1", "payload": "gAAAAA"}
+
+
+def row(number: int, item: object, session: str = "chat-1") -> dict[str, Any]:
+    data = item if isinstance(item, str) else json.dumps(item)
+    return {"id": number, "session_id": session, "message_data": data, "created_at": "2026-11-23 06:49:40"}
+
+
+def plans_of(*rows: dict[str, Any]) -> list[Plan]:
+    tables = Rows({"agent_messages": list(rows)})
+    assert OpenAIAgents().recognizes(Head("x", tables={"agent_messages": tables.columns("agent_messages")}))
+    plans = list(OpenAIAgents().plans(tables))
+    for plan in plans:
+        assert_nothing_is_lost(plan)
+    return plans
+
+
+def test_a_session_is_what_our_client_sends():
+    (plan,) = plans_of(*[row(number, item) for number, item in enumerate(ITEMS, 1)])
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    assert messages(plan) == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+        {"role": "assistant", "content": "Done"},
+    ]
+    assert (plan.session, plan.lines, plan.provider) == ("chat-1", 5, "openai")
+    assert entries(plan)[0].at == "2026-11-23T06:49:40Z"
+
+
+def test_the_text_of_each_row_comes_out_again():
+    (plan,) = plans_of(*[row(number, item) for number, item in enumerate(ITEMS, 1)])
+    assert original(plan).decode().splitlines() == [json.dumps(item) for item in ITEMS]
+
+
+def test_sessions_that_were_written_at_once():
+    """Each has its own rows, in the order of their ids."""
+    first, second = plans_of(
+        *[row(number, ITEMS[0] | {"content": str(number)}, f"s{number % 2}") for number in range(6, 0, -1)]
+    )
+    assert [message["content"] for message in messages(first)] == ["2", "4", "6"]
+    assert [message["content"] for message in messages(second)] == ["1", "3", "5"]
+
+
+def test_rows_that_are_encrypted_are_named():
+    """They are kept, so that nothing is gone; they cannot be read."""
+    (plan,) = plans_of(row(1, SECRET), row(2, ITEMS[0]), row(3, "no JSON"))
+    assert [(finding.kind, finding.line) for finding in plan.findings] == [("encrypted", 1), ("not-json", 3)]
+    assert "row 1 of agent_messages" in plan.findings[0].message
+    assert len(messages(plan)) == 1
+
+
+@few_or_many_seeds
+def test_it_keeps_the_contract_of_formats(seeds):
+    check_format(OpenAIAgents(), [{"agent_messages": [row(n, item) for n, item in enumerate(ITEMS, 1)]}], seeds=seeds)

@@ -1,0 +1,131 @@
+"""What did not change is not read again, and nothing but time depends on that: stamps are derived, and can be deleted or wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.importing.helpers import files_of, imported, line, notebook
+from transcript_store import ConversationLibrary
+from transcript_store.importing import ImportReport
+from transcript_store.sources import Found, find
+
+pytestmark = pytest.mark.usefixtures("notebooks")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "s.jsonl"
+    path.write_text(notebook() + line(say="a", at="2026-01-01T00:00:00Z"))
+    os.utime(path, (1, 1))  # long ago: what was written just now may be written again in the same tick of the clock
+    return path
+
+
+def again(source: Path, library: ConversationLibrary) -> ImportReport:
+    return imported(source, library, cache=Path(library.directory).with_name("cache"))
+
+
+def unread(source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether an import leaves the source closed."""
+    opened: list[object] = []
+    real = os.open
+
+    def spy(path: object, *arguments: int, **named: int) -> int:
+        opened.append(path)
+        return real(path, *arguments, **named)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", spy)
+        assert again(source, library).action == "unchanged"
+    return str(source) not in opened
+
+
+def test_what_did_not_change_is_not_opened(
+    source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the source nor the conversation; the report has the same counts as before."""
+    first = again(source, library)
+    before = files_of(source.parent)
+    assert unread(source, library, monkeypatch)
+    second = again(source, library)
+    assert (second.id, second.lines, second.messages) == (first.id, first.lines, first.messages)
+    assert files_of(source.parent) == before
+
+
+def test_what_changed_is_read(source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source, or the conversation; one that was deleted comes back; a file that was written just now has no stamp."""
+    report = again(source, library)
+    assert report.id is not None
+    with library.open(report.id) as store:
+        store.append_message({"role": "assistant", "content": "b"})
+    assert not unread(source, library, monkeypatch)
+    assert unread(source, library, monkeypatch)
+    with source.open("a") as file:
+        file.write(line(say="c"))
+    assert again(source, library).action == "diverged"
+    assert again(source, library).action == "diverged", "what is not well is said each time"
+    library.delete(report.id)
+    assert again(source, library).action == "created"
+    assert not unread(source, library, monkeypatch)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": 1, "library": 3}', None])
+def test_stamps_that_are_damaged_or_gone_cost_time_only(
+    source: Path, library: ConversationLibrary, data: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands in the file, the import is as it would be without it; and writes it anew."""
+    again(source, library)
+    (stamps,) = Path(library.directory).with_name("cache").iterdir()
+    assert stamps.stat().st_mode & 0o777 == 0o600
+    stamps.unlink() if data is None else stamps.write_bytes(data)
+    assert not unread(source, library, monkeypatch)
+    assert unread(source, library, monkeypatch)
+
+
+def test_a_dry_run_keeps_nothing(source: Path, library: ConversationLibrary) -> None:
+    """A session that would be created is not taken for one that is there."""
+    cache = Path(library.directory).with_name("cache")
+    assert imported(source, library, cache=cache, dry_run=True).action == "created"
+    assert not cache.exists()
+    assert imported(source, library, cache=cache).action == "created"
+
+
+def test_the_stamps_of_a_library_that_is_gone_go(source: Path, library: ConversationLibrary) -> None:
+    """The next import into any library removes them, and what a killed one left; nothing else in the folder."""
+    folder = Path(library.directory).with_name("cache")
+    gone = ConversationLibrary(source.parent / "gone")
+    for one in (library, gone, ConversationLibrary(source.parent / os.fsdecode(b"gone \xff"))):
+        imported(source, one, cache=folder)
+    kept = {path.name for path in folder.iterdir()}
+    old, new = (folder / f"imports-{'0' * 32}.json.{digit * 16}" for digit in "12")
+    others = [folder / "imports-mine.json", folder / f"imports-{'1' * 32}.json"]
+    for path in (old, new, *others):
+        path.write_text('{"library": "/nowhere"}')
+    os.utime(old, (1, 1))
+    (stamps,) = (name for name in kept if f'"{gone.directory}"' in (folder / name).read_text())
+    for directory in (gone.directory, source.parent / os.fsdecode(b"gone \xff")):
+        shutil.rmtree(directory)
+    with source.open("a") as file:
+        file.write(line(say="b"))
+    os.utime(source, (2, 2))
+    again(source, library)
+    left = {path.name for path in folder.iterdir()}
+    assert left == kept - {stamps} | {new.name, *(path.name for path in others)}
+
+
+def test_many_are_imported_at_once_and_reported_in_order(tmp_path: Path, library: ConversationLibrary) -> None:
+    """Twenty sessions, four of which have one id: each is once there, and reports come in the order of the sources."""
+    from transcript_store.importing import import_conversations
+
+    for number in range(20):
+        (tmp_path / f"{number:02}.jsonl").write_text(
+            notebook(f"s{number % 17}") + line(say="a", at="2026-01-01T00:00:00Z")
+        )
+    found = [one for one in find(tmp_path) if isinstance(one, Found)]
+    reports = list(import_conversations(found, library))
+    assert [report.source for report in reports] == [one.path for one in found]
+    assert {report.action for report in reports} == {"created", "unchanged"}
+    assert len(library.list()) == 17

@@ -1,0 +1,301 @@
+"""A conversation, for others: the bytes it was imported from, JSON lines, Markdown, a page, or a new session of another program.
+
+.. code-block:: python
+
+    from transcript_store import ConversationLibrary
+    from transcript_store.exporting import export
+
+    library = ConversationLibrary("chats")
+    with library.create(messages=[{"role": "user", "content": "Where were we?"}]) as conversation:
+        done = export(conversation, to="markdown", output="conversation.md")
+    print(done.paths, done.losses)
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import NamedTuple
+
+from transcript_store.conversation import ConversationMetadata, ConversationStore, Record
+from transcript_store.exporting._errors import ExportError
+from transcript_store.exporting._files import write_all, write_new
+from transcript_store.exporting._json_lines import json_lines
+from transcript_store.exporting._original import original
+from transcript_store.formats import WRITERS, Loss, Place, Writer, redacted_extra
+from transcript_store.importing import note_of
+from transcript_store.library import ConversationLibrary
+from transcript_store.redaction import SecretRedactor
+from transcript_store.sources import PLACES, added_formats, folder_of
+from transcript_store.view import Stream, render_conversation
+from transcript_store.words import many
+
+__all__ = ["ExportError", "Exported", "Stream", "export", "targets"]
+
+_LONGEST_PATH_BYTES = 4096
+"""PATH_MAX of Linux, and more than that of macOS: no system opens a longer path."""
+_OF_OURS = ("original", "jsonl", "markdown", "html")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What an export wrote."""
+
+    to: str
+    paths: tuple[str, ...] = ()
+    """The absolute paths of the new files; none if a stream was written to."""
+    session: str | None = None
+    """The id that the session has in the other program."""
+    command: str | None = None
+    """What goes on with it in a shell, in the directory ``cwd``."""
+    cwd: str | None = None
+    losses: tuple[Loss, ...] = ()
+    """What the other side cannot hold."""
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    """How many secrets were taken out, by their kind."""
+
+
+def targets() -> tuple[str, ...]:
+    """What ``to`` may be. Packages that add formats are imported."""
+    theirs = (name for name, added in added_formats()[0].items() if added.writer is not None)
+    return (*_OF_OURS, *(writer.name for writer in WRITERS), *theirs)
+
+
+def export(
+    conversation: ConversationStore | ConversationLibrary,
+    id: str | None = None,
+    *,
+    to: str,
+    output: str | os.PathLike[str] | Stream | None = None,
+    generation: int | None = None,
+    through_seq: int | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    before_writing: Callable[[tuple[Loss, ...]], object] | None = None,
+    redact: SecretRedactor | None = None,
+) -> Exported:
+    """Write a conversation in another form. It is read only; a writer may be at work on it.
+
+    A file that is written is new, readable by its owner alone, and complete and synced before it has its name. For another
+    program the conversation becomes a new session with a new id; nothing that is there is changed. Messages that were taken back
+    (:meth:`ConversationStore.retract`) are left out, but for the original.
+
+    Args:
+        conversation: a store that is loaded, or a library.
+        id: the conversation's id in the library.
+        to: ``original``, the bytes that it was imported from; ``jsonl``, a line a record as ``show --json`` prints it;
+            ``markdown``, to read; ``html``, a page to look at, which needs the extra ``view``; or the name of a program
+            (:func:`targets`), which may be one that an installed package adds.
+        output: for a program the folder to use instead of the program's own; else the file to write, or a binary stream.
+        generation: an earlier generation; None for the live one.
+        through_seq: the number of the last record to export; None for all.
+        cwd: for a program the directory in which the session is resumed; it must exist unless ``output`` is given. None for
+            the one that the conversation was imported with if it exists, else the current one.
+        environ: the environment that says where the program keeps its sessions; this process's if None.
+        before_writing: called with the losses before the first byte is written. What it raises ends the export.
+        redact: takes secrets out of what is written. The conversation stays as it is.
+
+    Raises:
+        TypeError: this is no store and no library, but a path, say. Nothing was written.
+        ValueError: there is no such target; ``output``, ``generation`` or ``through_seq`` makes no sense with it; there is no record
+            ``through_seq``; there is no directory ``cwd``. Nothing was written.
+        UnusableFormatError: the target is a package's, and cannot be used.
+        ExportError: it cannot be said in that form, or a file stands in the way; nothing was written.
+        TranscriptStoreError: as :meth:`ConversationLibrary.open` and :meth:`ConversationStore.iter_records`.
+    """
+    target = None if to in _OF_OURS else _target(to)
+    if isinstance(conversation, ConversationLibrary):
+        if id is None:
+            raise ValueError("a conversation of a library needs its id")
+        with conversation.open(id, read_only=True) as store:
+            return export(
+                store,
+                to=to,
+                output=output,
+                generation=generation,
+                through_seq=through_seq,
+                cwd=cwd,
+                environ=environ,
+                before_writing=before_writing,
+                redact=redact,
+            )
+    if not isinstance(conversation, ConversationStore):
+        kind = type(conversation).__name__
+        raise TypeError(f"conversation must be a ConversationStore that is loaded, or a library with an id, not {kind}")
+    if to == "original" and redact is not None:
+        raise ValueError("the original is every byte as it was: it cannot be redacted; --to jsonl can")
+    if to == "original" and (generation is not None or through_seq is not None):
+        raise ValueError("the original is the whole file: it has no generation and no last record")
+    records, metadata = _records(conversation, generation, through_seq), conversation.get_metadata()
+    clean = None if redact is None else _Clean(redact)
+    if clean is not None:
+        records, metadata = map(clean.record, records), clean.metadata(metadata)
+    counts: Mapping[str, int] = {} if clean is None else clean.counts
+    if target is not None:
+        done = _to_program(conversation, records, metadata, target, output, cwd, environ, before_writing)
+        return replace(done, redacted=dict(counts))
+    if output is None:
+        raise ValueError(f"{to} needs an output: a path or a binary stream")
+    if to in ("markdown", "html"):
+        shown = render_conversation(
+            conversation,
+            to="html" if to == "html" else "markdown",
+            generation=generation,
+            through_seq=through_seq,
+            redact=redact,
+        )
+        pieces, counts = shown.pieces, shown.redacted
+    elif to == "jsonl":
+        pieces = json_lines(records, metadata.generation if generation is None else generation)
+    else:
+        pieces = original(conversation)
+    if before_writing is not None:
+        before_writing(())
+    if isinstance(output, str | os.PathLike):
+        path = os.path.abspath(os.path.expanduser(os.fspath(output)))
+        write_new(path, pieces)
+        return Exported(to=to, paths=(path,), redacted=dict(counts))
+    output.writelines(pieces)
+    return Exported(to=to, redacted=dict(counts))
+
+
+class _Clean:
+    """Records and metadata without secrets, and how many there were."""
+
+    def __init__(self, redactor: SecretRedactor) -> None:
+        self._redactor = redactor
+        self.counts: Counter[str] = Counter()
+
+    def record(self, record: Record) -> Record:
+        message, in_message = self._redactor.redact(record.message)
+        extra, in_extra = (None, {}) if record.extra is None else redacted_extra(record.extra, self._redactor)
+        self.counts.update(Counter(in_message) | Counter(in_extra))  # what stands in both is one
+        return replace(record, message=message, extra=extra)
+
+    def metadata(self, metadata: ConversationMetadata) -> ConversationMetadata:
+        said, counts = self._redactor.redact([metadata.system_prompt, metadata.tools, metadata.labels])
+        self.counts.update(counts)
+        return replace(metadata, system_prompt=said[0], tools=said[1], labels=said[2])
+
+
+class _Target(NamedTuple):
+    """A program for which sessions are written."""
+
+    writer: Writer
+    place: Place | None
+    """Where it keeps them; None if that is not known."""
+
+
+def _target(to: str) -> _Target:
+    for writer in WRITERS:
+        if writer.name == to:
+            return _Target(writer, next(place for place in PLACES if place.program == to))
+    added, unusable = added_formats(to)
+    if unusable:
+        raise unusable[0]
+    if to not in added or (found := added[to].writer) is None:
+        raise ValueError(f"there is no target {to!r}; there are {', '.join(targets())}")
+    return _Target(found, next(iter(added[to].places), None))
+
+
+def _to_program(
+    conversation: ConversationStore,
+    records: Iterator[Record],
+    metadata: ConversationMetadata,
+    target: _Target,
+    output: object,
+    cwd: str | os.PathLike[str] | None,
+    environ: Mapping[str, str] | None,
+    before_writing: Callable[[tuple[Loss, ...]], object] | None,
+) -> Exported:
+    writer = target.writer
+    if output is not None and not isinstance(output, str | os.PathLike):
+        raise ValueError(f"for {writer.name} the output is a folder")
+    if output is None and target.place is None:
+        raise ValueError(f"it is not known where {writer.name} keeps its sessions: name the folder (output)")
+    where = _directory(cwd, metadata.labels.get("cwd"), must_exist=output is None)
+    session = str(uuid.uuid4())
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    said = (record for record in records if note_of(record) is None and record.retracts is None)
+    try:
+        written = writer.write(said, metadata, session=session, cwd=where, now=now)
+    except ValueError as error:
+        raise ExportError(
+            path=conversation.directory, reason=f"cannot become a session of {writer.name}: {error}"
+        ) from error
+    if before_writing is not None:
+        before_writing(written.losses)
+    if output is not None:
+        folder = os.path.abspath(os.path.expanduser(os.fspath(output)))
+    else:
+        assert target.place is not None
+        folder = folder_of(target.place, environ=environ)
+    return Exported(
+        to=writer.name,
+        paths=tuple(write_all(folder, written.files)),
+        session=session,
+        command=written.command or None,
+        cwd=where,
+        losses=written.losses,
+    )
+
+
+def _records(conversation: ConversationStore, generation: int | None, through_seq: int | None) -> Iterator[Record]:
+    """The records to export, without messages that were taken back. What cannot be found is told now, before a byte is written.
+
+    Raises:
+        ValueError: there is no record of that number.
+        TranscriptStoreError: as :meth:`ConversationStore.iter_records`.
+    """
+    found = conversation.iter_records(through_seq=through_seq, generation=generation)
+    found = chain(list(islice(found, 1)), found)
+    records = (record for record in found if not record.is_retracted)
+    if through_seq is None:
+        return records
+    is_live = generation in (None, conversation.get_metadata().generation)
+    count = conversation.record_count if is_live else sum(1 for _ in conversation.iter_records(generation=generation))
+    if through_seq > count:
+        whose = "the conversation" if is_live else f"generation {generation}"
+        raise ValueError(f"there is no record {through_seq}: {whose} has {many(count, 'record')}")
+    return records
+
+
+def _directory(cwd: str | os.PathLike[str] | None, label: str | None, *, must_exist: bool) -> str:
+    """Where the session is to be resumed: as the program itself will see it, without links and without ``..``.
+
+    The label comes from a file of somebody else's. It counts only if there is such a directory here.
+
+    Raises:
+        ValueError: there is no such directory, or no session can name it.
+    """
+    if cwd is not None:
+        given = os.fspath(cwd)
+        if "\0" in given or len(os.fsencode(given)) > _LONGEST_PATH_BYTES or not _is_utf8(given):
+            raise ValueError(
+                f"{given[:40]!a} is no directory that a session can name: too long, not UTF-8, or with a NUL in it"
+            )
+        where = os.path.realpath(os.path.expanduser(given))
+        if must_exist and not os.path.isdir(where):
+            raise ValueError(
+                f"there is no directory {where}, in which the session would be resumed: make it, or name a folder for the session "
+                "(output; --output in a shell)"
+            )
+        return where
+    if label and os.path.isabs(label) and os.path.isdir(label):
+        return os.path.realpath(label)
+    if not _is_utf8(here := os.getcwd()):
+        raise ValueError("the name of this directory is not UTF-8, so no session can name it: name another (cwd)")
+    return here
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # a surrogate is Python's form of a byte of a name that is not UTF-8
+        return False
+    return True

@@ -1,0 +1,128 @@
+"""The source's own bytes, from the lines that an import packed into the records (F3)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import chain as chain_of
+from typing import Any, NamedTuple
+
+from transcript_store.conversation import ConversationStore
+from transcript_store.errors import GenerationNotFoundError
+from transcript_store.exporting._errors import ExportError
+from transcript_store.formats import unpack
+from transcript_store.importing import note_of
+
+_NUMBER_BITS, _PART_BITS = 36, 28
+"""A source has fewer lines, and a line fewer pieces, than two to this power."""
+
+
+def original(conversation: ConversationStore) -> Iterator[bytes]:
+    """The bytes of the file that the conversation was imported from, as it was at the last import, in pieces.
+
+    What was added here is not in them. On return they are known to have the SHA-256 that the import noted: the records are read
+    once to see in which order the lines come, once to check the sum, and once more for whoever takes the pieces. In memory
+    are eight bytes for each line, and the lines whose records come before those of an earlier line.
+
+    Raises:
+        ExportError: no import wrote the conversation; or the import took secrets out of it; or the source was no file of lines of
+            which this was the only session; or lines are missing, because a reader left them out or somebody removed a generation.
+    """
+    path = conversation.directory
+    chain = _generations(conversation)
+    if not chain:
+        raise ExportError(path=path, reason="was not imported, so there is no original of it")
+    note = chain[-1][1]
+    expected = (note.get("file") or {}).get("sha256")
+    if not isinstance(expected, str):
+        reason = "was imported from a database, or from a file with several sessions: its bytes are not those of a file"
+        raise ExportError(path=path, reason=reason)
+    generations, tail = [number for number, _ in chain], [_tail(note)]
+    order = array("Q", sorted(line.key for line in _packed(conversation, generations)))
+    if _sha256(chain_of(_lines(conversation, generations, order), tail)) != expected:
+        if any("redaction" in note for _, note in chain):
+            reason = "was redacted when it was imported: its original bytes are not kept here, and nothing was written"
+            raise ExportError(path=path, reason=reason)
+        reason = "what is on record does not make up the file that was imported; nothing was written"
+        raise ExportError(path=path, reason=reason)
+    return chain_of(_lines(conversation, generations, order), tail)
+
+
+def _generations(conversation: ConversationStore) -> list[tuple[int, dict[str, Any]]]:
+    """The conversation's generations that hold the source's, in the source's order, each with its last note.
+
+    A source that was rewritten began anew somewhere: from the newest backwards, each generation of the source counts once.
+    """
+    found: list[tuple[int, dict[str, Any]]] = []
+    wanted: int | None = None
+    for number in reversed(range(conversation.get_metadata().generation + 1)):
+        try:
+            notes = [note for record in conversation.iter_records(generation=number) if (note := note_of(record))]
+        except GenerationNotFoundError:
+            continue
+        if notes and (wanted is None or notes[-1]["generation"] == wanted):
+            found.append((number, notes[-1]))
+            wanted = notes[-1]["generation"] - 1
+    return found[::-1]
+
+
+class _Line(NamedTuple):
+    """A packed line, or one piece of it."""
+
+    key: int
+    """Where it stands in the source: its number, and behind it the number of the piece."""
+    packed: dict[str, Any]
+    message: dict[str, Any] | None
+
+    def unpacked(self) -> bytes:
+        try:
+            return unpack(self.packed, self.message)
+        except (KeyError, ValueError):
+            return b""  # it could not be stored: the sum will say so
+
+
+def _packed(conversation: ConversationStore, generations: list[int]) -> Iterator[_Line]:
+    """The packed lines, as their records come. What a generation took over from an earlier one counts once."""
+    earlier = array("Q")  # the numbers of the lines that earlier generations have, sorted
+    for generation in generations:
+        new = array("Q")
+        for record in conversation.iter_records(generation=generation):
+            source = (record.extra or {}).get("source")
+            for packed in source.get("lines", ()) if isinstance(source, dict) else ():
+                number, part = packed["n"], packed.get("part", 0)
+                if not (0 <= number < 1 << _NUMBER_BITS and 0 <= part < 1 << _PART_BITS):
+                    continue  # no import wrote it
+                place = bisect_left(earlier, number)
+                if place < len(earlier) and earlier[place] == number:
+                    continue
+                if generation != generations[-1]:
+                    new.append(number)
+                yield _Line(number << _PART_BITS | part, packed, record.message)
+        if new:
+            earlier = array("Q", sorted({*earlier, *new}))
+
+
+def _lines(conversation: ConversationStore, generations: list[int], order: Sequence[int]) -> Iterator[bytes]:
+    """The lines in the source's order, the pieces of a line in theirs. One whose record comes too early waits for the others."""
+    waiting: list[tuple[int, int, bytes]] = []
+    written = 0
+    for count, line in enumerate(_packed(conversation, generations)):
+        heappush(waiting, (line.key, count, line.unpacked()))
+        while waiting and waiting[0][0] == order[written]:
+            written += 1
+            yield heappop(waiting)[2]
+
+
+def _sha256(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _tail(note: dict[str, Any]) -> bytes:
+    return base64.b64decode(note.get("tail_base64") or "")

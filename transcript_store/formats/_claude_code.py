@@ -1,0 +1,183 @@
+"""Claude Code: JSON lines that name their parents (``parentUuid``). The conversation is the way from the last line to its root.
+
+A line of the type ``user`` or ``assistant`` carries a message of Claude's API. What follows was read from the program itself
+(2.1.112), and holds for its files since 2025:
+
+* The last line that is no sub-agent's (``isSidechain``) is the leaf. Branches that were left stay in the file: they are events.
+* Each block of a reply stands on a line of its own, with the reply's ``message.id``: they are one message. Where tools ran side
+  by side, the way to the leaf misses some of these lines, and results that hang on them. They belong to the conversation.
+* A compaction is a ``compact_boundary`` without a parent. Its ``logicalParentUuid`` is the line before it, and often is not there.
+  A summary follows (``isCompactSummary``). ``preservedSegment`` says what was kept of what stood before.
+* ``<synthetic>`` replies are the program's own words. No model said them, and none is sent them.
+
+Files from before the parents, and those that were edited by hand, are in the order of their lines.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from transcript_store.formats._blocks import text_in
+from transcript_store.formats._claude_code_lines import IN_THE_TREE, Look, Node, look_at, message_of
+from transcript_store.formats._claude_code_tree import generations_of, with_side_lines
+from transcript_store.formats._kept import KeptLines
+from transcript_store.formats._original import pack
+from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
+from transcript_store.formats._trees import Said, told, way_through, way_to
+
+_MOST_LINES = 100
+"""Of a reply whose lines are kept with holes: each is looked for in the whole message."""
+
+
+class ClaudeCode:
+    """Reads a session file, or the file of a sub-agent. With ``branches``, each branch that was left is a plan of its own too."""
+
+    name = "claude-code"
+
+    def __init__(self, *, branches: bool = False) -> None:
+        self._branches = branches
+
+    def recognizes(self, head: Head) -> bool:
+        return any(map(_is_ours, head.objects))
+
+    def plans(self, source: Source) -> Iterable[Plan]:
+        look = look_at(KeptLines(source))
+        if not look.lines.count:
+            return
+        main = [node for node in look.nodes if not node.sidechain]
+        session = _session(look, source.name)
+        findings = [*look.lines.findings, *look.findings]
+        if not main and look.nodes:  # the file of a sub-agent
+            way = _way(look, look.nodes, findings)
+            agent = next((node.agent for node in look.nodes if node.agent), "")
+            yield self._plan(look, f"{session}/agent-{agent}", way, findings, part_of=session)
+            return
+        way = _way(look, main, findings)
+        yield self._plan(look, session, way, findings)
+        for number, nodes in enumerate(_sub_agents(look), 1):
+            findings = []
+            agent = next((node.agent for node in nodes if node.agent), "") or nodes[0].id or str(number)
+            side = _way(look, nodes, findings)
+            places = {node.place for node in (*nodes, *side)}
+            yield self._plan(look, f"{session}/agent-{agent}", side, findings, places, part_of=session)
+        if self._branches:
+            for leaf in _left_leaves(main, way):
+                left = with_side_lines(look, way_to(leaf, look.by_id, main, look.lines, []))
+                places = {node.place for node in left}
+                yield self._plan(look, f"{session}/branch-{leaf.id}", left, [], places, forked_from=session)
+
+    def _plan(
+        self,
+        look: Look,
+        session: str,
+        way: list[Node],
+        findings: list[Finding],
+        only: set[int] | None = None,
+        **labels: str,
+    ) -> Plan:
+        """The conversation of this way. It accounts for every line of the file, or ``only`` for these places."""
+        generations = generations_of(look, way, findings)
+        places = range(len(look.lines)) if only is None else sorted(only)
+        found = {"title": _title(look) if only is None else "", "cwd": look.cwd, "git_branch": look.branch}
+        return Plan(
+            format=self.name,
+            session=session,
+            lines=look.lines.count if only is None else len({look.lines.number(place) for place in places}),
+            generations=told(look.lines, generations, places, partial(_message, look)),
+            version=look.version,
+            provider="claude" if any(one.said or one.taken_over for one in generations) else None,
+            model=next((node.model for node in reversed(way) if node.model and node.says), None),
+            labels={**{name: text for name, text in found.items() if text}, **labels},
+            findings=tuple(findings),
+            is_part=only is not None,
+            tail=look.lines.tail if only is None else b"",
+        )
+
+
+def _is_ours(value: dict[str, Any]) -> bool:
+    kind = text_in(value, "type")
+    if kind in IN_THE_TREE and isinstance(value.get("uuid"), str):
+        return "sessionId" in value or "parentUuid" in value
+    if kind == "summary":
+        return "leafUuid" in value
+    if kind == "file-history-snapshot":
+        return "messageId" in value
+    return kind in ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode") and (
+        "sessionId" in value
+    )
+
+
+def _session(look: Look, name: str) -> str:
+    """The session's id. Lines that were taken over from another session keep its id: the file's name, or the last one, counts."""
+    stem = name.rpartition("/")[2].removesuffix(".jsonl")
+    return stem if stem in look.sessions else next(reversed(look.sessions), look.first.hex())
+
+
+def _title(look: Look) -> str:
+    for name in ("custom-title", "agent-name", "ai-title"):
+        if name in look.titles:
+            return look.titles[name]
+    ours = [text for leaf, text in look.summaries.items() if leaf in look.by_id]
+    return next(reversed(ours or [*look.summaries.values()]), "")
+
+
+def _way(look: Look, nodes: list[Node], findings: list[Finding]) -> list[Node]:
+    if not nodes:
+        return []
+    may_be = [node for node in nodes if node.kind != "progress"] or nodes
+    way = way_through(may_be, look.by_id, may_be[-1], look.lines, findings)
+    return with_side_lines(look, way)
+
+
+def _sub_agents(look: Look) -> Iterator[list[Node]]:
+    """The lines of each sub-agent that are in its parent's file: by their ``agentId``, else by the root that they lead to."""
+    roots: dict[str, str] = {}
+    found: dict[str, list[Node]] = defaultdict(list)
+    for node in look.nodes:
+        if not node.sidechain:
+            continue
+        parent = look.by_id.get(node.parent)
+        root = roots.get(node.parent, node.id) if parent is not None and parent.sidechain else node.id
+        roots[node.id] = root
+        found[node.agent or root or str(node.place)].append(node)
+    yield from found.values()
+
+
+def _left_leaves(main: list[Node], way: list[Node]) -> list[Node]:
+    """The last message of each branch that was left."""
+    parents = {node.parent for node in main}
+    kept = {node.place for node in way}
+    return [node for node in main if node.says and node.id not in parents and node.place not in kept]
+
+
+def _message(look: Look, said: Said[Node], taken_over: bool) -> Iterator[Entry]:
+    lines = [look.lines[node.place] for node in said.nodes]
+    values = [line.value for line in lines if line.value is not None]
+    messages = [message for value in values if (message := message_of(value)) is not None]
+    message = messages[0]
+    if len(messages) > 1:
+        message = {"role": message["role"], "content": [block for one in messages for block in _blocks(one)]}
+    shared = message if len(lines) <= _MOST_LINES else None
+    extra = _about([value["message"] for value in values]) if said.nodes[0].reply is not None else {}
+    packed = [] if taken_over else [pack(li.number, li.raw, li.value, shared, part=li.part) for li in lines]
+    at = text_in(values[0], "timestamp") or None
+    yield Entry(
+        message, {**extra, "source": {"lines": packed}}, at, () if taken_over else tuple(li.number for li in lines)
+    )
+
+
+def _blocks(message: dict[str, Any]) -> list[Any]:
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _about(replies: list[dict[str, Any]]) -> dict[str, Any]:
+    """What belongs to a reply and is not sent. Each of its lines repeats it, and the last one has the final figures."""
+    names = {"id": "response_id", "model": "model", "stop_reason": "stop_reason", "usage": "usage"}
+    about: dict[str, Any] = {}
+    for reply in replies:
+        about.update({ours: reply[theirs] for theirs, ours in names.items() if reply.get(theirs) is not None})
+    return about

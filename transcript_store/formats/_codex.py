@@ -1,0 +1,216 @@
+"""Codex: ``rollout-*.jsonl``, lines ``{"timestamp", "type", "payload"}``.
+
+* ``session_meta``: the session; the first counts, for a fork begins with those of its parents.
+* ``response_item``: what was said, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` says it again.
+* ``turn_context``: from here on, which model.
+* ``compacted``: a new generation, which begins with its ``replacement_history``; the versions before had none, and went on with
+  what the user had said and the summary.
+* ``event_msg`` of the type ``thread_rolled_back``: a new generation without the last ``num_turns`` that the user began.
+
+Usage is in ``token_usage_record`` behind a reply; before 0.160 only in ``token_count``, which repeats itself, so it counts once it
+has another total. The versions of early 2025 had the items themselves as lines.
+
+Source: ``codex-rs/protocol`` and ``codex-rs/core/src/rollout``, and files that 0.169.0 wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from transcript_store.formats._blocks import objects
+from transcript_store.formats._generations import Begins, Draft, Steps, told
+from transcript_store.formats._items import Items
+from transcript_store.formats._lines import Line, Lines
+from transcript_store.formats._members import Json, count, first_text, labels, obj, text
+from transcript_store.formats._plan import Entry, Head, Plan, Source
+
+SCAFFOLDING = (
+    *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<skills_instructions>"),
+    *("<turn_aborted>", "<collaboration_mode>", "<model_switch>", "<subagent_notification>", "<user_shell_command>"),
+    *("<apps_instructions>", "<plugins_instructions>", "# AGENTS.md instructions"),
+)
+"""How a message begins that Codex itself wrote in the user's or the developer's name."""
+
+_EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
+
+
+class Codex:
+    """Reads rollouts of Codex."""
+
+    name = "codex"
+
+    def recognizes(self, head: Head) -> bool:
+        first = head.objects[0] if head.objects else {}
+        return _kind(first) == "session_meta" or {"timestamp", "type", "payload"} <= first.keys()
+
+    def plans(self, source: Source) -> Iterable[Plan]:
+        lines, session = Lines(source), _Session()
+        said = told(source, _walk(lines, session), lambda: _walk(Lines(source), _Session()))
+        if not lines.count:
+            return
+        meta = session.meta
+        yield Plan(
+            format=self.name,
+            session=text(meta.get("id")) or hashlib.sha256(session.first).hexdigest(),
+            lines=lines.count,
+            generations=said.generations,
+            version=text(meta.get("cli_version")),
+            provider="openai" if session.speaks else None,
+            model=session.model,
+            system_prompt=first_text(obj(meta.get("base_instructions")).get("text"), meta.get("instructions")),
+            labels=labels(
+                title=session.title,
+                cwd=meta.get("cwd"),
+                git_branch=obj(meta.get("git")).get("branch"),
+                part_of=_parent(meta),
+            ),
+            findings=(*lines.findings, *said.findings),
+            losses=session.items.losses.found(),
+            tail=lines.tail,
+        )
+
+
+class _Session:
+    """What is known of a session, and what of it is in force, as its lines are read."""
+
+    def __init__(self) -> None:
+        self.meta: Json = {}
+        self.first = b""
+        self.model: str | None = None
+        self.title: str | None = None
+        self.speaks = False
+        self.items = Items()
+        self.context: list[Entry] = []
+        self.total: Any = None
+        self.unmetered: Draft | None = None
+        """The last reply, until it is known what it cost."""
+
+    def learn(self, kind: str | None, payload: Json) -> None:
+        if kind == "session_meta" and not self.meta:
+            self.meta = payload
+        elif kind == "turn_context":
+            self.model = text(payload.get("model")) or self.model
+        elif kind == "event_msg" and payload.get("type") == "thread_name_updated":
+            self.title = text(payload.get("thread_name")) or self.title
+
+    def awaits(self, payload: Json) -> bool:
+        """Whether the reply before is still going on, or its cost may still come: behind the results of its calls."""
+        if str(payload.get("type")).endswith("_output"):
+            return True
+        return self.items.open and payload.get("role", "assistant") == "assistant"
+
+    def item(self, payload: Json, line: Line, at: str | None) -> None:
+        reply = self.items.item(payload, line, at, **_extra(payload))
+        if reply is not None:
+            self.unmetered = reply
+            if self.model:
+                reply.extra["model"] = self.model
+
+    def meter(self, usage: object, response_id: object = None) -> None:
+        if self.unmetered is not None and obj(usage):
+            self.unmetered.extra["usage"] = usage
+            if text(response_id):
+                self.unmetered.extra["response_id"] = response_id
+            self.unmetered = None
+
+    def settled(self) -> Iterator[Draft]:
+        """What was said so far. Whatever of it is a message is in force from here on."""
+        self.unmetered = None
+        for draft in self.items.take():
+            if draft.message is not None:
+                self.speaks = True
+                self.context.append(draft.carried())
+            yield draft
+
+    def anew(self, kept: list[Entry]) -> Steps:
+        yield from self.settled()
+        self.context = kept
+        self.speaks = self.speaks or bool(kept)
+        yield Begins(partial(islice, kept, len(kept)))
+
+
+def _walk(lines: Iterable[Line], session: _Session) -> Steps:
+    for line in lines:
+        if not line.raw:
+            continue
+        session.first = session.first or line.raw
+        value = line.value or {}
+        kind, payload, at = _kind(value), obj(value.get("payload", value)), text(value.get("timestamp"))
+        session.learn(kind, payload)
+        if kind == "response_item":
+            if not session.awaits(payload):
+                yield from session.settled()
+            session.item(payload, line, at)
+            continue
+        if kind == "compacted":
+            yield from session.settled()
+            yield from session.anew(_compacted(payload, session.context))
+        elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
+            yield from session.settled()
+            yield from session.anew(_rolled_back(session.context, count(payload.get("num_turns")) or 0))
+        elif kind == "token_usage_record":
+            session.items.close()
+            session.meter(payload.get("usage"), payload.get("response_id"))
+        elif kind == "event_msg" and payload.get("type") == "token_count":
+            info = obj(payload.get("info"))
+            if info.get("total_token_usage") != session.total:
+                session.total = info.get("total_token_usage")
+                session.meter(info.get("last_token_usage"))
+        session.items.event(line, at)
+    yield from session.settled()
+
+
+def _kind(value: Json) -> str | None:
+    """The line's type. A line of early 2025 is the session or an item itself."""
+    if "payload" in value:
+        return text(value.get("type"))
+    if text(value.get("type")) in _EARLY_ITEMS:
+        return "response_item"
+    return "session_meta" if text(value.get("id")) and "timestamp" in value and "instructions" in value else None
+
+
+def _compacted(payload: Json, context: list[Entry]) -> list[Entry]:
+    """What a compaction leaves: its own history; of the versions before, the user's messages and the summary."""
+    history = payload.get("replacement_history")
+    if not isinstance(history, list):
+        said = [entry for entry in context if _begins_turn(entry)]
+        summary = text(payload.get("message"))
+        return said + ([Entry({"role": "user", "content": summary}, {"compaction": True})] if summary else [])
+    items = Items()
+    for item in objects(history):
+        items.item(item, None, None, **_extra(item))
+    return [draft.carried() for draft in items.take() if draft.message is not None]
+
+
+def _rolled_back(context: list[Entry], turns: int) -> list[Entry]:
+    """The same list, without its last turns. Only what is taken away is looked at: a file may hold nothing but rollbacks."""
+    cut = len(context)
+    for place in range(len(context) - 1, -1, -1):
+        if not turns:
+            break
+        if _begins_turn(context[place]):
+            cut, turns = place, turns - 1
+    del context[cut:]
+    return context
+
+
+def _begins_turn(entry: Entry) -> bool:
+    return obj(entry.message).get("role") == "user" and "scaffolding" not in entry.extra
+
+
+def _extra(item: Json) -> Json:
+    """Marks what Codex itself wrote."""
+    parts = objects(item.get("content"))
+    first = text(parts[0].get("text")) if parts else None
+    marked = item.get("role") in ("user", "developer") and first is not None
+    return {"scaffolding": True} if marked and str(first).lstrip().startswith(SCAFFOLDING) else {}
+
+
+def _parent(meta: Json) -> str | None:
+    """The session that began this one as a part of its work."""
+    spawned = obj(obj(obj(meta.get("source")).get("subagent")).get("thread_spawn"))
+    return first_text(spawned.get("parent_thread_id"), meta.get("parent_thread_id"))

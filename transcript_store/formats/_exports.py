@@ -1,0 +1,170 @@
+"""What the exports of chat sites have in common: one document with all conversations, each a tree of messages.
+
+The way from the root to the leaf that was seen last is the conversation. What is beside it was answered anew, or asked otherwise:
+those messages are events. A line of such a format is one message of the tree with its bytes; the first line of a conversation
+is what stands before its messages: its name, its times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from transcript_store.formats._blocks import Losses
+from transcript_store.formats._document import LONGEST_BYTES, Span, objects_of, parsed, pieces_within, read_all
+from transcript_store.formats._generations import Draft
+from transcript_store.formats._lines import Line
+from transcript_store.formats._members import Json, labels, obj, text
+from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A message of the tree."""
+
+    id: str
+    parent: str | None
+    value: Json
+
+
+class Export(ABC):
+    """Reads the conversations of one site's export."""
+
+    name: str
+    provider: str
+    member: str
+    """Of a conversation: what its messages stand in."""
+
+    @abstractmethod
+    def recognizes(self, head: Head) -> bool:
+        """Whether a source that begins so is of this site."""
+
+    @abstractmethod
+    def session(self, conversation: Json) -> str | None:
+        """Its id."""
+
+    @abstractmethod
+    def nodes(self, conversation: Json) -> list[Node]:
+        """A node for each object in ``member``, in the order of the document."""
+
+    @abstractmethod
+    def leaf(self, conversation: Json, nodes: list[Node]) -> str | None:
+        """Where the conversation ends; None if its messages are no tree, but stand in order."""
+
+    @abstractmethod
+    def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
+        """For each node its messages; none if it is an event."""
+
+    @abstractmethod
+    def model(self, conversation: Json, path: list[Node]) -> str | None:
+        """Which model answered last."""
+
+    def title(self, conversation: Json) -> str | None:
+        return text(conversation.get("name"))
+
+    def plans(self, source: Source) -> Iterable[Plan]:
+        spans = list(objects_of(source))
+        for span in spans:
+            yield self._plan(source, span, Span(0, source.size) if len(spans) == 1 else span)
+
+    def _plan(self, source: Source, span: Span, whole: Span) -> Plan:
+        """The conversation at ``span``. ``whole`` is what its lines have: of an only one the document with its brackets."""
+        if span.size > LONGEST_BYTES:
+            message = f"a conversation longer than {LONGEST_BYTES:,} bytes was left out"
+            session = hashlib.sha256(read_all(source, Span(span.offset, 1 << 20))).hexdigest()
+            return Plan(self.name, session, 1, (tuple,), findings=(Finding("too-long", message, 1, span.offset),))
+        read = self._read(source, span, whole)
+        if read is None:
+            finding = Finding(
+                "not-json", "a conversation that is no JSON object, is cut, or has a member twice", 1, span.offset
+            )
+            session = hashlib.sha256(read_all(source, span)).hexdigest()
+            return Plan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
+        conversation, lines, nodes = read
+        path, findings = _path(nodes, self.leaf(conversation, nodes))
+        losses = Losses()
+        said = sum(len(drafts) for drafts in self.told(path, losses))
+        return Plan(
+            format=self.name,
+            session=self.session(conversation) or hashlib.sha256(lines[0].raw).hexdigest(),
+            lines=len(lines),
+            generations=(partial(self._entries, source, span, whole),),
+            provider=self.provider if said else None,
+            model=self.model(conversation, path),
+            labels=labels(title=self.title(conversation)),
+            findings=tuple(Finding(kind, message, None, span.offset) for kind, message in findings),
+            losses=losses.found(),
+        )
+
+    def _entries(self, source: Source, span: Span, whole: Span) -> Iterator[Entry]:
+        read = self._read(source, span, whole)
+        if read is None:  # somebody changed it since it was planned
+            yield from _unread(source, whole)
+            return
+        conversation, lines, nodes = read
+        path, _ = _path(nodes, self.leaf(conversation, nodes))
+        places = {id(node): number for number, node in enumerate(nodes, 1)}
+        told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses()), strict=True)}
+        beside = deque(number for number in range(len(lines)) if number not in told)
+        for place, drafts in told.items():
+            while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
+                yield Draft(lines=[lines[beside.popleft()]]).entry()
+            drafts = drafts or [Draft()]  # noqa: PLW2901
+            drafts[0].lines.append(lines[place])
+            yield from (draft.entry() for draft in drafts)
+        yield from (Draft(lines=[lines[other]]).entry() for other in beside)
+
+    def _read(self, source: Source, span: Span, whole: Span) -> tuple[Json, list[Line], list[Node]] | None:
+        """The conversation; its first line and one for each node; the nodes."""
+        raw = read_all(source, span)
+        conversation = parsed(raw)
+        if conversation is None:
+            return None
+        nodes = self.nodes(conversation)
+        pieces = pieces_within(raw, self.member)
+        if len(pieces) != 1 + len(nodes):  # a key that stands twice
+            return None
+        before = read_all(source, Span(whole.offset, span.offset - whole.offset))
+        end = span.offset + span.size
+        pieces[0] = (pieces[0][0] - len(before), before + pieces[0][1])
+        pieces[-1] = (pieces[-1][0], pieces[-1][1] + read_all(source, Span(end, whole.offset + whole.size - end)))
+        values = (None, *(node.value for node in nodes))
+        lines = [
+            Line(number, span.offset + offset, piece, value)
+            for number, ((offset, piece), value) in enumerate(zip(pieces, values, strict=True), 1)
+        ]
+        return conversation, lines, nodes
+
+
+def _unread(source: Source, span: Span) -> Iterator[Entry]:
+    yield Draft(lines=[Line(1, span.offset, read_all(source, span), None)]).entry()
+
+
+def _path(nodes: list[Node], leaf: str | None) -> tuple[list[Node], list[tuple[str, str]]]:
+    """The nodes from the root to the leaf, and what is wrong with the tree."""
+    if leaf is None:
+        return nodes, []
+    by_id = {node.id: node for node in nodes}
+    path: list[Node] = []
+    seen: set[str] = set()
+    at: str | None = leaf
+    while at is not None and at in by_id:
+        if at in seen:
+            return path[::-1], [("circle", f"the message {at} is a parent of itself")]
+        seen.add(at)
+        path.append(by_id[at])
+        at = by_id[at].parent
+    if not path and nodes:
+        return nodes, [("no-leaf", f"the conversation ends with the message {leaf}, which is not there")]
+    return path[::-1], []
+
+
+def part_of(value: object, *names: str) -> object:
+    """What stands in an object, or in one within it."""
+    for name in names:
+        value = obj(value).get(name)
+    return value

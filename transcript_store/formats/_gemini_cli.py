@@ -1,0 +1,341 @@
+"""Gemini CLI: ``chats/session-*.jsonl``, and the one JSON document of its versions before.
+
+The first line is ``{"sessionId", "projectHash", "startTime", "lastUpdated", "kind"}``. The others are
+
+* a message, ``{"id", "timestamp", "type", "content", "toolCalls", "thoughts", "tokens", "model"}``, again whenever it changed:
+  the last line of an id counts, at the place of the first;
+* ``{"$set": {…}}``: what is known of the session; with ``messages`` these stand instead of all before;
+* ``{"$rewindTo": id}``: that message and what follows is taken back; with an id that is not there, everything.
+
+A reply's parts are built as the program builds them when it resumes: thoughts, content, a ``functionCall`` for each of
+``toolCalls``; then a user content with their results, unless the next message holds these. Only ``user`` and ``gemini`` are sent.
+
+Source: ``chatRecordingService`` and ``convertSessionToClientHistory`` of @google/gemini-cli 0.61.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from transcript_store.formats._blocks import objects
+from transcript_store.formats._document import LONGEST_BYTES, Span, parsed, pieces_within, read_all
+from transcript_store.formats._generations import Allowance, Begins, Draft, Steps, told
+from transcript_store.formats._lines import Line, Lines
+from transcript_store.formats._members import Json, count, labels, obj, text
+from transcript_store.formats._plan import Finding, Head, Plan, Source
+
+_SCAFFOLDING = ("<session_context>", "<hook_context>")
+_LONGEST_SCENE = 50
+"""How many of its lines are looked at: the directories stand in the first ten."""
+_OPENED = re.compile(rb"(\xef\xbb\xbf)?\{\s*\n")
+_USAGE = {
+    "input": "promptTokenCount",
+    "output": "candidatesTokenCount",
+    "cached": "cachedContentTokenCount",
+    "thoughts": "thoughtsTokenCount",
+    "tool": "toolUsePromptTokenCount",
+    "total": "totalTokenCount",
+}
+
+
+class GeminiCli:
+    """Reads the sessions of Gemini CLI."""
+
+    name = "gemini-cli"
+
+    def recognizes(self, head: Head) -> bool:
+        if head.objects:
+            return isinstance(head.objects[0].get("sessionId"), str) and "projectHash" in head.objects[0]
+        return head.start.lstrip()[:1] == b"{" and b'"sessionId"' in head.start and b'"projectHash"' in head.start
+
+    def plans(self, source: Source) -> Iterable[Plan]:
+        session = _Session()
+        lines = None if _is_document(source) else Lines(source)
+
+        def walk(session: _Session) -> Steps:
+            given = _of_document(source, session) if lines is None else Lines(source)
+            return _walk(given, session, Allowance(source))
+
+        first = walk(session) if lines is None else _walk(lines, session, Allowance(source))
+        said = told(source, first, lambda: walk(_Session()))
+        if session.taken_back:
+            message = f"messages are taken back very often: {session.taken_back:,} times this began no generation"
+            session.findings.append(Finding("many-generations", message))
+        if session.lines:
+            yield Plan(
+                format=self.name,
+                session=session.id or hashlib.sha256(session.first).hexdigest(),
+                lines=session.lines,
+                generations=said.generations,
+                provider="gemini" if session.speaks else None,
+                model=session.model,
+                labels=labels(title=session.title, cwd=session.cwd),
+                findings=(*session.findings, *(() if lines is None else lines.findings), *said.findings),
+                tail=b"" if lines is None else lines.tail,
+            )
+
+
+class _Session:
+    """What is known of the session when all of it was read."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.speaks = False
+        self.first = b""
+        self.id: str | None = None
+        self.title: str | None = None
+        self.cwd: str | None = None
+        self.model: str | None = None
+        self.findings: list[Finding] = []
+        self._project: str | None = None
+        """The SHA-256 of the path of the directory."""
+        self.taken_back = 0
+        """How often messages were taken back without a new generation."""
+
+    def learn(self, about: Json) -> None:
+        self.id = self.id or text(about.get("sessionId"))
+        self.title = text(about.get("summary")) or self.title
+        self._project = self._project or text(about.get("projectHash"))
+        directories = about.get("directories")
+        if isinstance(directories, list) and directories:
+            self.cwd = text(directories[0]) or self.cwd
+
+    def look_for_directory(self, scene: str) -> None:
+        """The file names its directory by a hash alone. What the program tells the model of the scene has a line with the path."""
+        for line in scene.splitlines()[:_LONGEST_SCENE] if self.cwd is None else ():
+            path = line.strip().removeprefix("- ")
+            if hashlib.sha256(path.encode(errors="replace")).hexdigest() == self._project:
+                self.cwd = path
+                return
+
+
+def _walk(lines: Iterable[Line], session: _Session, allowance: Allowance) -> Steps:
+    context = _Context(session)
+    anew = True
+    for line in lines:
+        session.lines = line.number
+        session.first = session.first or line.raw
+        if not line.raw:
+            continue
+        value = line.value or {}
+        session.learn(value if "projectHash" in value else obj(value.get("$set")))
+        if isinstance(value.get("$rewindTo"), str):
+            kept = context.before(value["$rewindTo"]) if anew else {}
+            anew = anew and allowance.takes(context.sizes[name] for name in kept)
+            if anew:
+                yield from context.anew(kept)
+            else:
+                context.take_back(value["$rewindTo"])
+            context.event(line)
+        elif isinstance(value.get("id"), str):
+            context.message(value["id"], value, line)
+        else:
+            replaced = obj(value.get("$set")).get("messages", value.get("messages"))
+            if isinstance(replaced, list):
+                given = {message["id"]: message for message in objects(replaced) if isinstance(message.get("id"), str)}
+                if not context.goes_on_as(given):
+                    yield from context.anew({})
+                context.event(line)
+                for name, message in given.items():
+                    if name not in context.current:
+                        context.message(name, message, None)
+                        context.sizes[name] = len(line.raw) // len(given)
+            else:
+                context.event(line)
+    session.model = next(
+        (m["model"] for m in reversed(context.current.values()) if text(m.get("model"))), session.model
+    )
+    yield from context.entries()
+
+
+class _Context:
+    """The messages that are in force, and the entries of this generation in the order in which they began."""
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+        self.current: dict[str, Json] = {}
+        self._slots: list[tuple[str | None, Draft]] = []
+        self._places: dict[str, Draft] = {}
+        self.sizes: dict[str, int] = {}
+        """Of the messages, about: how many bytes of lines have them."""
+
+    def event(self, line: Line) -> None:
+        self._slots.append((None, Draft(lines=[line], at=text(obj(line.value).get("timestamp")))))
+
+    def message(self, name: str, value: Json, line: Line | None) -> None:
+        self.current[name] = value
+        self._session.speaks = self._session.speaks or value.get("type") in ("user", "gemini")
+        if value.get("type") == "user" and self._session.cwd is None:
+            self._session.look_for_directory(_scene(value))
+        if name not in self._places:
+            self._places[name] = Draft()
+            self._slots.append((name, self._places[name]))
+        if line is not None:
+            self._places[name].lines.append(line)
+            self.sizes[name] = self.sizes.get(name, 0) + len(line.raw)
+
+    def before(self, name: str) -> dict[str, Json]:
+        kept: dict[str, Json] = {}
+        for each, value in self.current.items():
+            if each == name:
+                return kept
+            kept[each] = value
+        return {}
+
+    def take_back(self, name: str) -> None:
+        """The same as to begin anew, in this generation: what is taken back is an event of it."""
+        self._session.taken_back += 1
+        is_there = name in self.current
+        while self.current:
+            last, _ = self.current.popitem()
+            del self._places[last]
+            if is_there and last == name:
+                return
+
+    def goes_on_as(self, given: dict[str, Json]) -> bool:
+        """Whether what is in force is how ``given`` begins: then it is no new generation, only more."""
+        return list(self.current.items()) == list(given.items())[: len(self.current)]
+
+    def anew(self, kept: dict[str, Json]) -> Steps:
+        yield from self.entries()
+        self.current, self._slots, self._places = {}, [], {}
+        for name, value in kept.items():
+            self.message(name, value, None)
+        yield Begins()  # what was kept comes with the other entries, for a later line may change it
+
+    def entries(self) -> Iterator[Draft]:
+        answered = {
+            name for message in self.current.values() if message.get("type") == "user" for name in _answers(message)
+        }
+        given: set[str] = set()
+        for name, draft in self._slots:
+            if name is None or self._places.get(name) is not draft:
+                if draft.lines:  # else it was taken over, and taken back here
+                    yield draft
+            else:
+                yield from _entries(self.current[name], draft.lines, answered, given)
+
+
+def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]) -> Iterator[Draft]:
+    """A message as the API has it, and the results of its calls that no other message has.
+
+    A message that only repeats results which were ``given`` before is an event: 0.61.0 writes them twice when it resumes, and
+    the API refuses a request that has a result twice.
+    """
+    at = text(value.get("timestamp"))
+    parts = _parts(value.get("content"))
+    extra: Json = {}
+    if value.get("type") == "user":
+        if _scene(value):
+            extra["scaffolding"] = True
+        message: Json | None = {"role": "user", "parts": parts}
+        results = list(_answers(value))
+        if results and len(results) == len(parts) and given.issuperset(results):
+            message = None
+        given.update(results)
+    elif value.get("type") == "gemini":
+        extra = {name: found for name, found in _about(value) if found}
+        parts = _reply_parts(value, parts)
+        message = {"role": "model", "parts": parts}
+    else:
+        message = None
+    yield Draft(message if parts else None, extra, at, lines)
+    own = [part for call in objects(value.get("toolCalls")) for part in _result(call, answered)]
+    if message is not None and parts and own and value.get("type") == "gemini":
+        yield Draft({"role": "user", "parts": own}, {}, at)
+
+
+def _scene(message: Json) -> str:
+    """What the program itself wrote in the user's name; empty if the user wrote it."""
+    first = next((part["text"] for part in _parts(message.get("content")) if isinstance(part.get("text"), str)), "")
+    return first if first.lstrip().startswith(_SCAFFOLDING) else ""
+
+
+def _reply_parts(value: Json, content: list[Json]) -> list[Json]:
+    if any("functionCall" in part or part.get("thought") for part in content):
+        return content
+    calls = [
+        {
+            "functionCall": {
+                **({"id": call["id"]} if text(call.get("id")) else {}),
+                "name": call["name"],
+                "args": call["args"],
+            }
+        }
+        for call in objects(value.get("toolCalls"))
+        if text(call.get("name")) and isinstance(call.get("args"), dict)
+    ]
+    return [*_thoughts(value), *content, *calls]
+
+
+def _thoughts(value: Json) -> Iterator[Json]:
+    for thought in objects(value.get("thoughts")):
+        subject, said = text(thought.get("subject")), text(thought.get("description")) or ""
+        if subject or said:
+            yield {"text": f"**{subject}** {said}" if subject else said, "thought": True}
+
+
+def _result(call: Json, answered: set[str]) -> Iterator[Json]:
+    result, name, known_as = call.get("result"), text(call.get("name")), text(call.get("id"))
+    if name is None or not isinstance(call.get("args"), dict) or known_as in answered or not result:
+        return
+    if isinstance(result, str):
+        known = {"id": known_as} if known_as else {}
+        yield {"functionResponse": {**known, "name": name, "response": {"output": result}}}
+    else:
+        yield from (part for part in _parts(result) if part)
+
+
+def _answers(message: Json) -> Iterator[str]:
+    """The ids of the calls whose results it holds."""
+    for part in _parts(message.get("content")):
+        if known_as := text(obj(part.get("functionResponse")).get("id")):
+            yield known_as
+
+
+def _parts(content: Any) -> list[Json]:
+    """A text, a part, or a list of both, as parts."""
+    members = content if isinstance(content, list) else [content]
+    return [
+        {"text": member} if isinstance(member, str) else member
+        for member in members
+        if (isinstance(member, str) and member) or (isinstance(member, dict) and member)
+    ]
+
+
+def _about(value: Json) -> Iterator[tuple[str, Any]]:
+    yield "model", text(value.get("model"))
+    tokens = obj(value.get("tokens"))
+    yield "usage", {name: tokens[own] for own, name in _USAGE.items() if count(tokens.get(own)) is not None}
+
+
+def _is_document(source: Source) -> bool:
+    """Whether it is one text over many lines, as the versions before wrote it."""
+    return _OPENED.match(source.read(0, 16)) is not None
+
+
+def _of_document(source: Source, session: _Session) -> Iterator[Line]:
+    """Its pieces, as if they were lines: first what is known of the session, then a message each."""
+    if source.size > LONGEST_BYTES:
+        session.findings.append(
+            Finding("too-long", f"a document longer than {LONGEST_BYTES:,} bytes was left out", 1, 0)
+        )
+        yield Line(1, 0, b"", None)
+        return
+    raw = read_all(source, Span(0, source.size))
+    value = parsed(raw.removeprefix(b"\xef\xbb\xbf"))
+    if value is None:
+        session.findings.append(Finding("not-json", "the document is no JSON object, or is cut", 1, 0))
+        yield Line(1, 0, raw, None)
+        return
+    messages = objects(value.get("messages"))
+    about = {name: member for name, member in value.items() if name != "messages"}
+    pieces = pieces_within(raw, "messages")
+    if len(pieces) != 1 + len(messages):  # a key that stands twice
+        yield Line(1, 0, raw, value)
+        return
+    for number, ((offset, piece), found) in enumerate(zip(pieces, [about, *messages], strict=True), 1):
+        yield Line(number, offset, piece, found)

@@ -1,0 +1,310 @@
+"""Kimi Code: ``agents/<agent>/wire.jsonl``, a log of events, ``{"type", …, "time"}`` behind a line ``metadata``.
+
+* ``context.append_message``: a message, ``{"role", "content", "toolCalls", "toolCallId", "origin"}``.
+* ``context.append_loop_event``: a reply as it came. ``step.begin``, ``content.part`` and ``tool.call``, ``step.end`` with its usage are one
+  message; ``tool.result`` is one each. What is appended while results are missing stands behind them.
+* ``context.apply_compaction``, ``context.undo``, ``context.clear``: a new generation.
+* ``config.update``: the model, the system prompt, the folder.
+
+Kimi speaks chat completions with any server, so that is what messages become; thinking is ``reasoning_content``. The file does not
+say which session it is of: its first line stands for it. ``_kimi_python`` reads the lines of the version before.
+
+Source: ``packages/agent-core-v2`` of MoonshotAI/kimi-code, protocol 1.5; ``wire-short.jsonl`` of openclaw-session-viewer (1.4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from transcript_store.formats._blocks import objects
+from transcript_store.formats._generations import Begins, Draft, Steps, told
+from transcript_store.formats._kimi_python import record_of
+from transcript_store.formats._lines import Line, Lines
+from transcript_store.formats._members import Json, count, first_text, labels, obj, text, time_of
+from transcript_store.formats._plan import Entry, Head, Plan, Source
+from transcript_store.messages import as_text
+
+_MILLISECONDS = 1000
+_USERS_OWN = ("user", "skill_activation", "plugin_command")
+
+
+class Kimi:
+    """Reads the wire logs of Kimi Code."""
+
+    name = "kimi"
+
+    def recognizes(self, head: Head) -> bool:
+        first = head.objects[0] if head.objects else {}
+        return first.get("type") == "metadata" and "protocol_version" in first
+
+    def plans(self, source: Source) -> Iterable[Plan]:
+        lines, session = Lines(source), _Session()
+        said = told(source, _walk(lines, session), lambda: _walk(Lines(source), _Session()))
+        if not lines.count:
+            return
+        yield Plan(
+            format=self.name,
+            session=hashlib.sha256(session.first).hexdigest(),
+            lines=lines.count,
+            generations=said.generations,
+            version=session.version,
+            provider="openai-compatible" if session.speaks else None,
+            model=session.model,
+            system_prompt=session.prompt,
+            labels=labels(cwd=session.cwd),
+            findings=(*lines.findings, *said.findings),
+            tail=lines.tail,
+        )
+
+
+class _Session:
+    """What is known of a session, and what of it is in force, as its lines are read."""
+
+    def __init__(self) -> None:
+        self.first = b""
+        self.version: str | None = None
+        self.model: str | None = None
+        self.prompt: str | None = None
+        self.cwd: str | None = None
+        self.speaks = False
+        self.context: list[tuple[Entry, Json]] = []
+        """The messages in force, each with its origin."""
+        self._drafts: list[tuple[Draft, Json]] = []
+        self._later: list[tuple[Draft, Json]] = []
+        """What was appended while results were missing."""
+        self._step: Draft | None = None
+        self._missing: set[str] = set()
+
+    def learn(self, value: Json) -> None:
+        if value.get("type") == "metadata":
+            self.version = self.version or text(value.get("protocol_version"))
+        elif value.get("type") in ("config.update", "profile.bind"):
+            self.model = text(value.get("modelAlias")) or self.model
+            self.prompt = text(value.get("systemPrompt")) or self.prompt
+            self.cwd = first_text(value.get("cwd"), obj(value.get("environmentDisclosure")).get("cwd")) or self.cwd
+
+    def event(self, line: Line, at: str | None) -> None:
+        self._drafts.append((Draft(at=at, lines=[line]), {}))
+
+    def append(self, message: Json, line: Line, at: str | None) -> None:
+        origin = obj(message.get("origin"))
+        kind = text(origin.get("kind"))
+        extra = {"origin": kind} if kind not in (None, "user") else {}
+        draft = Draft(_message(message), extra, at, [line])
+        (self._later if self._missing else self._drafts).append((draft, origin))
+
+    def loop(self, event: Json, line: Line, at: str | None) -> None:
+        kind = event.get("type")
+        if kind == "step.begin":
+            self.settle()
+            self._step = Draft({"role": "assistant", "content": ""}, {}, at, [line])
+            self._drafts.append((self._step, {}))
+        elif kind == "tool.result" and text(event.get("toolCallId")) in self._missing:
+            self._missing.discard(event["toolCallId"])
+            self._drafts.append((Draft(_result(event), {}, at, [line]), {}))
+            self._go_on()
+        elif self._step is not None and kind in ("content.part", "tool.call", "step.end"):
+            self._step.lines.append(line)
+            if kind == "content.part":
+                _add_part(obj(self._step.message), obj(event.get("part")))
+            elif kind == "tool.call" and (call := _call(event)) is not None:
+                obj(self._step.message).setdefault("tool_calls", []).append(call)
+                self._missing.add(call["id"])
+            elif kind == "step.end":
+                self._end_step(event)
+        else:
+            self.event(line, at)
+
+    def settle(self) -> None:
+        """What was under way has ended: results that are missing stay missing."""
+        if self._step is not None:
+            self._end_step({})
+        self._missing.clear()
+        self._go_on()
+
+    def settled(self) -> Iterator[Draft]:
+        """What was said so far, unless some of it is still under way."""
+        if self._step is not None or self._missing:
+            return
+        for draft, origin in self._drafts:
+            if draft.message is not None:
+                self.speaks = True
+                self.context.append((draft.carried(), origin))
+            yield draft
+        self._drafts = []
+
+    def anew(self, kept: list[tuple[Entry, Json]]) -> Steps:
+        self.context = kept
+        self.speaks = self.speaks or bool(kept)
+        yield Begins(lambda: [entry for entry, _ in kept])
+
+    def _end_step(self, event: Json) -> None:
+        step, self._step = self._step, None
+        assert step is not None
+        message = obj(step.message)
+        if self.model:
+            step.extra["model"] = self.model
+        about = {"usage": _usage(obj(event.get("usage"))), "stop_reason": text(event.get("finishReason"))}
+        step.extra |= {name: found for name, found in about.items() if found}
+        step.extra |= {"response_id": event["messageId"]} if text(event.get("messageId")) else {}
+        if not (message["content"] or message.get("tool_calls")):
+            step.message = None
+        elif not message["content"]:
+            message["content"] = None
+
+    def _go_on(self) -> None:
+        if not self._missing:
+            self._drafts += self._later
+            self._later = []
+
+
+def _walk(lines: Iterable[Line], session: _Session) -> Steps:
+    for line in lines:
+        if not line.raw:
+            continue
+        session.first = session.first or line.raw
+        value = line.value or {}
+        if "message" in value and "type" not in value:
+            at, value = time_of(value.get("timestamp")), record_of(value)
+        else:
+            at = time_of(value.get("time", value.get("created_at")), per_second=_MILLISECONDS)
+        kind = text(value.get("type"))
+        session.learn(value)
+        if kind == "context.append_message":
+            session.append(obj(value.get("message")), line, at)
+        elif kind == "context.append_loop_event":
+            session.loop(obj(value.get("event")), line, at)
+        else:
+            if kind in _ANEW:
+                session.settle()
+                yield from session.settled()
+                kept = _ANEW[kind](value, session.context)
+                if kept is not None:
+                    yield from session.anew(kept)
+            session.event(line, at)
+        yield from session.settled()
+    session.settle()
+    yield from session.settled()
+
+
+Context = list[tuple[Entry, Json]]
+
+
+def _cleared(_value: Json, _context: Context) -> Context | None:
+    return []
+
+
+def _undone(value: Json, context: Context) -> Context | None:
+    """Without the last prompts of the user, and what followed each. Not past a summary: then the program does nothing."""
+    left = count(value.get("count")) or 0
+    for place in range(len(context) - 1, -1, -1):
+        entry, origin = context[place]
+        if origin.get("kind") == "compaction_summary":
+            return None
+        if obj(entry.message).get("role") == "user" and _is_the_users(origin):
+            left -= 1
+            if left <= 0:
+                return context[:place]
+    return None
+
+
+def _compacted(value: Json, context: Context) -> Context | None:
+    """What the user said, as far as it was kept, and the summary; of the versions before the summary, and the newest messages."""
+    given = value.get("summary")
+    said = first_text(value.get("contextSummary"), given) or "".join(
+        part["text"] for part in objects(obj(given).get("content")) if isinstance(part.get("text"), str)
+    )
+    summary = (
+        [(Entry({"role": "user", "content": said}, {"compaction": True}), {"kind": "compaction_summary"})]
+        if said
+        else []
+    )
+    kept = count(value.get("keptUserMessageCount"))
+    if kept is None or value.get("legacyTail") is True:
+        gone = count(value.get("compactedCount", value.get("count")))
+        return summary + ([] if gone is None else context[gone:])
+    users = [each for each in context if obj(each[0].message).get("role") == "user" and _is_the_users(each[1])]
+    head = min(count(value.get("keptHeadUserMessageCount")) or 0, kept)
+    tail = users[max(len(users) - (kept - head), head) :]
+    return users[:head] + tail + summary
+
+
+_ANEW = {"context.clear": _cleared, "context.undo": _undone, "context.apply_compaction": _compacted}
+
+
+def _is_the_users(origin: Json) -> bool:
+    kind = origin.get("kind", "user")
+    return kind == "user" or (kind in _USERS_OWN and origin.get("trigger") == "user-slash")
+
+
+def _message(given: Json) -> Json | None:
+    """A message of Kimi as one of chat completions; None if it says nothing that can be sent."""
+    role = given.get("role")
+    message: Json = {"role": role, "content": ""}
+    for part in objects(given.get("content")):
+        _add_part(message, part)
+    if isinstance(given.get("content"), str):
+        message["content"] = given["content"]
+    if role == "tool":
+        return {**message, "tool_call_id": given["toolCallId"]} if text(given.get("toolCallId")) else None
+    calls = [
+        {
+            "id": call["id"],
+            "type": "function",
+            "function": {"name": call["name"], "arguments": text(call.get("arguments")) or "{}"},
+        }
+        for call in objects(given.get("toolCalls"))
+        if text(call.get("id")) and text(call.get("name"))
+    ]
+    if role == "assistant" and calls:
+        return {**message, "content": message["content"] or None, "tool_calls": calls}
+    return message if role in ("user", "assistant", "system") and message["content"] else None
+
+
+def _add_part(message: Json, part: Json) -> None:
+    kind = part.get("type")
+    content = message["content"]
+    if kind == "think" and text(part.get("think")):
+        message["reasoning_content"] = message.get("reasoning_content", "") + part["think"]
+    elif kind == "text" and text(part.get("text")):
+        if isinstance(content, str):
+            message["content"] = content + part["text"] if content else part["text"]
+        else:
+            content.append({"type": "text", "text": part["text"]})
+    elif kind == "image_url" and (url := text(obj(part.get("imageUrl", part.get("image_url"))).get("url"))):
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+        message["content"] = [*parts, {"type": "image_url", "image_url": {"url": url}}]
+
+
+def _call(event: Json) -> Json | None:
+    known_as, name, given = text(event.get("toolCallId")), text(event.get("name")), event.get("args")
+    if known_as is None or name is None:
+        return None
+    arguments = given if isinstance(given, str) else "{}" if given is None else json.dumps(given, ensure_ascii=False)
+    return {"id": known_as, "type": "function", "function": {"name": name, "arguments": arguments or "{}"}}
+
+
+def _result(event: Json) -> Json:
+    result = obj(event.get("result"))
+    output: Any = result.get("output")
+    if isinstance(output, list):
+        output = "\n".join(text(part.get("text")) or as_text(part) for part in objects(output))
+    said = output if isinstance(output, str) else "" if output is None else as_text(output)
+    note = text(result.get("note"))
+    said = f"{said}\n{note}" if note else said
+    return {
+        "role": "tool",
+        "tool_call_id": event["toolCallId"],
+        "content": f"Error: {said}" if result.get("isError") is True else said,
+    }
+
+
+def _usage(given: Json) -> Json:
+    """Under the names that tokens are counted by; what was read from a cache is part of the input."""
+    parts = [count(given.get(name)) for name in ("inputOther", "inputCacheRead", "inputCacheCreation")]
+    if all(part is None for part in parts) or count(given.get("output")) is None:
+        return {}
+    return {"prompt_tokens": sum(part or 0 for part in parts), "completion_tokens": given["output"]}

@@ -1,0 +1,192 @@
+"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
+
+A line ends at LF and nowhere else: a text may hold U+2028 or a form feed. What stands on a line is told apart as far as that
+can be done without guessing:
+
+* one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
+* several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
+  each is a piece of its own, and the pieces' bytes joined are the line;
+* anything else: a piece without a value.
+
+What stands behind the last LF is taken only if it is a whole object. Otherwise it is still being written: the tail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from transcript_store.formats._plan import Finding, Head, Source
+
+PIECE_BYTES = 64 << 10
+"""Small enough that the processor's cache holds a piece until its lines are parsed."""
+DEFAULT_MAX_LINE_BYTES = 64 << 20
+HEAD_BYTES = 64 << 10
+_HEAD_LINES = 20
+_TRIES = 64
+"""How often a whole object is looked for behind a torn beginning: each ``{"`` may be one, and each try reads the rest."""
+_MARK = b"\xef\xbb\xbf"
+_BRACE = ord("{")
+_DECODER = json.JSONDecoder()
+
+
+class Line(NamedTuple):
+    """A line, or a piece of one on which several things stand."""
+
+    number: int
+    """From 1. The pieces of a line have the same number."""
+    offset: int
+    """Of its first byte in the source."""
+    raw: bytes
+    """With its line end. Empty if it is longer than the limit: then nothing of it is kept."""
+    value: dict[str, Any] | None
+    """The object that it holds; None if it holds none."""
+    part: int = 0
+    """From 0: which piece of its line it is."""
+
+
+class Lines:
+    """The lines of a source, read in pieces. After an iteration ``count``, ``tail`` and ``findings`` are those of the whole."""
+
+    def __init__(self, source: Source, *, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
+        self._source = source
+        self._limit = max_line_bytes
+        self.count = 0
+        self.tail = b""
+        self.findings: list[Finding] = []
+
+    def __iter__(self) -> Iterator[Line]:
+        self.count, self.tail, self.findings = 0, b"", []
+        for offset, raw in self._raw_lines():
+            value = None if raw is None else _object(raw)
+            if value is None and raw is not None and not raw.endswith(b"\n"):
+                self.tail = raw
+                self._find("torn", f"{len(raw):,} bytes behind the last line end: left for the next time", offset, +1)
+                return
+            self.count += 1
+            if raw is None:
+                self._find("too-long", f"a line longer than {self._limit:,} bytes was left out", offset)
+                yield Line(self.count, offset, b"", None)
+                continue
+            if value is not None and raw[0] == _BRACE:
+                yield Line(self.count, offset, raw, value)
+                continue
+            yield from self._unusual(offset, raw, value)
+
+    def _unusual(self, offset: int, raw: bytes, value: dict[str, Any] | None) -> Iterator[Line]:
+        start = 0
+        if raw.startswith(_MARK) and offset == 0:
+            self._find("byte-order-mark", "the file begins with a byte order mark", offset)
+            start = len(_MARK)
+        text = raw[start:].lstrip(b"\x00")
+        if zeros := len(raw) - start - len(text):
+            self._find("nul", f"{zeros:,} NUL {'byte' if zeros == 1 else 'bytes'}, as a power loss leaves them", offset)
+        value = value if value is not None else _object(text)
+        if value is not None or not text.strip():
+            if value is None and not zeros:
+                self._find("empty", "an empty line", offset)
+            yield Line(self.count, offset, raw, value)
+            return
+        pieces = _apart(raw)
+        if len(pieces) > 1:
+            whole = sum(piece is not None for _, piece in pieces)
+            self._find("glued", f"{len(pieces)} pieces on one line, {whole} of them whole", offset)
+        elif _is_json(text):
+            self._find("not-an-object", "a JSON value that is no object", offset)
+        else:
+            self._find("not-json", "this is no JSON", offset)
+        for part, (piece, found) in enumerate(pieces):
+            yield Line(self.count, offset, piece, found, part)
+            offset += len(piece)
+
+    def _raw_lines(self) -> Iterator[tuple[int, bytes | None]]:
+        """Each line with its offset; None instead of a line that is longer than the limit."""
+        offset = position = 0
+        held: list[bytes] = []
+        length = 0
+        while position < self._source.size:
+            piece = self._source.read(position, min(PIECE_BYTES, self._source.size - position))
+            if not piece:
+                break  # somebody cut the file meanwhile: what was read is what there is
+            position += len(piece)
+            *ends, rest = piece.split(b"\n")
+            for end in ends:
+                length += len(end) + 1
+                whole = b"".join((*held, end, b"\n")) if held else end + b"\n"
+                yield offset, None if length > self._limit else whole
+                offset, held, length = offset + length, [], 0
+            length += len(rest)
+            if length > self._limit:
+                held = []
+            elif rest:
+                held.append(rest)
+        if length:
+            yield offset, None if length > self._limit else b"".join(held)
+
+    def _find(self, kind: str, message: str, offset: int, later: int = 0) -> None:
+        self.findings.append(Finding(kind, message, self.count + later, offset))
+
+
+def head_of(source: Source) -> Head:
+    """How a source begins."""
+    start = source.read(0, min(HEAD_BYTES, source.size))
+    whole = start if len(start) == source.size else start[: start.rfind(b"\n") + 1]
+    found = (object_on(line) for line in whole.split(b"\n")[:_HEAD_LINES])
+    return Head(source.name, start, tuple(value for value in found if value is not None))
+
+
+def object_on(raw: bytes) -> dict[str, Any] | None:
+    """The object on a line, or on a piece of one, as ``Lines`` found it there; None if it holds none."""
+    return _object(raw.removeprefix(_MARK).lstrip(b"\x00"))
+
+
+def _object(raw: bytes) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(raw)
+    except (orjson.JSONDecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
+    """The pieces of a line: whole objects, and what stands between them. Joined they are the line."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return [(raw, None)]
+    pieces: list[tuple[bytes, dict[str, Any] | None]] = []
+    done = 0  # how much of the text is in pieces
+    at = text.find("{")
+    for _ in range(_TRIES):
+        if at < 0:
+            break
+        try:
+            _, end = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            at = text.find('{"', at + 1)
+            continue
+        if text[done:at].strip():
+            pieces.append((text[done:at].encode(), None))
+            done = at
+        whole = text[done:end].encode()
+        pieces.append((whole, _object(whole)))  # not what Python's decoder says: it takes NaN, and halves of characters
+        done = end
+        at = text.find("{", end)
+    rest = text[done:]
+    if pieces and not rest.strip():
+        last, value = pieces[-1]
+        pieces[-1] = (last + rest.encode(), value)
+    else:
+        pieces.append((rest.encode(), None))
+    return pieces

@@ -1,0 +1,325 @@
+"""``llm``'s logs, a SQLite file. Both generations of its schema may stand in one file.
+
+* from 0.33: ``threads``, each a chain of ``messages`` back from ``tip_message_hash`` by ``parent_hash``, with their ``parts``. Threads
+  that were forked share rows, and each has them. ``turns`` say which model was called, and what it cost.
+* before: ``responses``, each with its prompt, of one of ``conversations`` or of none; ``tool_results`` went out with the prompt.
+
+Texts that stand in ``fragments``, and ``attachments``, are put in where they were. A line of this format is a message with its
+parts, or a response with what hangs on it.
+
+Source: ``llm/migrations.py``, ``llm/logs.py`` and ``llm/parts.py`` of llm 0.36.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import orjson
+
+from transcript_store.formats._blocks import (
+    Block,
+    Call,
+    Losses,
+    Media,
+    Result,
+    Role,
+    Text,
+    Thinking,
+    Turn,
+    arguments_of,
+    objects,
+)
+from transcript_store.formats._generations import Draft
+from transcript_store.formats._lines import Line
+from transcript_store.formats._members import Json, count, first_text, labels, obj, text
+from transcript_store.formats._plan import Entry, Finding, Head, Plan, Tables
+from transcript_store.formats._rows import plain, row_line, rows_of, sql_time
+from transcript_store.formats._turns import FORMS
+
+_RESPONSE = (
+    *("id", "conversation_id", "model", "resolved_model", "system", "prompt", "response", "reasoning"),
+    *("options_json", "input_tokens", "output_tokens", "token_details", "datetime_utc"),
+)
+_TURN = (
+    "id",
+    "thread_id",
+    "tip_message_hash",
+    "model",
+    "resolved_model",
+    "input_tokens",
+    "output_tokens",
+    "token_details",
+    "datetime_utc",
+)
+_THREAD = ("id", "name", "tip_message_hash", "forked_from", "datetime_utc")
+
+
+class LlmLogs:
+    """Reads the logs of ``llm``."""
+
+    name = "llm"
+
+    def recognizes(self, head: Head) -> bool:
+        threads = {"id", "tip_message_hash"} <= set(head.tables.get("threads", ()))
+        return threads or {"prompt", "response", "conversation_id"} <= set(head.tables.get("responses", ()))
+
+    def plans(self, source: Tables) -> Iterable[Plan]:
+        stored = _Stored(source)
+        yield from (_thread(stored, row) for row in rows_of(source, "threads", _THREAD, ("id",)))
+        # Whose response each is, for all of them; what they say, a conversation at a time.
+        sessions: dict[str, list[Any]] = defaultdict(list)
+        for row in rows_of(source, "responses", ("id", "conversation_id"), ("datetime_utc", "id")):
+            sessions[str(row["id"] if row["conversation_id"] is None else row["conversation_id"])].append(row["id"])
+        for session, numbers in sessions.items():
+            rows = [row for number in numbers for row in stored.having("responses", _RESPONSE, id=number)]
+            names = stored.having("conversations", ("name",), id=session)
+            yield _conversation(stored, session, text(names[-1]["name"]) if names else None, rows)
+
+
+class _Stored:
+    """What the rows of a session refer to, looked up when it is read: the program has an index for what is looked for here.
+
+    Only of what it has no index for the keys are held.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._turns = self._ids("turns", "tip_message_hash", "datetime_utc")
+        self._calls = self._ids("tool_calls", "response_id", "id")
+        self._results = self._ids("tool_results", "response_id", "id")
+
+    def _ids(self, table: str, key: str, order: str) -> dict[Any, list[Any]]:
+        """The ids of the rows by another column."""
+        found: dict[Any, list[Any]] = defaultdict(list)
+        for row in rows_of(self._tables, table, (key, "id"), (order, "id")):
+            found[row[key]].append(row["id"])
+        return found
+
+    def having(self, table: str, columns: tuple[str, ...], order: str = "id", **where: object) -> list[Json]:
+        """The rows that have these values."""
+        return list(rows_of(self._tables, table, columns, (order,), where))
+
+    def message(self, number: Any) -> Json | None:
+        found = self.having("messages", ("hash", "parent_hash", "role"), hash=number)
+        return found[-1] if found else None
+
+    def parts(self, number: Any) -> list[Json]:
+        columns = ("message_hash", "position", "type", "tool_name", "text", "payload")
+        return self.having("parts", columns, "position", message_hash=number)
+
+    def turn(self, tip: Any) -> Json | None:
+        """The last turn that ended with this message."""
+        numbers = self._turns.get(tip, ())
+        return next((row for number in numbers[-1:] for row in self.having("turns", _TURN, id=number)), None)
+
+    def calls(self, response: Any) -> list[Json]:
+        columns = ("response_id", "id", "name", "arguments", "tool_call_id")
+        return [
+            row for number in self._calls.get(response, ()) for row in self.having("tool_calls", columns, id=number)
+        ]
+
+    def results(self, response: Any) -> list[Json]:
+        columns = ("response_id", "id", "name", "output", "tool_call_id", "exception")
+        numbers = self._results.get(response, ())
+        return [row for number in numbers for row in self.having("tool_results", columns, id=number)]
+
+    def fragments(self, table: str, response: Any) -> list[Json]:
+        """Of ``prompt_fragments`` or ``system_fragments``: which ones."""
+        return self.having(table, ("response_id", "fragment_id", "order"), "order", response_id=response)
+
+    def shown(self, response: Any) -> list[Json]:
+        columns = ("response_id", "attachment_id", "order")
+        return self.having("prompt_attachments", columns, "order", response_id=response)
+
+    def fragment(self, number: object) -> str:
+        found = self.having("fragments", ("content",), id=number) if isinstance(number, (int, str)) else ()
+        return next((text(row["content"]) or "" for row in found), "")
+
+    def media(self, name: object) -> Media | None:
+        columns = ("type", "path", "url", "content")
+        found = self.having("attachments", columns, id=name) if isinstance(name, (int, str)) else []
+        if not found:
+            return None
+        row = found[-1]
+        data = base64.b64encode(row["content"]).decode() if isinstance(row["content"], bytes) else None
+        return Media(text(row["type"]) or "image/*", data, first_text(row["url"], row["path"]))
+
+
+def _thread(stored: _Stored, thread: Json) -> Plan:
+    chain, findings = _chain(stored, thread["tip_message_hash"])
+    turns = [turn for row in chain if (turn := stored.turn(row["hash"])) is not None]
+    times = [sql_time(turn["datetime_utc"]) for turn in _next(stored, chain)]
+    steps = [
+        _message_step(stored, number, row, at) for number, (row, at) in enumerate(zip(chain, times, strict=True), 1)
+    ]
+    return _plan(str(thread["id"]), text(thread["name"]), text(thread["forked_from"]), turns, steps, findings)
+
+
+def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[Finding]]:
+    """The messages back from the tip, the oldest first."""
+    chain: list[Json] = []
+    seen: set[Any] = set()
+    while tip is not None:
+        row = None if tip in seen else stored.message(tip)
+        if row is None:
+            what = "comes again: the chain is a circle" if tip in seen else "is not there"
+            return chain[::-1], [
+                Finding("broken-chain", f"the message {tip}, which another names as its parent, {what}")
+            ]
+        seen.add(tip)
+        chain.append(row)
+        tip = row["parent_hash"]
+    return chain[::-1], []
+
+
+Step = tuple[Line, list[tuple[Role, list[Block]]], Json, str | None]
+"""A line, what it says (several times: the prompt, the reply), what is known of the reply, and when."""
+
+
+def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
+    """For each message the turn that it was part of: the first that ends with it or behind it."""
+    found: list[Json] = []
+    turn: Json = {"datetime_utc": None}
+    for row in reversed(chain):
+        turn = stored.turn(row["hash"]) or turn
+        found.append(turn)
+    return found[::-1]
+
+
+def _message_step(stored: _Stored, number: int, row: Json, at: str | None) -> Step:
+    parts = stored.parts(row["hash"])
+    turn = stored.turn(row["hash"]) or {}
+    line = row_line(number, {**row, "parts": parts, **({"turn": turn} if turn else {})})
+    blocks = [block for part in parts for block in _part(stored, part)]
+    roles: dict[Any, Role] = {"assistant": "assistant", "system": "system"}
+    return line, [(roles.get(row["role"], "user"), blocks)], _about(turn), at
+
+
+def _part(stored: _Stored, part: Json) -> Iterator[Block]:
+    payload = _json(part["payload"])
+    name, number = first_text(payload.get("name"), part["tool_name"]) or "", text(payload.get("tool_call_id")) or ""
+    said = text(part["text"]) or _joined(stored, payload)
+    if part["type"] == "text":
+        yield Text(said)
+    elif part["type"] == "reasoning":
+        yield Thinking(said)
+    elif part["type"] == "tool_call":
+        yield Call(number, name, arguments_of(payload.get("arguments")))
+    elif part["type"] == "tool_result":
+        found = [stored.media(obj(each).get("id")) for each in objects(payload.get("attachments"))]
+        yield _result(number, name, payload, [media for media in found if media is not None])
+    elif part["type"] == "attachment" and (media := stored.media(obj(payload.get("attachment")).get("id"))) is not None:
+        yield media
+
+
+def _joined(stored: _Stored, payload: Json) -> str:
+    """A text of which pieces stand in fragments."""
+    pieces = objects(payload.get("text_ref"))
+    return "".join(text(piece.get("literal")) or stored.fragment(piece.get("fragment")) for piece in pieces)
+
+
+def _result(number: str, name: str, row: Json, media: list[Media]) -> Result:
+    said = text(row.get("output")) or ""
+    return Result(
+        number, name, (Text(said), *media) if said else tuple(media), failed=text(row.get("exception")) is not None
+    )
+
+
+def _conversation(stored: _Stored, session: str, name: str | None, rows: list[Json]) -> Plan:
+    return _plan(
+        session, name, None, rows, [_response_step(stored, number, row) for number, row in enumerate(rows, 1)], []
+    )
+
+
+def _response_step(stored: _Stored, number: int, row: Json) -> Step:
+    key = row["id"]
+    calls, results, fragments = stored.calls(key), stored.results(key), stored.fragments("prompt_fragments", key)
+    hangs = {"tool_calls": calls, "tool_results": results, "fragments": fragments}
+    line = row_line(number, {**row, **{kind: found for kind, found in hangs.items() if found}})
+    asked: list[Block] = [_result(text(r["tool_call_id"]) or "", text(r["name"]) or "", r, []) for r in results]
+    pieces = [stored.fragment(each["fragment_id"]) for each in fragments]
+    asked.append(Text("\n".join(piece for piece in (*pieces, text(row["prompt"]) or "") if piece)))
+    shown = [stored.media(each["attachment_id"]) for each in stored.shown(key)]
+    asked += [media for media in shown if media is not None]
+    said: list[Block] = [Thinking(text(row["reasoning"]) or ""), Text(text(row["response"]) or "")]
+    said += [
+        Call(text(c["tool_call_id"]) or "", text(c["name"]) or "", arguments_of(plain(c["arguments"]))) for c in calls
+    ]
+    system = [stored.fragment(each["fragment_id"]) for each in stored.fragments("system_fragments", key)]
+    prompt = "\n".join(piece for piece in (*system, text(row["system"]) or "") if piece)
+    return (
+        line,
+        [("system", [Text(prompt)]), ("user", asked), ("assistant", said)],
+        _about(row),
+        sql_time(row["datetime_utc"]),
+    )
+
+
+def _plan(
+    session: str, name: str | None, parent: str | None, turns: list[Json], steps: list[Step], findings: list[Finding]
+) -> Plan:
+    model = next(
+        (found for turn in reversed(turns) if (found := first_text(turn["resolved_model"], turn["model"]))), None
+    )
+    provider = provider_of(model or "")
+    losses = Losses()
+    said = sum(entry.message is not None for entry in _entries(steps, provider, losses))
+    prompts = (
+        block.text
+        for step in steps
+        for role, said in step[1]
+        if role == "system"
+        for block in said
+        if isinstance(block, Text)
+    )
+    return Plan(
+        format=LlmLogs.name,
+        session=session,
+        lines=len(steps),
+        generations=(partial(_entries, steps, provider),),
+        provider=provider if said else None,
+        model=model,
+        system_prompt=next((prompt for prompt in prompts if prompt), None),
+        labels=labels(title=name, forked_from=parent),
+        findings=tuple(findings),
+        losses=losses.found(),
+    )
+
+
+def _entries(steps: list[Step], provider: str, losses: Losses | None = None) -> Iterator[Entry]:
+    form = FORMS[provider]
+    losses = losses or Losses()
+    for line, said, about, at in steps:
+        drafts: list[Draft] = []
+        for role, blocks in said:
+            held = [b for b in blocks if not (isinstance(b, (Text, Thinking)) and not b.text) and form.holds(b, role)]
+            if any(isinstance(block, Thinking) and block.text and block not in held for block in blocks):
+                losses.note("thinking", "thinking without its signature is kept, and not sent")
+            if held and role != "system":
+                made = form.messages_of(Turn(role, tuple(held)))
+                drafts += [Draft(message, about if role == "assistant" else {}, at) for message in made]
+        drafts = drafts or [Draft(at=at)]
+        drafts[0].lines.append(line)
+        yield from (draft.entry() for draft in drafts)
+
+
+def provider_of(model: str) -> str:
+    """Whose form a model speaks, by its name. ``llm`` knows a hundred plugins; most servers speak chat completions."""
+    return next((provider for provider in ("claude", "gemini") if provider in model.lower()), "openai")
+
+
+def _about(row: Json) -> Json:
+    usage = {name: row[name] for name in ("input_tokens", "output_tokens") if count(row.get(name)) is not None}
+    about = {"model": first_text(row.get("resolved_model"), row.get("model")), "usage": usage}
+    return {name: value for name, value in about.items() if value}
+
+
+def _json(value: object) -> Json:
+    try:
+        return obj(orjson.loads(value)) if isinstance(value, (str, bytes)) else {}
+    except (orjson.JSONDecodeError, RecursionError, UnicodeEncodeError):
+        return {}

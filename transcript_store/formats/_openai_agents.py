@@ -1,0 +1,74 @@
+"""The sessions of OpenAI's Agents SDK in a SQLite file: ``agent_messages``, one item of Responses a row, in the order of ``id``.
+
+A row of an ``EncryptedSession`` is ``{"__enc__": 1, …}``. Its key is the application's: such a row is kept as an event, and named.
+
+Source: ``agents/memory/sqlite_session.py`` and ``extensions/memory/encrypt_session.py`` of openai-agents 0.24.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from transcript_store.formats._items import Items
+from transcript_store.formats._plan import Entry, Finding, Head, Plan, Tables
+from transcript_store.formats._rows import rows_of, sql_time, text_line
+
+_COLUMNS = ("session_id", "id", "message_data", "created_at")
+
+Row = dict[str, Any]
+
+
+class OpenAIAgents:
+    """Reads the sessions of OpenAI's Agents SDK."""
+
+    name = "openai-agents"
+
+    def recognizes(self, head: Head) -> bool:
+        return {"session_id", "message_data"} <= set(head.tables.get("agent_messages", ()))
+
+    def plans(self, source: Tables) -> Iterable[Plan]:
+        rows = rows_of(source, "agent_messages", _COLUMNS, ("session_id", "id"))
+        for session, found in groupby(rows, key=lambda row: str(row["session_id"])):
+            yield self._plan(session, list(found))
+
+    def _plan(self, session: str, rows: list[Row]) -> Plan:
+        items = Items()
+        said = sum(entry.message is not None for entry in _entries(rows, items))
+        generation: Callable[[], Iterator[Entry]] = partial(_entries, rows)
+        return Plan(
+            format=self.name,
+            session=session,
+            lines=len(rows),
+            generations=(generation,),
+            provider="openai" if said else None,
+            findings=tuple(_findings(rows)),
+            losses=items.losses.found(),
+        )
+
+
+def _entries(rows: list[Row], items: Items | None = None) -> Iterator[Entry]:
+    items = items or Items()
+    for number, row in enumerate(rows, 1):
+        line, at = text_line(number, row["message_data"]), sql_time(row["created_at"])
+        if line.value is None or "__enc__" in line.value:
+            items.event(line, at)
+            continue
+        if not items.open:
+            yield from (draft.entry() for draft in items.take())
+        items.item(line.value, line, at)
+    yield from (draft.entry() for draft in items.take())
+
+
+def _findings(rows: list[Row]) -> Iterator[Finding]:
+    for number, row in enumerate(rows, 1):
+        value = text_line(number, row["message_data"]).value
+        if value is None:
+            yield Finding("not-json", f"the row {row['id']} of agent_messages holds no JSON object", number)
+        elif "__enc__" in value:
+            message = (
+                f"the row {row['id']} of agent_messages is encrypted with a key of its application: it cannot be read"
+            )
+            yield Finding("encrypted", message, number)

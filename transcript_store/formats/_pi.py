@@ -1,0 +1,263 @@
+"""pi's sessions, and OpenClaw's: JSON lines of entries that name their parents. The last entry is the leaf.
+
+The first line is the header (``session``). What follows was read from pi itself (0.73.1):
+
+* Version 1 has no ids: its entries are in the order of their lines, and a compaction names the first entry that it kept by its
+  number. Version 2 has ``id`` and ``parentId``. Version 3 calls ``hookMessage`` ``custom``.
+* A ``compaction`` replaces what stood before it by a summary, and by what stood from ``firstKeptEntryId`` on.
+* Replies that failed or were stopped are sent to no model; nor is a command that the user kept for himself.
+
+One session may have replies of several providers. It has the form of the provider who replied last. Thinking of others is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from transcript_store.formats._blocks import Form, Losses, Thinking, Turn, objects, text_in
+from transcript_store.formats._kept import KeptLines
+from transcript_store.formats._openclaw import is_openclaw, sessions_of
+from transcript_store.formats._original import pack
+from transcript_store.formats._pi_blocks import is_said, provider_of, turn_of
+from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
+from transcript_store.formats._trees import Generation, Said, told, way_through
+from transcript_store.formats._turns import FORMS, as_said
+from transcript_store.messages import provider_family
+
+
+@dataclass(slots=True)
+class _Node:
+    """An entry."""
+
+    place: int
+    id: str
+    parent: str
+    says: bool
+    """Whether a model is sent it."""
+    provider: str
+    """Of a reply."""
+    model: str
+    thinks: bool
+    """Whether a reply has thinking."""
+    compacts: bool
+    kept: str
+    """The id of the first entry that a compaction kept."""
+    kept_number: int
+    """Its number in the file, in version 1; else -1."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """What a first look at the lines finds."""
+
+    lines: KeptLines
+    header: dict[str, Any] = field(default_factory=dict)
+    nodes: list[_Node] = field(default_factory=list)
+    by_id: dict[str, _Node] = field(default_factory=dict)
+    numbers: array[int] = field(default_factory=lambda: array("q"))
+    """The places of the entries, by their number."""
+    models: dict[str, str] = field(default_factory=dict)
+    first: str = ""
+    title: str = ""
+    chosen: dict[str, Any] = field(default_factory=dict)
+    """The last model that the user chose: before a reply it says whose form a conversation has."""
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Pi:
+    """Reads a session file, or the database that OpenClaw keeps its sessions in."""
+
+    name = "pi"
+
+    def recognizes(self, head: Head) -> bool:
+        first = head.objects[0] if head.objects else {}
+        return is_openclaw(head) or (
+            first.get("type") == "session"
+            and isinstance(first.get("id"), str)
+            and ("cwd" in first or "version" in first)
+        )
+
+    def plans(self, source: Any) -> Iterable[Plan]:
+        yield from self._of_lines(source)
+        for session in sessions_of(source) if hasattr(source, "columns") else ():
+            for plan in self._of_lines(session):
+                yield replace(plan, findings=(*session.findings, *plan.findings))
+
+    def _of_lines(self, source: Source) -> Iterable[Plan]:
+        look = _look_at(KeptLines(source))
+        if not look.lines.count:
+            return
+        findings = [*look.lines.findings, *look.findings]
+        way = way_through(look.nodes, look.by_id, look.nodes[-1], look.lines, findings) if look.nodes else []
+        generations = _generations_of(look, way, findings)
+        last = next((node for node in reversed(way) if node.says and node.provider), None)
+        provider = last.provider if last is not None else provider_of(look.chosen or look.header)
+        form = FORMS[provider_family(provider)]
+        labels = {"title": look.title, "cwd": text_in(look.header, "cwd"), "forked_from": _parent_session(look.header)}
+        yield Plan(
+            format=self.name,
+            session=text_in(look.header, "id") or look.first,
+            lines=look.lines.count,
+            generations=told(look.lines, generations, range(len(look.lines)), partial(_made, look, form)),
+            version=str(version) if isinstance(version := look.header.get("version"), int) else None,
+            provider=provider if any(generation.said for generation in generations) else None,
+            model=last.model if last is not None and last.model else None,
+            labels={name: text for name, text in labels.items() if text},
+            findings=tuple(findings),
+            losses=_losses(look, way, form),
+            tail=look.lines.tail,
+        )
+
+
+def _look_at(lines: KeptLines) -> _Look:
+    look = _Look(lines)
+    for place, line in enumerate(lines.read()):
+        look.first = look.first or hashlib.sha256(line.raw).hexdigest()
+        if line.value is None:
+            continue
+        look.numbers.append(place)
+        if line.value.get("type") == "session":
+            look.header = look.header or line.value
+            continue
+        if line.value.get("type") == "session_info":
+            look.title = text_in(line.value, "name")
+        elif line.value.get("type") == "model_change":
+            look.chosen = line.value
+        node = _node(place, line.value)
+        # One object for each id and name, however many lines have it: there may be millions of lines.
+        if (parent := look.by_id.get(node.parent)) is not None:
+            node.parent = parent.id
+        node.model = look.models.setdefault(node.model, node.model)
+        if node.id in look.by_id:
+            told = "the id of an earlier entry: the last one counts"
+            look.findings.append(lines.finding("duplicate-id", told, place))
+        look.nodes.append(node)
+        if node.id:
+            look.by_id[node.id] = node
+    if look.by_id:  # in a tree, a line without an id is nobody's parent, and never the leaf
+        look.nodes = [node for node in look.nodes if look.by_id.get(node.id) is node]
+    return look
+
+
+def _node(place: int, value: dict[str, Any]) -> _Node:
+    message = value.get("message")
+    reply = message if isinstance(message, dict) and message.get("role") == "assistant" else {}
+    number = value.get("firstKeptEntryIndex")
+    return _Node(
+        place=place,
+        id=text_in(value, "id"),
+        parent=text_in(value, "parentId"),
+        says=_is_said(value),
+        provider=provider_of(reply) if reply else "",
+        model=text_in(reply, "model"),
+        thinks=any(block.get("type") == "thinking" for block in objects(reply.get("content"))),
+        compacts=value.get("type") == "compaction",
+        kept=text_in(value, "firstKeptEntryId"),
+        kept_number=number if type(number) is int else -1,
+    )
+
+
+def _is_said(value: dict[str, Any]) -> bool:
+    """Whether an entry says something to a model. What it says is only looked at when it is told."""
+    kind, message = value.get("type"), value.get("message")
+    if kind == "message" and isinstance(message, dict):
+        return is_said(message)
+    return kind in ("custom_message", "compaction") or (kind == "branch_summary" and bool(value.get("summary")))
+
+
+def _turn(value: dict[str, Any]) -> Turn | None:
+    """What an entry says to a model; None if it says nothing to it."""
+    match value.get("type"):
+        case "message" if isinstance(value.get("message"), dict):
+            return turn_of(value["message"])
+        case "custom_message":
+            return turn_of({**value, "role": "custom"})
+        case "compaction":
+            return turn_of({**value, "role": "compactionSummary"})
+        case "branch_summary":
+            return turn_of({**value, "role": "branchSummary"})
+    return None
+
+
+def _generations_of(look: _Look, way: list[_Node], findings: list[Finding]) -> list[Generation[_Node]]:
+    """The way cut at its compactions: the summary, then what it kept, then what came after."""
+    found: list[Generation[_Node]] = [Generation(begins=0)]
+    positions: dict[str | int, int] = {}  # on the way: by an entry's id, and by its place
+    for at, node in enumerate(way):
+        if node.compacts:
+            first = _first_kept(look, positions, node, findings)
+            kept = [Said([one]) for one in way[first:at] if one.says and not one.compacts]
+            found.append(Generation(max(node.place, found[-1].begins), taken_over=kept, taken_at=1))
+        if node.says:
+            found[-1].said.append(Said([node]))
+        positions[node.place] = at
+        if node.id:
+            positions[node.id] = at
+    return found
+
+
+def _first_kept(look: _Look, positions: dict[str | int, int], compaction: _Node, findings: list[Finding]) -> int:
+    """Where on the way what a compaction kept begins; behind all that was if nothing was kept."""
+    number = compaction.kept_number
+    place = look.numbers[number] if 0 <= number < len(look.numbers) else -1
+    if (first := positions.get(compaction.kept or place)) is not None:
+        return first
+    if compaction.kept or number > 0:
+        lost = "what this compaction kept is not among what stood before it: nothing was taken over"
+        findings.append(look.lines.finding("kept-missing", lost, compaction.place))
+    return len(look.nodes)
+
+
+def _made(look: _Look, form: Form, said: Said[_Node], taken_over: bool) -> Iterator[Entry]:
+    """The messages of an entry; an event if this provider has no place for anything in it."""
+    (node,) = said.nodes
+    line = look.lines[node.place]
+    turn = _turn(line.value) if line.value is not None and node.says else None
+    messages = [] if turn is None else as_said(turn, form)
+    if not messages:
+        yield from () if taken_over else look.lines.event(node.place)
+        return
+    assert line.value is not None
+    given = line.value.get("message")
+    about = _about(given) if node.provider and isinstance(given, dict) else {}
+    at = text_in(line.value, "timestamp") or None
+    packed = [] if taken_over else [pack(line.number, line.raw, line.value, messages[0], part=line.part)]
+    yield Entry(messages[0], {**about, "source": {"lines": packed}}, at, () if taken_over else (line.number,))
+    for message in messages[1:]:  # what a result shows, where the provider's results hold text alone
+        yield Entry(message, {"source": {"lines": []}}, at)
+
+
+def _about(reply: dict[str, Any]) -> dict[str, Any]:
+    """What belongs to a reply and is not sent, under the names that the library reads. pi counts cached tokens apart."""
+    names = {"responseId": "response_id", "model": "model", "stopReason": "stop_reason"}
+    about: dict[str, Any] = {ours: reply[theirs] for theirs, ours in names.items() if text_in(reply, theirs)}
+    usage = reply.get("usage")
+    if isinstance(usage, dict):
+        counts = {"input": "input_tokens", "output": "output_tokens"}
+        counts |= {"cacheRead": "cache_read_input_tokens", "cacheWrite": "cache_creation_input_tokens"}
+        about["usage"] = {ours: usage[theirs] for theirs, ours in counts.items() if type(usage.get(theirs)) is int}
+    return about
+
+
+def _losses(look: _Look, way: list[_Node], form: Form) -> tuple[Loss, ...]:
+    losses = Losses()
+    for node in way:
+        value = look.lines[node.place].value if node.thinks and node.says else None
+        turn = None if value is None else _turn(value)
+        for block in turn.blocks if turn is not None else ():
+            if isinstance(block, Thinking) and not form.holds(block, "assistant"):
+                losses.note(
+                    "thinking", "thinking was left out: another provider thought it, or its signature is missing"
+                )
+    return losses.found()
+
+
+def _parent_session(header: dict[str, Any]) -> str:
+    """The id in the name of the file that a session was branched from: ``<time>_<id>.jsonl``."""
+    path = text_in(header, "parentSession", "branchedFrom")
+    return path.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]

@@ -1,0 +1,192 @@
+"""What an import would store, before anything is stored: a session of a source as a plan.
+
+A format's reader turns bytes or rows into plans. A plan is data: no file is open behind it, no clock was asked, and nothing of
+this library's folders is known. ``importing`` compares it with what is on record and writes the difference.
+
+Every line of a source ends in exactly one place (F6). An entry's ``lines`` names the lines that it accounts for:
+
+* a message: the lines it was made of, often one;
+* an event (``message`` is None): a line that no model is sent: a title, a hook, a branch that was left;
+* a finding alone: a line that could not be kept, because it is longer than ``max_line_bytes``.
+
+A compaction or a rewind is a generation. What a later generation takes over from an earlier one names no line again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from transcript_store.conversation import ConversationMetadata, Record
+
+
+class Source(Protocol):
+    """A file of somebody else's, opened to read only; or a member of an archive."""
+
+    @property
+    def name(self) -> str:
+        """For people: a path, or an archive's path and the member's name. Never opened by this name again."""
+
+    @property
+    def size(self) -> int:
+        """In bytes, as it was when the source was opened. What a writer adds meanwhile is for the next import."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``; fewer only where the source ends."""
+
+
+class Tables(Protocol):
+    """A SQLite database of somebody else's, opened to read only: rows by the names of their columns, nothing else of SQL."""
+
+    @property
+    def name(self) -> str:
+        """For people: its path."""
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The names of its columns; empty if there is no such table. A view is no table."""
+
+    def rows(
+        self, table: str, columns: Iterable[str], order: Iterable[str], where: Mapping[str, object] = ...
+    ) -> Iterator[tuple[Any, ...]]:
+        """Each row's values for these columns, in the order of those: ints, floats, texts, bytes and None.
+
+        With ``where`` only the rows that have these values.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is not as it should be in a source, and where; nothing of it is dropped in silence."""
+
+    kind: str
+    """``torn``, ``nul``, ``not-json``, ``not-an-object``, ``glued``, ``too-long``, ``byte-order-mark``, or the format's own."""
+    message: str
+    """A sentence without the place."""
+    line: int | None = None
+    """From 1; None for what is not of one line."""
+    offset: int | None = None
+    """Of the line's first byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the other side cannot hold, counted: told before it is written."""
+
+    kind: str
+    count: int
+    message: str
+    """A plain sentence of one of them, without the count: "thinking was left out: …"."""
+
+
+class Entry(NamedTuple):
+    """One record to be stored: a message as its provider has it, or an event."""
+
+    message: dict[str, Any] | None
+    """Ready to be sent to the plan's provider; None for an event."""
+    extra: dict[str, Any]
+    """What belongs to it and is not sent: usage, model, stop reason under docs/chat.md's names; ``source``: its lines, packed."""
+    at: str | None = None
+    """The source's own time: RFC 3339 text where it is a time, else whatever stands there. None where the source has none."""
+    lines: tuple[int, ...] = ()
+    """The lines of the source that it accounts for, from 1. Empty for what was taken over from an earlier generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One session of a source, which becomes one conversation."""
+
+    format: str
+    session: str
+    """The source's own id of the session. It is hashed and shown, and never part of a path."""
+    lines: int
+    """How many lines, or rows, the source has of this session."""
+    generations: tuple[Callable[[], Iterable[Entry]], ...]
+    """The last is the live one. Each may be asked for its entries more than once, and makes them as they are asked for."""
+    version: str | None = None
+    """Of the format, or of the program that wrote it; None if neither is said."""
+    provider: str | None = None
+    """Whose form the messages have; None if there is no message."""
+    model: str | None = None
+    system_prompt: str | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """``title``, ``cwd``, ``git_branch``, ``part_of`` where known. ``source`` is added by who imports."""
+    findings: tuple[Finding, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    is_part: bool = False
+    """Whether it is a view of lines that another plan of this source accounts for too: a sub-agent in its parent's file, a branch
+    that was left. The source's bytes are those of the other plan."""
+    tail: bytes = b""
+    """What stands behind the last whole line: a line that is still being written. It is left for the next import."""
+    redaction: Mapping[str, Any] | None = None
+    """What was taken out of it before it is stored. A reader leaves it None."""
+
+
+class Reader(Protocol):
+    """Reads one format. Pure: the same source gives the same plans."""
+
+    @property
+    def name(self) -> str:
+        """As ``--format`` says it: ``claude-code``."""
+
+    def recognizes(self, head: Head) -> bool:
+        """Whether a source that begins so is of this format: by what it holds, never by its name alone."""
+
+    def plans(self, source: Any) -> Iterable[Plan]:
+        """The sessions of a :class:`Source`, or of :class:`Tables`, in the order in which they stand in it.
+
+        Never raises for what the source holds: a finding says what could not be read. What ``source.read`` raises comes out.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How a source begins: what a reader recognizes it by."""
+
+    name: str
+    start: bytes = b""
+    """Its first bytes, at most 64 KiB."""
+    objects: tuple[dict[str, Any], ...] = ()
+    """The JSON objects of its first lines, at most 20; fewer where lines are long or unreadable."""
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of a SQLite database: each table's columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A conversation in the form of another program: what is to be written, and nothing is written yet."""
+
+    files: tuple[tuple[str, bytes], ...]
+    """Each file's path below the program's own folder (``projects/-home-me/<session>.jsonl``), with ``/``, and its bytes.
+
+    The last one is what makes the session visible to the program. A file that is there already with these very bytes is left
+    as it is; with others, nothing is written.
+    """
+    command: str
+    """What resumes it in a shell, in the directory ``cwd``; empty if nothing does."""
+    losses: tuple[Loss, ...] = ()
+
+
+class Writer(Protocol):
+    """Writes a conversation as a new session of one program. Pure: the same arguments give the same bytes."""
+
+    @property
+    def name(self) -> str:
+        """As ``--to`` says it: ``claude-code``. A reader of this name reads what is written."""
+
+    def write(
+        self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
+    ) -> Written:
+        """The conversation as files.
+
+        Args:
+            records: messages and events in order, each with the time at which it was stored.
+            metadata: provider, model, system prompt, tools and labels.
+            session: a new canonical UUID, for the session and for ids that are made of it.
+            cwd: the absolute path of the directory in which the session is to be resumed.
+            now: RFC 3339 in UTC, as the records' times are.
+
+        Raises:
+            ValueError: this conversation cannot be said in that form at all; the sentence says why.
+        """

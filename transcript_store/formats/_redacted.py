@@ -1,0 +1,97 @@
+"""A plan without secrets: its messages, what is kept of its lines, and what it says of itself.
+
+The same plan with the same redactor is always the same, so an import again meets what is on record. What a reader tells apart,
+a session by its id and a line by its number, stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from transcript_store.formats._plan import Entry, Plan
+from transcript_store.redaction import KNOWN, SecretRedactor
+
+
+def redacted_plan(plan: Plan, redactor: SecretRedactor) -> Plan:
+    """The plan as it may be stored. A line that is still being written is not kept: half a secret has no form."""
+
+    def clean(value: Any) -> Any:
+        return redactor.redact(value).value
+
+    return replace(
+        plan,
+        generations=tuple(partial(_entries, generation, redactor) for generation in plan.generations),
+        model=clean(plan.model),
+        system_prompt=clean(plan.system_prompt),
+        tools=tuple(clean(list(plan.tools))),
+        labels=clean(dict(plan.labels)),
+        findings=tuple(replace(finding, message=clean(finding.message)) for finding in plan.findings),
+        tail=b"",
+        redaction=redaction_of(redactor),
+    )
+
+
+def redacted_extra(extra: Mapping[str, Any], redactor: SecretRedactor) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """A record's ``extra`` without secrets, also in what is kept of its lines; and how many of each kind there were."""
+    counts: Counter[str] = Counter()
+
+    def clean(value: Any) -> Any:
+        found = redactor.redact(value)
+        counts.update(found.counts)
+        return found.value
+
+    def without_names(members: Mapping[str, Any], *kept: str) -> dict[str, Any]:
+        """The names of these members are ours, whatever a pattern matches."""
+        return {name: value if name in kept else clean(value) for name, value in members.items()}
+
+    now = without_names(extra, "source")
+    if isinstance(source := extra.get("source"), dict):
+        now["source"] = without_names(source, "lines")
+        if isinstance(lines := source.get("lines"), list):
+            now["source"]["lines"] = [_line(line, clean) for line in lines]
+    return now, dict(counts)
+
+
+def _line(packed: Any, clean: Callable[[Any], Any]) -> Any:
+    if not isinstance(packed, dict):
+        return clean(packed)
+    now = {name: clean(packed[name]) for name in ("line", "raw") if name in packed}
+    now |= {name: clean({name: packed[name]})[name] for name in ("raw_base64",) if name in packed}
+    return {**packed, **now}
+
+
+def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:
+    """By what is seen whether two redactors take out the same. A pattern may be a secret itself: 32 bits of its hash tell nothing."""
+    patterns = {hashlib.sha256(text.encode()).hexdigest()[:8] for text in redactor.patterns}
+    return {"known": KNOWN, "patterns": sorted(patterns)}
+
+
+def covers(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Whether the first redaction takes out all that the second does. None takes out nothing."""
+    if not other:
+        return True
+    if not one:
+        return False
+    return bool(one["known"] >= other["known"] and set(other["patterns"]) <= set(one["patterns"]))
+
+
+def _entries(entries: Callable[[], Iterable[Entry]], redactor: SecretRedactor) -> Iterator[Entry]:
+    for entry in entries():
+        yield _entry(entry, redactor)
+
+
+def _entry(entry: Entry, redactor: SecretRedactor) -> Entry:
+    message, in_message = redactor.redact(entry.message)
+    extra, in_extra = redacted_extra(entry.extra, redactor)
+    at, in_at = redactor.redact(entry.at)
+    if not (in_message or in_extra or in_at):
+        return entry
+    # A secret of the message may stand in its line too: it is one.
+    kinds = sorted({*in_message, *in_extra, *in_at})
+    counts = {kind: max(found.get(kind, 0) for found in (in_message, in_extra, in_at)) for kind in kinds}
+    return entry._replace(message=message, extra={**extra, "redacted": counts}, at=at)

@@ -1,0 +1,139 @@
+"""What the formats whose entries name their parents have in common: the way from a leaf to its root, and its generations."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Generic, Protocol, TypeVar
+
+from transcript_store.formats._kept import KeptLines
+from transcript_store.formats._plan import Entry, Finding
+
+
+class Placed(Protocol):
+    """A line of a tree."""
+
+    @property
+    def place(self) -> int:
+        """Among the pieces of the source."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def parent(self) -> str:
+        """Empty at a root."""
+
+
+NodeT = TypeVar("NodeT", bound=Placed)
+
+
+@dataclass(slots=True)
+class Said(Generic[NodeT]):
+    """A message: the lines that it was made of."""
+
+    nodes: list[NodeT]
+
+
+@dataclass(slots=True)
+class Generation(Generic[NodeT]):
+    """What stands between two compactions."""
+
+    begins: int
+    """Events from this place on are its own. Never less than in the generation before."""
+    said: list[Said[NodeT]] = field(default_factory=list)
+    taken_over: list[Said[NodeT]] = field(default_factory=list)
+    """What it keeps of earlier generations; their lines were counted there."""
+    taken_at: int = 0
+    """How many of the messages stand before what was taken over."""
+
+
+def way_to(
+    leaf: NodeT, by_id: Mapping[str, NodeT], before: Sequence[NodeT], lines: KeptLines, findings: list[Finding]
+) -> list[NodeT]:
+    """From the root to a leaf. Where a parent is missing, the line before takes its place, and a finding says so.
+
+    ``before`` are the lines that may: in the order of the source.
+    """
+    places = [node.place for node in before]
+    way: list[NodeT] = []
+    seen: set[int] = set()
+    node: NodeT | None = leaf
+    while node is not None:
+        seen.add(node.place)
+        way.append(node)
+        if not node.parent:
+            break
+        parent = by_id.get(node.parent)
+        if parent is None:
+            at = bisect_left(places, node.place) - 1
+            while at >= 0 and places[at] in seen:
+                at -= 1
+            parent = before[at] if at >= 0 else None
+            told = "it follows the line before it" if parent is not None else "the conversation begins here"
+            findings.append(lines.finding("dangling-parent", f"its parent is not in this file: {told}", node.place))
+        elif parent.place in seen:
+            told = "its parent is one of its descendants: the conversation begins here"
+            findings.append(lines.finding("cycle", told, node.place))
+            parent = None
+        node = parent
+    return way[::-1]
+
+
+def way_through(
+    nodes: Sequence[NodeT], by_id: Mapping[str, NodeT], leaf: NodeT, lines: KeptLines, findings: list[Finding]
+) -> list[NodeT]:
+    """From the root to a leaf among these nodes. Where none of them has a parent here, all of them, as they stand."""
+    ids = {node.id for node in nodes if node.id}
+    if any(node.parent in ids for node in nodes):
+        return way_to(leaf, by_id, nodes, lines, findings)
+    told = "its parent is not in this file, and no line here has one that is: the order of the lines counts"
+    findings += [lines.finding("dangling-parent", told, node.place) for node in nodes if node.parent]
+    return list(nodes)
+
+
+def told(
+    lines: KeptLines,
+    generations: Sequence[Generation[NodeT]],
+    places: Iterable[int],
+    made: Callable[[Said[NodeT], bool], Iterable[Entry]],
+) -> tuple[Callable[[], Iterator[Entry]], ...]:
+    """The entries of each generation: messages in the order in which they were said, events where they stand in the source.
+
+    ``places`` are those that the plan accounts for, in order. ``made`` makes a message, or what is left of it, and is told
+    whether it was taken over: then it names no line.
+    """
+    used = {node.place for generation in generations for said in generation.said for node in said.nodes}
+    events = array("q", (place for place in places if place not in used))
+    cuts = [0, *(bisect_left(events, generation.begins) for generation in generations[1:]), len(events)]
+    return tuple(
+        partial(_entries, lines, generation, events, range(*cut), made)
+        for generation, cut in zip(generations, pairwise(cuts), strict=True)
+    )
+
+
+def _entries(
+    lines: KeptLines,
+    generation: Generation[NodeT],
+    events: Sequence[int],
+    own: range,
+    made: Callable[[Said[NodeT], bool], Iterable[Entry]],
+) -> Iterator[Entry]:
+    next_event = own.start
+    for at, said in enumerate(generation.said):
+        while next_event < own.stop and events[next_event] < said.nodes[0].place:
+            yield from lines.event(events[next_event])
+            next_event += 1
+        if at == generation.taken_at:
+            for kept in generation.taken_over:
+                yield from made(kept, True)
+        yield from made(said, False)
+    if generation.taken_at >= len(generation.said):
+        for kept in generation.taken_over:
+            yield from made(kept, True)
+    for number in range(next_event, own.stop):
+        yield from lines.event(events[number])

@@ -1,0 +1,285 @@
+"""A plan becomes a conversation, or what is new of it does.
+
+Each write is one commit of the store, and what is on record tells how far an import came (F4): a conversation is created with
+the plan's first generation, each next one replaces it, what grew is appended. An import that was killed is gone on with by
+the next one, which finds a beginning of the plan and has the rest to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import cache, cached_property
+from itertools import chain, count
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from transcript_store.conversation import ConversationStore, TranscriptPosition
+from transcript_store.errors import (
+    ConversationExistsError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    InvalidMessageError,
+    PoisonedError,
+    StorageError,
+    TranscriptStoreError,
+)
+from transcript_store.formats import Entry, Loss, Plan
+from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
+from transcript_store.importing._records import Batch, Lists, batches, time_of
+from transcript_store.importing._report import ImportReport, counted, refused
+from transcript_store.importing._standing import Standing, standing_of
+from transcript_store.library import ConversationGroup, ConversationLibrary
+from transcript_store.messages import encode_message
+from transcript_store.sources import FileSource, Rows
+
+_WAIT_SECONDS = 10.0
+"""For another import of the same session, which is done soon."""
+_TRIES = 200
+"""How often within that time it is looked whether a conversation that another process creates is there."""
+_LONGEST_LABEL = 1000
+_HELD_BYTES = 16 << 20
+"""The entries of a source up to this size are made once and kept; those of a larger one are made anew when they are asked for."""
+_LONGEST_TOOL_BYTES = 1 << 20
+_T = TypeVar("_T")
+
+
+class Importer:
+    """Imports plans into a library."""
+
+    def __init__(
+        self,
+        library: ConversationLibrary,
+        group: ConversationGroup | None,
+        *,
+        diverged: Literal["report", "fork"],
+        dry_run: bool,
+        is_first: bool = False,
+    ) -> None:
+        self._library, self._group = library, group
+        self._is_first = is_first
+        """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
+        self._forks = diverged == "fork"
+        self._dry_run = dry_run
+
+    def put(self, plan: Plan, source: FileSource | Rows, *, is_alone: bool) -> ImportReport:
+        """Make the library hold what is planned; says what was done.
+
+        Args:
+            plan: a session.
+            source: where it was read.
+            is_alone: whether it is the only session there, so that its bytes are the file's.
+
+        Raises:
+            StorageError: the system refused to write; what was imported before is whole.
+            PoisonedError: a sync failed.
+        """
+        if source.stamp.size <= _HELD_BYTES:
+            plan = replace(plan, generations=tuple(map(_held, plan.generations)))
+        report = counted(plan, source=source.name)
+        try:
+            return self._put(plan, source, report, is_alone=is_alone)
+        except (StorageError, PoisonedError):
+            raise
+        except TranscriptStoreError as error:  # another process writes it, or it is damaged
+            return refused(source.name, str(error), report)
+
+    def _put(self, plan: Plan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool) -> ImportReport:
+        """Into the conversation of this session, or into the copy of it that an earlier import made when they diverged."""
+        for copy in count(1):
+            own_id = conversation_id(plan.format, plan.session, copy)
+            if copy > 1:  # so that a list tells the two apart
+                original = conversation_id(plan.format, plan.session)
+                plan = replace(plan, labels={**plan.labels, "diverged_from": original})
+            work = _Work(self._library, self._group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
+            done = work.run(dry_run=self._dry_run)
+            if done.action != "diverged" or not (self._forks or self._has_copy(plan, copy + 1)):
+                return replace(
+                    report,
+                    action=done.action,
+                    id=own_id,
+                    reason=done.reason,
+                    losses=(*report.losses, *(work.losses if done.action == "created" else ())),
+                )
+        raise AssertionError("count() does not end")
+
+    def _has_copy(self, plan: Plan, copy: int) -> bool:
+        its_id = conversation_id(plan.format, plan.session, copy)
+        try:
+            self._library.open(its_id, read_only=True, verify="tail").close()
+        except ConversationNotFoundError:
+            return False
+        return True
+
+
+def _held(entries: Callable[[], Iterable[Entry]]) -> Callable[[], Iterable[Entry]]:
+    """The same entries, made once."""
+    return cache(lambda: list(entries()))
+
+
+class _Done(NamedTuple):
+    action: Literal["created", "grew", "unchanged", "replaced", "diverged"]
+    reason: str | None = None
+
+
+class _Work:
+    """One plan and one conversation."""
+
+    def __init__(
+        self,
+        library: ConversationLibrary,
+        group: ConversationGroup | None,
+        id: str,
+        plan: Plan,
+        source: FileSource | Rows,
+        *,
+        is_alone: bool,
+        is_first: bool,
+    ) -> None:
+        self._library, self._group, self._id, self._plan, self._source = library, group, id, plan, source
+        self._is_first = is_first
+        self._is_alone = is_alone
+        self._metadata, self.losses = _metadata_of(plan)
+
+    def run(self, *, dry_run: bool) -> _Done:
+        """Look, and then write unless nothing is to be done. A reader looks first: it writes nothing at all (F2)."""
+        if self._is_first and self._group is not None and not dry_run:
+            with suppress(ConversationExistsError, ConversationLockedError):  # or it is there all the same
+                self._create(self._group)
+                return _Done("created")
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                with self._library.open(self._id, read_only=True, verify="tail") as reader:
+                    found, position = standing_of(reader, self._plan, self._source), reader.position
+            except ConversationNotFoundError:
+                if dry_run or self._group is None:
+                    return _Done("created")
+                try:
+                    self._create(self._group)
+                    return _Done("created")
+                except (ConversationExistsError, ConversationLockedError):  # another process is creating it just now
+                    if not tries_left:
+                        raise
+                if self._id in self._group:  # or another file of this import had the same session
+                    self._group.commit()
+                else:
+                    time.sleep(_WAIT_SECONDS / _TRIES)
+            else:
+                if not dry_run and found.action in ("grew", "replaced"):
+                    found = self._go_on_behind(position, found)
+                return _Done(found.action, found.reason)
+        raise AssertionError("the last try returns or raises")
+
+    def _go_on_behind(self, position: TranscriptPosition, found: Standing) -> Standing:
+        """Write what is to be done, if the conversation still ends where it did; else look again."""
+        with self._library.open(self._id, verify="tail", lock_timeout_seconds=_WAIT_SECONDS) as store:
+            if store.position != position:
+                found = standing_of(store, self._plan, self._source)
+            if found.action in ("grew", "replaced"):
+                self._go_on(store, found)
+        return found
+
+    def _create(self, group: ConversationGroup) -> None:
+        """Into the group; by itself if it is so large that it is stored in batches, which a kill does not take back."""
+        remaining = batches(self._plan.generations[0](), self._source.stamp.size)
+        first = next(remaining)
+        if first.is_last and len(self._plan.generations) == 1:
+            self._stored(0, first, lambda lists: group.add(**self._contents(lists)))
+            return
+        create = group.adding if first.is_last else self._library.create
+        with ExitStack() as stack:
+            store = self._stored(0, first, lambda lists: stack.enter_context(create(**self._contents(lists))))
+            self._append(store, 0, remaining)
+            self._replace_from(store, 1)
+
+    def _contents(self, lists: Lists) -> dict[str, Any]:
+        return {"id": self._id, "provider": self._plan.provider, **self._metadata, **lists._asdict()}
+
+    def _go_on(self, store: ConversationStore, found: Standing) -> None:
+        # Before the note says so: what a kill leaves in between, the next import brings to the same end.
+        if changes := self._changes(store, found.noted or {}):
+            store.update_metadata(**changes)
+        if found.action == "replaced":
+            self._replace_from(store, found.first)
+            return
+        if (first := next(found.rest, None)) is not None:
+            not_before = time_of(store.get_records(last=1)[0].at)
+            entries = chain((first,), found.rest)
+            self._append(store, found.first, batches(entries, self._source.stamp.size, not_before))
+        self._replace_from(store, found.first + 1)
+
+    def _changes(self, store: ConversationStore, note: dict[str, Any]) -> dict[str, Any]:
+        """What the source says of itself now. What a user changed meanwhile stays (F5)."""
+        now, noted = store.get_metadata(), note.get("metadata") or {}
+        changes = {
+            name: value
+            for name, value in self._metadata.items()
+            if name != "labels" and value != getattr(now, name) and getattr(now, name) == noted.get(name)
+        }
+        if now.provider is None and self._plan.provider is not None:
+            changes["provider"] = self._plan.provider
+        was = noted.get("labels") or {}
+        labels = {
+            name: text for name, text in self._metadata["labels"].items() if now.labels.get(name) == was.get(name)
+        }
+        if labels.items() - now.labels.items():
+            changes["labels"] = {**now.labels, **labels}
+        return changes
+
+    def _replace_from(self, store: ConversationStore, first: int) -> None:
+        def replace_all(lists: Lists) -> None:
+            store.replace_transcript(**lists._asdict())
+
+        for number in range(first, len(self._plan.generations)):
+            remaining = batches(self._plan.generations[number](), self._source.stamp.size)
+            self._stored(number, next(remaining), replace_all)
+            self._append(store, number, remaining)
+
+    def _append(self, store: ConversationStore, number: int, remaining: Iterator[Batch]) -> None:
+        def append(lists: Lists) -> None:
+            store.append_messages(**lists._asdict(), if_head=store.head)
+
+        for batch in remaining:
+            self._stored(number, batch, append)
+
+    def _stored(self, number: int, batch: Batch, put: Callable[[Lists], _T]) -> _T:
+        """Store a batch of the plan's generation of this number, with its note; returns what ``put`` does."""
+        note = new_note(self._plan, self._file, self._metadata, generation=number, complete=batch.is_last)
+        try:
+            return put(batch.lists(note))
+        except InvalidMessageError:
+            return put(batch.lists(note, checked=True))
+
+    @cached_property
+    def _file(self) -> dict[str, Any]:
+        return file_facts(self._source, is_alone=self._is_alone)
+
+
+def _metadata_of(plan: Plan) -> tuple[dict[str, Any], tuple[Loss, ...]]:
+    """What the plan says of the conversation, as far as metadata can have it."""
+    losses = []
+    labels = {plain(name): plain(text)[:_LONGEST_LABEL] for name, text in plan.labels.items()}
+    tools = [tool for tool in plan.tools if _is_a_tool(tool)]
+    if len(tools) < len(plan.tools):
+        losses.append(
+            Loss("tools", len(plan.tools) - len(tools), "tools that metadata cannot have: no name, or no JSON")
+        )
+    fields = {
+        "model": None if plan.model is None else plain(plan.model),
+        "system_prompt": None if plan.system_prompt is None else plain(plan.system_prompt),
+        "tools": tools or None,
+        "labels": {**labels, "source": plan.format},
+    }
+    return fields, tuple(losses)
+
+
+def _is_a_tool(tool: dict[str, Any]) -> bool:
+    kinds = (("name", str), ("description", str), ("parameters", dict))
+    if not tool.get("name") or not all(isinstance(tool.get(name, kind()), kind) for name, kind in kinds):
+        return False
+    try:
+        encode_message(tool, "tool", _LONGEST_TOOL_BYTES)
+    except InvalidMessageError:
+        return False
+    return True

@@ -1,0 +1,139 @@
+"""A plan's entries as the records that are stored: what of an entry the store takes, and at what time it stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, NamedTuple
+
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, Record
+from transcript_store.errors import InvalidMessageError
+from transcript_store.formats import Entry, pack, unpack
+from transcript_store.messages import encode_message
+
+_ONE_BATCH_BYTES = 64 << 20
+"""A source up to this size is stored as one batch, a larger one in several: memory holds one of them."""
+_BATCH_RECORDS = 1000
+
+
+class Lists(NamedTuple):
+    """Records as the store's calls take them: lists of one length."""
+
+    messages: list[dict[str, Any] | None]
+    extras: list[dict[str, Any] | None]
+    times: list[datetime | None]
+
+
+class Batch(NamedTuple):
+    """Entries that are stored together, each with its time."""
+
+    entries: list[Entry]
+    times: list[datetime | None]
+    is_last: bool
+
+    def lists(self, note: dict[str, Any], *, checked: bool = False) -> Lists:
+        """The records, and the note behind them. ``checked`` replaces what the store would refuse."""
+        entries = [storable(entry) for entry in self.entries] if checked else self.entries
+        extras = [_extra(entry, time) for entry, time in zip(entries, self.times, strict=True)]
+        # The note stands at the time of the record before it: records of that moment may follow in the next batch.
+        noted_at = self.times[-1] if self.times else None
+        return Lists([*(entry.message for entry in entries), None], [*extras, note], [*self.times, noted_at])
+
+
+def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | None = None) -> Iterator[Batch]:
+    """The entries in batches, at least one. None of them is before ``not_before``."""
+    remaining = iter(entries)
+    size = None if source_size <= _ONE_BATCH_BYTES else _BATCH_RECORDS
+    taken = list(islice(remaining, size))
+    while True:
+        following = [] if size is None else list(islice(remaining, size))
+        batch = Batch(taken, _times(taken, not_before), not following)
+        not_before = batch.times[-1] if taken else not_before
+        yield batch
+        if not following:
+            return
+        taken = following
+
+
+def same(record: Record, entry: Entry) -> bool:
+    """Whether a record is what an import made of this entry. What it says beside message and lines may change with a reader."""
+    return _equals(record, entry) or _equals(record, storable(entry))
+
+
+def storable(entry: Entry) -> Entry:
+    """The entry, or an event with its lines as they are, where the store does not take the message: too deep, too long, no JSON.
+
+    An entry whose lines it does not take either keeps their numbers.
+    """
+    lines = _lines(entry)
+    for candidate in (entry, _with(entry, [_raw(line, entry) for line in lines])):
+        if _is_taken(candidate):
+            return candidate
+    return _with(entry, [{"n": line.get("n")} for line in lines])
+
+
+def time_of(text: str | None) -> datetime | None:
+    """A source's time, if it is one that a record can have."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+        return None if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _times(entries: list[Entry], not_before: datetime | None) -> list[datetime | None]:
+    """A time for each: its own; else that of the one before; at the beginning that of the first that has one."""
+    found = [time_of(entry.at) for entry in entries]
+    last = not_before or next((time for time in found if time is not None), None)
+    times: list[datetime | None] = []
+    for time in found:
+        last = last if time is None else time if last is None else max(time, last)
+        times.append(last)
+    return times
+
+
+def _extra(entry: Entry, time: datetime | None) -> dict[str, Any]:
+    source = {**_source(entry), "lines": _lines(entry)}
+    if entry.at is not None and (time is None or time != time_of(entry.at) or time > datetime.now(UTC)):
+        source["at"] = entry.at  # it goes backwards, lies in the future, or is no time: the record has another
+    return {**entry.extra, "source": source}
+
+
+def _equals(record: Record, entry: Entry) -> bool:
+    return record.message == entry.message and _lines(entry) == (record.extra or {})["source"]["lines"]
+
+
+def _source(entry: Entry) -> dict[str, Any]:
+    source = entry.extra.get("source")
+    return source if isinstance(source, dict) else {}
+
+
+def _lines(entry: Entry) -> list[Any]:
+    lines = _source(entry).get("lines")
+    return lines if isinstance(lines, list) else []
+
+
+def _raw(line: dict[str, Any], entry: Entry) -> dict[str, Any]:
+    try:
+        return pack(line["n"], unpack(line, entry.message), None)
+    except (KeyError, ValueError, TypeError):
+        return {"n": line.get("n")}
+
+
+def _with(entry: Entry, lines: list[dict[str, Any]]) -> Entry:
+    return Entry(None, {"source": {"lines": lines, "unstorable": True}}, _plain_time(entry.at), entry.lines)
+
+
+def _plain_time(at: str | None) -> str | None:
+    return None if at is None else at.encode("utf-8", "backslashreplace").decode()[:100]
+
+
+def _is_taken(entry: Entry) -> bool:
+    try:
+        length = len(encode_message(_extra(entry, None), "extra", DEFAULT_MAX_LINE_BYTES))
+        if entry.message is not None:
+            length += len(encode_message(entry.message, "message", DEFAULT_MAX_LINE_BYTES))
+    except InvalidMessageError:
+        return False
+    return length < DEFAULT_MAX_LINE_BYTES - 1024

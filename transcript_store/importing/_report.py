@@ -1,0 +1,107 @@
+"""What became of a session: counted over the lines of its source, so that none is lost in silence (F6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from transcript_store.formats import Entry, Finding, Loss, Plan
+
+Action = Literal["created", "grew", "unchanged", "replaced", "diverged", "refused", "skipped"]
+_IN_MESSAGE, _IN_EVENT = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Where the lines of a source ended. ``in_messages + in_events + left_out == total`` (F6)."""
+
+    total: int = 0
+    in_messages: int = 0
+    in_events: int = 0
+    left_out: int = 0
+    """Each of these is in a finding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport:
+    """What an import did, or would do, with one session; or why it did nothing with a source."""
+
+    action: Action
+    """``created``; ``grew``: records were added; ``unchanged``: nothing was written; ``replaced``: the source was rewritten, and a
+    new generation has what it says now; ``diverged``: it changed, and so did the conversation: nothing was written;
+    ``refused``: it could not be read, or not be stored; ``skipped``: a file in a folder that somebody named is of no format that
+    is known here."""
+    source: str
+    """The path, or an archive's path and the member's name."""
+    id: str | None = None
+    """The conversation's; None where there is no session."""
+    format: str | None = None
+    session: str | None = None
+    title: str | None = None
+    is_part: bool = False
+    """Whether its lines are another session's of this source too: a sub-agent, a branch that was left."""
+    messages: int = 0
+    """How many messages the live generation has of the source."""
+    events: int = 0
+    lines: Lines = Lines()
+    findings: tuple[Finding, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    """How many secrets were taken out, by their kind."""
+    reason: str | None = None
+    """Of what diverged, was refused or was skipped: why, in a sentence."""
+
+
+def counted(plan: Plan, *, source: str) -> ImportReport:
+    """The report on a plan, whatever is done with it. Goes through all its entries."""
+    seen = bytearray(plan.lines + 1)
+    messages = events = 0
+    redacted: Counter[str] = Counter()
+    for entries in plan.generations:
+        messages, events = _count(entries(), seen, redacted if plan.redaction else None)
+    in_messages = seen.count(_IN_MESSAGE) + seen.count(_IN_MESSAGE | _IN_EVENT)
+    in_events = seen.count(_IN_EVENT)
+    found = {finding.line for finding in plan.findings if finding.line is not None}
+    left_out = plan.lines - in_messages - in_events
+    said = sum(number < len(seen) and not seen[number] for number in found) if left_out else 0
+    findings = plan.findings
+    if left_out > said:  # a defect of the reader; but no line is lost in silence
+        findings = (*findings, Finding("unaccounted", f"the reader says nothing of {left_out - said:,} lines"))
+    return ImportReport(
+        action="unchanged",
+        source=source,
+        format=plan.format,
+        session=plan.session,
+        title=plan.labels.get("title"),
+        is_part=plan.is_part,
+        messages=messages,
+        events=events,
+        lines=Lines(plan.lines, in_messages, in_events, left_out),
+        findings=findings,
+        losses=plan.losses,
+        redacted=dict(redacted),
+    )
+
+
+def refused(source: str, reason: str, report: ImportReport | None = None) -> ImportReport:
+    """The report on what could not be imported."""
+    return replace(report or ImportReport(action="refused", source=source), action="refused", reason=reason)
+
+
+def _count(entries: Iterable[Entry], seen: bytearray, redacted: Counter[str] | None) -> tuple[int, int]:
+    messages = events = 0
+    for entry in entries:
+        if redacted is not None:
+            redacted.update(entry.extra.get("redacted", ()))
+        if entry.message is None:
+            events += 1
+        else:
+            messages += 1
+        mark = _IN_EVENT if entry.message is None else _IN_MESSAGE
+        for number in entry.lines:
+            if number >= len(seen):  # of a part: its lines stand between others
+                seen.extend(bytes(number + 1 - len(seen)))
+            seen[number] |= mark
+    return messages, events

@@ -1,0 +1,162 @@
+"""How sources and conversations looked when they were last compared: what looks the same is not read again.
+
+A file of JSON in a cache folder, derived and disposable: a stamp that is missing or wrong costs time and nothing else. A stamp
+counts only while both still look as they did, the source's file and the transcript. So a conversation that was deleted, gone on with
+or put back from a backup is compared anew. There is one file a library; that of a library that is gone goes too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from transcript_store.file_names import TRANSCRIPT
+from transcript_store.formats import covers
+from transcript_store.importing._note import plain
+from transcript_store.importing._report import ImportReport, Lines
+from transcript_store.library import ConversationLibrary
+from transcript_store.sources import Found
+
+_VERSION = 2
+_SETTLED_NS = 2 * 10**9
+"""A file that was written this shortly before may be written again without another size or time to show for it."""
+_OF_OURS = re.compile(r"imports-[0-9a-f]{32}\.json(\.[0-9a-f]{16})?")
+_ABANDONED_SECONDS = 24 * 60 * 60
+"""A temporary file of this age is no running import's: that one was killed."""
+_LASTING = ("created", "grew", "replaced", "unchanged")
+
+
+class Stamps:
+    """The stamps of one library. Without a folder nothing is known; unless they are to be kept, nothing is written."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None,
+        library: ConversationLibrary,
+        *,
+        redaction: Mapping[str, Any] | None = None,
+        is_kept: bool = True,
+    ) -> None:
+        self._redaction = redaction
+        self._is_kept = is_kept and folder is not None
+        self._library = library.directory
+        self._known: dict[str, Any] = {}
+        self._path: str | None = None
+        self._is_changed = False
+        if folder is not None:
+            self._path = os.path.join(os.path.abspath(os.fspath(folder)), _file_name(self._library))
+            with suppress(OSError, ValueError, TypeError, KeyError), open(self._path, "rb") as file:
+                found = orjson.loads(file.read())
+                if found["version"] == _VERSION and found["library"] == plain(self._library):
+                    self._known = dict(found["sources"])
+
+    def unchanged(self, source: Found, format: str | None) -> list[ImportReport] | None:
+        """The reports on a source that looks as it did, and its conversations too; None if it has to be read."""
+        noted = self._known.get(plain(source.path))
+        try:
+            if noted is None or noted[0] != [source.size, source.mtime_ns, source.inode]:
+                return None
+            _, sessions, redaction = noted
+            if not covers(redaction, self._redaction):
+                return None  # what is on record may have the secrets
+            for transcript, its_id, its_format, *_ in sessions:
+                now = self._transcript(its_id)
+                if now is None or now != transcript or format not in (None, its_format):
+                    return None
+            return [_report(source.path, said) for said in sessions]
+        except (IndexError, ValueError, TypeError):  # somebody else wrote it
+            return None
+
+    def note(self, source: Found, reports: list[ImportReport]) -> None:
+        """Remember a source that was imported whole, unless it was written just now."""
+        self._is_changed |= self._known.pop(plain(source.path), None) is not None
+        if (
+            not self._is_kept
+            or not reports
+            or any(report.action not in _LASTING or report.id is None for report in reports)
+            or source.mtime_ns > time.time_ns() - _SETTLED_NS
+        ):
+            return
+        stamp = [source.size, source.mtime_ns, source.inode]
+        said = [[self._transcript(report.id), *_said(source.path, report)] for report in reports]
+        self._known[plain(source.path)] = [stamp, said, None if self._redaction is None else dict(self._redaction)]
+        self._is_changed = True
+
+    def save(self) -> None:
+        """Write what is known. If that is not possible, the next import takes longer."""
+        if self._path is None or not self._is_kept or not self._is_changed:
+            return
+        document = {"version": _VERSION, "library": plain(self._library), "sources": self._known}
+        folder = os.path.dirname(self._path)
+        temporary = f"{self._path}.{os.urandom(8).hex()}"
+        with suppress(OSError):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(orjson.dumps(document))
+                os.rename(temporary, self._path)
+            except OSError:
+                os.unlink(temporary)
+                raise
+            _sweep(folder)
+
+    def _transcript(self, id: str | None) -> list[int] | None:
+        try:
+            status = os.stat(f"{self._library}/{id}/{TRANSCRIPT}", follow_symlinks=False)
+        except OSError:
+            return None
+        return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _file_name(library: str) -> str:
+    return f"imports-{hashlib.sha256(os.fsencode(library)).hexdigest()[:32]}.json"
+
+
+def _sweep(folder: str) -> None:
+    """Remove what nobody will read again: the stamps of libraries that are not there, and what a killed import left."""
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if _OF_OURS.fullmatch(entry.name)]
+    for entry in found:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            if not entry.name.endswith(".json"):
+                if entry.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
+                    os.unlink(entry.path)
+                continue
+            with open(entry.path, "rb") as file:
+                library = orjson.loads(file.read())["library"]
+            # A path that is not UTF-8 is noted with escapes, and is another path then: its file's name gives that away.
+            if _file_name(library) == entry.name and not os.path.lexists(library):
+                os.unlink(entry.path)
+
+
+def _said(source: str, report: ImportReport) -> list[Any]:
+    """What a report said, in the order of :func:`_report`. Lists, and no path twice: ten thousand are read at each import."""
+    member = None if report.source == source else report.source
+    texts = (report.id, report.format, member, report.session, report.title)
+    lines = report.lines
+    counts = (report.messages, report.events, lines.total, lines.in_messages, lines.in_events, lines.left_out)
+    return [*(text if text is None else plain(text) for text in texts), report.is_part, *counts]
+
+
+def _report(source: str, said: list[Any]) -> ImportReport:
+    _, its_id, its_format, member, session, title, is_part, messages, events, *lines = said
+    return ImportReport(
+        action="unchanged",
+        source=member or source,
+        id=its_id,
+        format=its_format,
+        session=session,
+        title=title,
+        is_part=is_part,
+        messages=messages,
+        events=events,
+        lines=Lines(*lines),
+    )

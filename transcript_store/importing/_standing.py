@@ -1,0 +1,221 @@
+"""What of a plan is on record already, and what follows from that.
+
+A conversation holds the plan's generations in their order, each from its own replace. The live one is compared record by record
+with the plan's generation that its note names:
+
+* what was imported is the beginning of the plan's: the rest is appended, and what comes after it replaces it;
+* it is not: the source was rewritten. From the first generation that differs on, the plan's replace what there is;
+* there are records that no import wrote: somebody went on here. Nothing is written, and if the source changed too, the two
+  have diverged (F5).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Literal, NamedTuple
+
+from transcript_store.conversation import ConversationStore, Record
+from transcript_store.errors import GenerationNotFoundError, TranscriptStoreError
+from transcript_store.formats import Entry, Plan, covers
+from transcript_store.importing._note import is_imported, note_of, plain
+from transcript_store.importing._records import same
+from transcript_store.messages import provider_family
+from transcript_store.sources import FileSource, Rows
+
+
+class RedactedBeforeError(TranscriptStoreError):
+    """What is on record was redacted, and this import would bring the secrets in after all. Nothing was written."""
+
+    _says = (
+        "it was imported with its secrets taken out, and has changed since; import it so again (--redact, and the same "
+        "--redact-pattern), or delete the conversation {error.id} first"
+    )
+    id: str
+
+
+class Standing(NamedTuple):
+    """What is to be done with a conversation that is there."""
+
+    action: Literal["grew", "unchanged", "replaced", "diverged"]
+    first: int = 0
+    """Of ``grew``: the plan's generation that is live, and goes on. Of ``replaced``: the first that replaces."""
+    rest: Iterator[Entry] = iter(())
+    """Of ``grew``: what is appended to it."""
+    noted: dict[str, Any] | None = None
+    reason: str | None = None
+
+
+_STILL_THERE = "what was imported before is in the archive, with its secrets: `generations --delete` removes it"
+
+
+class _Compared(NamedTuple):
+    is_prefix: bool
+    is_longer: bool
+    """More is on record than is planned, and all that is planned is on record."""
+    rest: Iterator[Entry]
+    has_ours: bool
+
+
+def standing_of(conversation: ConversationStore, plan: Plan, source: FileSource | Rows) -> Standing:
+    """Look at a conversation, and say what an import of the plan does with it. Reads only."""
+    note = _last_note(conversation)
+    standing = (
+        _of_a_replaced_one(conversation, plan) if note is None else _of_a_live_one(conversation, plan, source, note)
+    )
+    recorded = conversation.get_metadata().provider
+    if (
+        standing.action in ("grew", "replaced")
+        and plan.provider
+        and recorded
+        and provider_family(plan.provider) != provider_family(recorded)
+    ):
+        reason = f"the messages have the form of {plan.provider} now, and those on record that of {recorded}"
+        return Standing("diverged", noted=note, reason=reason)
+    return standing
+
+
+def _of_a_live_one(
+    conversation: ConversationStore, plan: Plan, source: FileSource | Rows, note: dict[str, Any]
+) -> Standing:
+    number, last = note["generation"], len(plan.generations) - 1
+    is_redacted_enough = covers(note.get("redaction"), plan.redaction)
+    has_only_grown = _begins_as_noted(source, note) and is_redacted_enough
+    if has_only_grown and note.get("complete") and number == last and source.stamp.size == note["file"]["size"]:
+        return Standing("unchanged")
+    if not covers(plan.redaction, note.get("redaction")):
+        raise RedactedBeforeError(id=conversation.get_metadata().id)
+    other_file = (note.get("file") or {}).get("name") != plain(source.name)
+    compared = _compare(conversation.iter_records(), plan.generations[number]() if number <= last else ())
+    first = number
+    if compared.is_prefix and number <= last:
+        # The live generation is as it was. Whether the earlier ones are, the beginning of the file says, or they do themselves.
+        first = number if has_only_grown else _first_that_differs(conversation, plan, number)
+        if first == number:
+            return _of_a_prefix(compared, number, last, note)
+    elif other_file and _is_older_copy(conversation, plan, number):
+        return Standing("unchanged")
+    if compared.has_ours:
+        return _diverged(note)
+    if other_file and _is_there(note):
+        where = note["file"]["name"]
+        return Standing(
+            "diverged", reason=f"{where} has the same session id, and is another session; both are left as they are"
+        )
+    reason = None if is_redacted_enough else _STILL_THERE
+    return Standing("replaced", min(first, _first_that_differs(conversation, plan, number)), noted=note, reason=reason)
+
+
+def _of_a_prefix(compared: _Compared, number: int, last: int, note: dict[str, Any]) -> Standing:
+    following = next(compared.rest, None)
+    if following is None and number == last:
+        return Standing("unchanged")
+    if compared.has_ours:
+        return _diverged(note)
+    return Standing("grew", number, chain(() if following is None else (following,), compared.rest), note)
+
+
+def _begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
+    """Whether a file has the bytes that were imported, and perhaps more behind them."""
+    file = note.get("file") or {}
+    size, sha256 = file.get("size"), file.get("sha256")
+    if not isinstance(source, FileSource) or not isinstance(size, int) or not isinstance(sha256, str):
+        return False
+    return size <= source.size and source.sha256(size) == sha256
+
+
+def _of_a_replaced_one(conversation: ConversationStore, plan: Plan) -> Standing:
+    """Somebody replaced the transcript here, to compact it or to go back: what was imported is in the archive."""
+    for generation in reversed(range(conversation.get_metadata().generation)):
+        try:
+            records = conversation.get_records(generation=generation)
+        except GenerationNotFoundError:
+            continue
+        note = next(filter(None, map(note_of, reversed(records))), None)
+        if note is not None:
+            if note["generation"] == len(plan.generations) - 1:
+                compared = _compare(records, plan.generations[-1]())
+                if compared.is_prefix and next(compared.rest, None) is None:
+                    return Standing("unchanged")
+            if not covers(plan.redaction, note.get("redaction")):
+                raise RedactedBeforeError(id=conversation.get_metadata().id)
+            return _diverged(note)
+    return Standing("diverged", reason="a conversation with this id is there, and no import of ours wrote it")
+
+
+def _diverged(note: dict[str, Any]) -> Standing:
+    reason = "the source changed, and somebody went on with the conversation here; both are left as they are"
+    return Standing("diverged", noted=note, reason=reason)
+
+
+def _first_that_differs(conversation: ConversationStore, plan: Plan, number: int) -> int:
+    """The plan's first generation that is not on record as it is planned, among those before ``number``."""
+    stored = archived(conversation)
+    for k in range(min(number, len(plan.generations))):
+        if k not in stored:
+            continue  # it was there, and somebody deleted it: a leaked secret does not come back
+        compared = _compare(conversation.iter_records(generation=stored[k]), plan.generations[k]())
+        if not compared.is_prefix or next(compared.rest, None) is not None:
+            return k
+    return min(number, len(plan.generations) - 1)
+
+
+def archived(conversation: ConversationStore) -> dict[int, int]:
+    """In which of the conversation's earlier generations each of the source's is: number there → number here, the newest."""
+    found: dict[int, int] = {}
+    for generation in range(conversation.get_metadata().generation):
+        try:
+            last = conversation.get_records(last=1, generation=generation)
+        except GenerationNotFoundError:
+            continue
+        if last and (note := note_of(last[0])) is not None and note.get("complete"):
+            found[note["generation"]] = generation
+    return found
+
+
+def _is_older_copy(conversation: ConversationStore, plan: Plan, number: int) -> bool:
+    """Whether all that is planned is on record, and more."""
+    stored = {**archived(conversation), number: None}
+    for k, entries in enumerate(plan.generations):
+        if k not in stored:
+            return False
+        compared = _compare(conversation.iter_records(generation=stored[k]), entries())
+        is_there = compared.is_prefix or (compared.is_longer and k == len(plan.generations) - 1)
+        if not is_there or next(compared.rest, None) is not None:
+            return False
+    return True
+
+
+def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
+    """The newest note of the live generation: nearly always its last record."""
+    last = conversation.get_records(last=1)
+    if last and (note := note_of(last[0])) is not None:
+        return note
+    found = None
+    for record in conversation.iter_records():
+        found = note_of(record) or found
+    return found
+
+
+def _compare(records: Iterable[Record], entries: Iterable[Entry]) -> _Compared:
+    planned = iter(entries)
+    is_prefix, is_longer, has_ours = True, False, False
+    for record in records:
+        if note_of(record) is not None:
+            continue
+        if not is_imported(record):
+            has_ours = True
+        elif is_prefix:
+            entry = next(planned, None)
+            is_longer = entry is None
+            is_prefix = entry is not None and same(record, entry)
+    return _Compared(is_prefix, is_longer, planned, has_ours)
+
+
+def _is_ours(record: Record) -> bool:
+    return note_of(record) is None and not is_imported(record)
+
+
+def _is_there(note: dict[str, Any]) -> bool:
+    return os.path.lexists(str(note["file"]["name"]).partition("!")[0])

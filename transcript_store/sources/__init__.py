@@ -1,0 +1,85 @@
+"""Where other programs keep their sessions on this machine, and how they are opened: to read only (F1).
+
+``discover()`` looks at the places of the programs that are known; ``find()`` at a path that somebody names. ``parts_of()`` opens
+what was found: a file of lines, the tables of a database, the members of an archive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+
+from transcript_store.formats import Head, Place, head_of
+from transcript_store.sources import _archives, _tables
+from transcript_store.sources._added import UnusableFormatError, added_formats, added_names
+from transcript_store.sources._files import FileSource, Stamp, UnreadableSourceError, opened
+from transcript_store.sources._places import PLACES, Found, discover, find, folder_of, places
+from transcript_store.sources._tables import Rows
+
+__all__ = [
+    "PLACES",
+    "FileSource",
+    "Found",
+    "Place",
+    "Rows",
+    "Stamp",
+    "UnreadableSourceError",
+    "UnusableFormatError",
+    "added_formats",
+    "added_names",
+    "discover",
+    "find",
+    "folder_of",
+    "parts_of",
+    "places",
+]
+
+_HEAD_BYTES = 16
+_Part = tuple[Head, FileSource | Rows] | UnreadableSourceError
+
+
+@contextmanager
+def parts_of(path: str) -> Iterator[Iterator[_Part]]:
+    """Open a file, and give what stands in it: how each part begins, and the part; an archive has several.
+
+    A part is open until the next one is asked for. A member that cannot be read comes as an error among the parts, so that the others are
+    read all the same.
+
+    Raises:
+        UnreadableSourceError: the file cannot be opened, or is no regular file.
+    """
+    with opened(path) as handle, ExitStack() as stack:
+        parts = _parts(path, handle)
+        stack.callback(parts.close)
+        yield parts
+
+
+def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
+    source = FileSource(path, handle)
+    start = os.pread(handle, _HEAD_BYTES, 0)
+    try:
+        if start.startswith(_tables.MAGIC):
+            with _tables.database(path, handle, source.stamp) as rows:
+                yield Head(path, start, (), rows.tables()), rows
+        elif start.startswith(_archives.ZIP):
+            yield from _members(path, handle, source.stamp)
+        elif start.startswith(_archives.ZSTANDARD):
+            with _archives.unpacked(path, handle, source.stamp) as unpacked:
+                yield head_of(unpacked), unpacked
+        else:
+            yield head_of(source), source
+    except UnreadableSourceError as error:
+        yield error
+
+
+def _members(path: str, handle: int, stamp: Stamp) -> Iterator[_Part]:
+    for name, why_not, number in _archives.members(path, handle):
+        if why_not is not None:
+            yield UnreadableSourceError(path=f"{path}!{name}", reason=why_not)
+            continue
+        try:
+            with _archives.member(path, handle, number, stamp) as source:
+                yield head_of(source), source
+        except UnreadableSourceError as error:
+            yield error

@@ -1,0 +1,97 @@
+"""Members of an archive, by name only: nothing is unpacked to where a member's name says, and no bomb fills the disk."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import IO, cast
+
+from transcript_store.sources._files import FileSource, Stamp, UnreadableSourceError, private_copy
+
+ZIP, ZSTANDARD = b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
+LONGEST_MEMBER_BYTES = 4 << 30
+_MOST_MEMBERS = 1000
+_WANTED = ("conversations.json", "conversations-*.json", "*.jsonl")
+_HIGHEST_RATIO = 200
+"""Text of conversations packs to a tenth or less, not to a five-hundredth."""
+_ALWAYS_BYTES = 1 << 20
+_REFUSALS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
+"""What ``zipfile`` raises for damage, unknown methods and passwords."""
+
+
+def members(name: str, handle: int) -> Iterator[tuple[str, str | None, int]]:
+    """The members that may hold conversations: each name, why it is refused (or None), and its place in the archive."""
+    with _archive(name, handle) as archive:
+        wanted = [
+            (number, info)
+            for number, info in enumerate(archive.infolist())
+            if any(fnmatchcase(info.filename.rpartition("/")[2], pattern) for pattern in _WANTED) and not info.is_dir()
+        ]
+    for number, info in wanted[:_MOST_MEMBERS]:
+        yield info.filename, _why_not(info), number
+    if len(wanted) > _MOST_MEMBERS:
+        raise UnreadableSourceError(path=name, reason=f"has more than {_MOST_MEMBERS:,} members with conversations")
+
+
+@contextmanager
+def member(name: str, handle: int, number: int, stamp: Stamp) -> Iterator[FileSource]:
+    """One member as a source.
+
+    Raises:
+        UnreadableSourceError: it is damaged, encrypted, or larger than it may be.
+    """
+    with _archive(name, handle) as archive:
+        info = archive.infolist()[number]
+        called = f"{name}!{info.filename}"
+        try:
+            with archive.open(info) as stream, private_copy(called, stream, stamp, LONGEST_MEMBER_BYTES) as source:
+                yield source
+        except _REFUSALS as error:
+            raise UnreadableSourceError(path=called, reason=f"cannot be unpacked: {error}") from error
+
+
+@contextmanager
+def unpacked(name: str, handle: int, stamp: Stamp) -> Iterator[FileSource]:
+    """A file that zstandard packed, as a source.
+
+    Raises:
+        UnreadableSourceError: it is damaged or too large, or the module ``zstandard`` is not installed.
+    """
+    try:
+        import zstandard
+    except ImportError:
+        raise UnreadableSourceError(
+            path=name, reason="is packed with zstandard: pip install 'transcript-store[zstd]'"
+        ) from None
+    try:
+        with (
+            os.fdopen(os.dup(handle), "rb") as packed,
+            zstandard.ZstdDecompressor().stream_reader(packed) as stream,
+            private_copy(name, cast("IO[bytes]", stream), stamp, LONGEST_MEMBER_BYTES) as source,
+        ):
+            yield source
+    except zstandard.ZstdError as error:
+        raise UnreadableSourceError(path=name, reason=f"cannot be unpacked: {error}") from error
+
+
+def _why_not(info: zipfile.ZipInfo) -> str | None:
+    if info.file_size > LONGEST_MEMBER_BYTES:
+        return f"says that it unpacks to {info.file_size:,} bytes"
+    if info.file_size > _ALWAYS_BYTES + info.compress_size * _HIGHEST_RATIO:
+        return f"would unpack {info.compress_size:,} bytes to {info.file_size:,}"
+    return None
+
+
+@contextmanager
+def _archive(name: str, handle: int) -> Iterator[zipfile.ZipFile]:
+    with os.fdopen(os.dup(handle), "rb") as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except _REFUSALS as error:
+            raise UnreadableSourceError(path=name, reason=f"is no ZIP archive that can be read: {error}") from error
+        with archive:
+            yield archive

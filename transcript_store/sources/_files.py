@@ -1,0 +1,123 @@
+"""Somebody else's file, opened to read only (F1): a regular file, no link, and as long as it was when it was opened."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
+
+from transcript_store.errors import TranscriptStoreError
+
+_PIECE_BYTES = 1 << 20
+_HELD_BYTES = 16 << 20
+"""A source up to this size is read once, and held."""
+
+
+class UnreadableSourceError(TranscriptStoreError):
+    """A source at ``path`` cannot be read, or is not what a source may be. Nothing of it was imported."""
+
+    path: str
+    reason: str
+
+
+class Stamp(NamedTuple):
+    """By what a file is seen to have changed."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+class FileSource:
+    """A :class:`formats.Source` of an open file. What a writer adds after the opening is not in it.
+
+    As :class:`formats.Tables` it has none: whoever names a wrong format gets no session.
+    """
+
+    def __init__(self, name: str, handle: int) -> None:
+        status = os.fstat(handle)
+        self.name = name
+        self.stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
+        self.size = status.st_size
+        self._handle = handle
+        self._mtime_ns = status.st_mtime_ns
+        self._held: bytes | None = None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether what was read may be of several moments: it is not held, and somebody wrote to it since it was opened."""
+        return self._held is None and os.fstat(self._handle).st_mtime_ns != self._mtime_ns
+
+    def read(self, offset: int, size: int) -> bytes:
+        size = max(0, min(size, self.size - offset))
+        if self.size > _HELD_BYTES:
+            return os.pread(self._handle, size, offset)
+        if self._held is None:
+            self._held = os.pread(self._handle, self.size, 0)
+        return self._held[offset : offset + size]
+
+    def columns(self, _table: str) -> tuple[str, ...]:
+        return ()
+
+    def rows(self, _table: str, _columns: Iterable[str], _order: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        return iter(())
+
+    def sha256(self, size: int | None = None) -> str:
+        """Of all its bytes, or of the first so many, in hex."""
+        end = self.size if size is None else size
+        digest = hashlib.sha256()
+        for offset in range(0, end, _PIECE_BYTES):
+            digest.update(self.read(offset, min(_PIECE_BYTES, end - offset)))
+        return digest.hexdigest()
+
+
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """A handle to read a regular file with; a link, a FIFO or a device is refused, and not opened.
+
+    Raises:
+        UnreadableSourceError: it is not there, no regular file, or the system refuses.
+    """
+    try:
+        before = os.lstat(path)
+        _require_regular(path, before)
+        # Between the look and the opening somebody may put something else there: then O_NOFOLLOW refuses a link,
+        # O_NONBLOCK does not wait at a FIFO, and the second look refuses whatever else it is.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnreadableSourceError(path=path, reason=f"cannot be opened: {error.strerror}") from error
+    try:
+        _require_regular(path, os.fstat(handle))
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def private_copy(name: str, stream: IO[bytes], stamp: Stamp, limit: int) -> Iterator[FileSource]:
+    """What a stream holds, as a source: a file without a name that nobody else can open.
+
+    Raises:
+        UnreadableSourceError: there is more than ``limit`` bytes.
+    """
+    with tempfile.TemporaryFile() as copy:
+        length = 0
+        while piece := stream.read(_PIECE_BYTES):
+            length += len(piece)
+            if length > limit:
+                raise UnreadableSourceError(path=name, reason=f"unpacks to more than {limit:,} bytes")
+            copy.write(piece)
+        copy.flush()
+        source = FileSource(name, copy.fileno())
+        source.stamp = stamp
+        yield source
+
+
+def _require_regular(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        raise UnreadableSourceError(path=path, reason=f"is {what}, and is not opened")

@@ -1,0 +1,200 @@
+"""Where each program keeps its sessions, and which of them are on this machine.
+
+A row is a folder below the home directory, or the one that an environment variable names instead, and patterns of paths in
+it. ``*`` stands for a part of one name, and never begins with a dot. What is found is a guess by its place: what it is says
+the first bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from operator import attrgetter
+
+from transcript_store.formats import Place
+from transcript_store.sources._added import added_formats
+
+_DEEPEST = 64
+"""How deep a folder that somebody names is looked through."""
+_ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3")
+
+
+PLACES: tuple[Place, ...] = (
+    Place("claude-code", ".claude", ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"), "CLAUDE_CONFIG_DIR"),
+    Place(
+        "codex",
+        ".codex",
+        tuple(
+            f"{folder}/rollout-*.jsonl{end}"
+            for folder in ("sessions/*/*/*", "archived_sessions")
+            for end in ("", ".zst")
+        ),
+        "CODEX_HOME",
+    ),
+    Place("pi", ".pi/agent", ("sessions/*/*.jsonl",), "PI_CODING_AGENT_DIR"),
+    Place("pi", ".pi/agent/sessions", ("*.jsonl", "*/*.jsonl"), "PI_CODING_AGENT_SESSION_DIR"),
+    Place("openclaw", ".openclaw", ("agents/*/sessions/*.jsonl", "agents/*/agent/*.sqlite"), "OPENCLAW_STATE_DIR"),
+    Place(
+        "gemini-cli",
+        ".gemini",
+        ("tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"),
+        "GEMINI_CLI_HOME",
+        below_variable=".gemini",
+    ),
+    Place("kimi", ".kimi-code", ("sessions/*/*/agents/*/wire.jsonl",), "KIMI_CODE_HOME"),
+    Place("kimi", ".kimi", ("sessions/*/*/wire.jsonl",), "KIMI_SHARE_DIR"),
+    Place(
+        "llm",
+        ".config/io.datasette.llm",
+        ("logs.db",),
+        "LLM_USER_PATH",
+        mac_folder="Library/Application Support/io.datasette.llm",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that may hold sessions: its path, and how it was when it was found. Or a folder that could not be looked through."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+    program: str | None = None
+    """Whose place it was found in; None where somebody named it."""
+    is_expected: bool = True
+    """Whether it should hold sessions: it lies where a program keeps them, or somebody named this very file. Other files below a
+    folder that somebody named may be anything."""
+    why_not: str | None = None
+    """Of a folder whose files are not among what was found: why it could not be looked through."""
+
+
+def places() -> tuple[Place, ...]:
+    """Where the programs that are known keep their sessions, and those whose formats installed packages add."""
+    return (*PLACES, *(place for added in added_formats()[0].values() for place in added.places))
+
+
+def discover(
+    home: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    platform: str = sys.platform,
+) -> list[Found]:
+    """The sessions of other programs on this machine, those of a program together, the newest last.
+
+    Programs are those of ``PLACES``, and those whose formats installed packages add. Only directories are read, and regular files
+    are looked at; nothing is opened. A link is followed only where it stands for a program's own folder. A folder that cannot be
+    read is among what is found, with ``why_not``.
+
+    Args:
+        home: the home directory; the one that ``environ`` names if None.
+        environ: the environment; this process's if None.
+        platform: as ``sys.platform``.
+    """
+    environ = os.environ if environ is None else environ
+    found: dict[str, Found] = {}
+    known = places()
+    for place in known:
+        folder = folder_of(place, home, environ, platform=platform)
+        for pattern in place.patterns:
+            for one in _matching(folder, pattern.split("/"), place.program):
+                found.setdefault(one.path, one)
+    order = list(dict.fromkeys(place.program for place in known))
+    return sorted(found.values(), key=lambda one: (order.index(one.program or ""), one.mtime_ns, one.path))
+
+
+def folder_of(
+    place: Place,
+    home: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    platform: str = sys.platform,
+) -> str:
+    """The absolute path of a program's folder on this machine, whether it is there or not."""
+    environ = os.environ if environ is None else environ
+    if named := environ.get(place.variable or ""):
+        return os.path.abspath(os.path.join(os.path.expanduser(named), place.below_variable))
+    folder = place.mac_folder if platform == "darwin" and place.mac_folder else place.folder
+    above = os.fspath(home) if home is not None else environ.get("HOME") or os.path.expanduser("~")
+    return os.path.abspath(os.path.join(above, folder))
+
+
+def find(path: str | os.PathLike[str]) -> Iterator[Found]:
+    """What stands at a path that somebody names: the file, or of a folder all files below it that may hold sessions.
+
+    A file is found whatever it is called; in a folder the endings count. Links below the folder are not followed. A folder below
+    it that cannot be read is among what is found, with ``why_not``.
+
+    Raises:
+        OSError: there is nothing at the path, or the folder cannot be read.
+    """
+    top = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    status = os.lstat(top)
+    if not stat.S_ISDIR(status.st_mode):
+        yield _found(top, status)
+        return
+    os.listdir(top)  # raises, where the user named what cannot be read
+    sessions = _sessions_around(top)
+    for one in sorted(_below(top, _DEEPEST), key=attrgetter("path")):
+        if one.path in sessions:
+            yield replace(one, is_expected=True)
+        elif one.path.endswith(_ENDINGS) or one.why_not is not None:
+            yield one
+
+
+def _sessions_around(top: str) -> frozenset[str]:
+    """Where programs of this user keep sessions, in a folder, or above it: the paths of those."""
+    found: set[str] = set()
+    for place in PLACES:
+        folder = folder_of(place)
+        if os.path.commonpath((folder, top)) in (folder, top):
+            for pattern in place.patterns:
+                found.update(one.path for one in _matching(folder, pattern.split("/"), place.program))
+    return frozenset(found)
+
+
+def _found(path: str, status: os.stat_result, program: str | None = None, *, is_expected: bool = True) -> Found:
+    return Found(path, status.st_size, status.st_mtime_ns, status.st_ino, program, is_expected)
+
+
+def _unread(folder: str, why_not: str, program: str | None = None) -> Found:
+    return Found(folder, 0, 0, 0, program, why_not=why_not)
+
+
+def _matching(folder: str, pattern: list[str], program: str) -> Iterator[Found]:
+    name, *rest = pattern
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or not fnmatchcase(entry.name, name):
+                    continue
+                if rest and entry.is_dir(follow_symlinks=False):
+                    yield from _matching(entry.path, rest, program)
+                elif not rest and entry.is_file(follow_symlinks=False):
+                    yield _found(entry.path, entry.stat(follow_symlinks=False), program)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the program is not used here, or a file was deleted just now
+    except OSError as error:
+        yield _unread(folder, f"cannot be looked through: {error.strerror}", program)
+
+
+def _below(folder: str, deepest: int) -> Iterator[Found]:
+    if deepest < 0:
+        yield _unread(folder, f"is more than {_DEEPEST} folders deep, and was not looked through; name it")
+        return
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _below(entry.path, deepest - 1)
+                elif entry.is_file(follow_symlinks=False):
+                    yield _found(entry.path, entry.stat(follow_symlinks=False), is_expected=False)
+    except FileNotFoundError:
+        pass  # deleted just now
+    except OSError as error:
+        yield _unread(folder, f"cannot be looked through: {error.strerror}")

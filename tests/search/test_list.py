@@ -1,0 +1,110 @@
+"""Pages of a list: each conversation stands on one of them, in the order that was asked for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.search.libraries import appended, begun
+from transcript_store import ConversationLibrary, list_conversations
+from transcript_store.search import SearchIndex
+
+
+@pytest.fixture
+def library(tmp_path):
+    library = ConversationLibrary(tmp_path / "library")
+    for number in range(7):
+        labels = {"title": f"Title {number % 3}", "parity": str(number % 2)} if number else {}
+        begun(library, *["text"] * number, labels=labels, provider="claude", model=f"m{number}")
+    return library
+
+
+@pytest.fixture
+def index(library, tmp_path):
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        yield index
+
+
+def ids(summaries):
+    return [summary.id for summary in summaries]
+
+
+def test_a_list_says_what_the_library_says(library, index):
+    assert list(index.list(limit=100)) == library.list()
+
+
+def test_the_total_is_kept_through_whatever_happens(library, index):
+    """It is not counted anew for each page."""
+    for number, one in enumerate(library.list()):
+        if number % 2:
+            library.delete(one.id)
+        else:
+            appended(library, one.id, "more")
+        begun(library, "another")
+        assert index.list(wait=True).total == len(library.list()) == index.list(filter="-id:zzzz").total
+    index.update()
+    assert index.status().messages == sum(one.record_count for one in library.list())
+    index.rebuild()
+    assert index.list().total == len(library.list())
+    assert index.status().messages == sum(one.record_count for one in library.list())
+
+
+@pytest.mark.parametrize("order", ["updated", "created", "title", "records", "size"])
+def test_pages_have_each_conversation_once(library, index, order):
+    every = ids(index.list(limit=100, sort=order))
+    paged, after = [], None
+    while True:
+        page = index.list(limit=2, sort=order, after=after)
+        assert page.total == 7
+        paged += ids(page)
+        if (after := page.next) is None:
+            break
+    assert paged == every
+    assert sorted(every) == sorted(ids(library.list()))
+
+
+def test_an_order_is_what_it_says(index):
+    assert [summary.record_count for summary in index.list(sort="records")] == [6, 5, 4, 3, 2, 1, 0]
+    assert [summary.title for summary in index.list(sort="title")] == [
+        None,
+        *["Title 0"] * 2,
+        *["Title 1"] * 2,
+        *["Title 2"] * 2,
+    ]
+
+
+def test_a_filter_leaves_what_it_says(index):
+    assert index.list(filter="label:parity=1").total == 3
+    assert index.list(filter="title:title -label:parity=1 model:m").total == 3
+    assert index.list(filter="after:2100-01-01").total == 0
+    assert index.list(filter='"title 2"').total == index.list(filter="2 title").total == 2
+
+
+def test_a_list_moves_on_with_the_library(library, index):
+    last = index.list(sort="created").summaries[-1].id
+    appended(library, last, "more")
+    page = index.list(limit=1)
+    assert ids(page) == [last]
+    assert page.not_looked_at == 0
+    library.delete(last)
+    assert last not in ids(index.list())
+
+
+def test_damaged_ones_and_folders_with_names_of_their_own_are_listed(library, index):
+    first, second = (summary.directory for summary in library.list()[:2])
+    os.rename(first, f"{library.directory}/own name")
+    with open(f"{second}/metadata.json", "wb") as file:
+        file.write(b"damaged")
+    there = {summary.directory: summary for summary in list_conversations(library.directory)}
+    assert {summary.directory: summary for summary in index.list()} == there
+
+
+@pytest.mark.parametrize("after", ["", "x", "[]", '["updated", null, 1]', '["title", "x", 1]', '["updated", {}, 1]'])
+def test_a_place_that_no_page_gave_is_refused(index, after):
+    with pytest.raises(ValueError, match="after must be"):
+        index.list(after=after)
+    with pytest.raises(ValueError, match="limit"):
+        index.list(limit=0)
+    with pytest.raises(ValueError, match="sort"):
+        index.list(sort="colour")

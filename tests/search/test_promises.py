@@ -1,0 +1,371 @@
+"""F9, F10 and F11 of docs/search.md, by number."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
+from transcript_store import ConversationLibrary, StorageError
+from transcript_store.search import SearchIndex
+
+
+@pytest.fixture
+def library(tmp_path):
+    library = ConversationLibrary(tmp_path / "library")
+    for number in range(8):
+        begun(library, f"socket {number}", "a pipe", f"東京大学 {number}", labels={"title": f"number {number}"})
+    return library
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+def file_of(cache: Path) -> Path:
+    (path,) = cache.glob("*.sqlite")
+    return path
+
+
+# ---- F9: what was acknowledged is found, and nothing that is gone -------------------------------------------------------
+
+
+def test_f9_what_was_acknowledged_is_found_at_once(library, cache):
+    with SearchIndex(library, cache=cache) as index:
+        for number in range(5):
+            own_id = begun(library, f"begun {number}")
+            assert (own_id, 0, 1) in found(index, "begun")
+            appended(library, own_id, "appended")
+            assert (own_id, 0, 2) in found(index, "appended")
+
+
+def test_f9_what_was_deleted_or_replaced_is_not_found(library, cache):
+    with SearchIndex(library, cache=cache) as index:
+        deleted, kept = begun(library, "secret one"), begun(library, "secret two")
+        assert found(index, "secret") == {(deleted, 0, 1), (kept, 0, 1)}
+        library.delete(deleted)
+        replaced(library, kept, "public two")
+        assert found(index, "secret") == set()
+        assert found(index, "two") == {(kept, 1, 1)}
+        assert index.status().forgotten == 2
+
+
+def test_f9_a_batch_is_found_whole_wherever_an_update_stops_in_it(tmp_path, cache):
+    """An update without time stops behind every message, so each is once the last one that is known."""
+    library = ConversationLibrary(tmp_path / "one")
+    own_id = begun(library)
+    for words in (["before"], [f"batch {number}" for number in range(12)], ["after"]):
+        appended(library, own_id, *words)
+    with SearchIndex(library, cache=cache) as index:
+        for _ in range(20):
+            index.update(seconds=0)
+        assert index.status().messages == 14
+        assert found(index, f"id:{own_id}") == {(own_id, 0, seq) for seq in range(1, 15)}
+
+
+def test_f9_a_batch_of_more_messages_than_a_transaction_holds_is_found_whole(library, cache):
+    own_id = begun(library)
+    appended(library, own_id, *(f"message{number}" for number in range(4_500)))
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        for number in (0, 1_999, 2_000, 2_001, 3_999, 4_000, 4_499):
+            assert found(index, f"message{number}") == {(own_id, 0, number + 1)}
+
+
+def test_f9_a_hit_is_what_the_transcript_says_now(library, cache):
+    """Also where no update noticed: here the update had no time at all, and looks at nothing."""
+    own_id = begun(library, "secret")
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        (library_path, path) = Path(library.directory), Path(library.directory, own_id, "transcript.jsonl")
+        status = path.stat()
+        path.write_bytes(path.read_bytes().replace(b"secret", b"publik"))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert places(index.search("secret", limit=EVERYTHING)) == set()
+        assert library_path.is_dir()
+
+
+def test_f9_with_a_writer_and_two_indexers_at_work(library, cache):
+    """Each append that was acknowledged before a search began is in its answer, whoever indexed it."""
+    own_id = begun(library)
+    acknowledged, failures = [0], []
+    over = threading.Event()
+
+    def write():
+        with library.open(own_id, durability="process-crash") as conversation:
+            for number in range(1, 61):
+                conversation.append_message(user(f"written {number}"))
+                acknowledged[0] = number
+        over.set()
+
+    def ask():
+        with SearchIndex(library, cache=cache) as index:
+            while not over.is_set():
+                before = acknowledged[0]
+                seqs = {seq for _, _, seq in found(index, "written")}
+                if not set(range(1, before + 1)) <= seqs:
+                    failures.append((before, seqs))
+
+    threads = [threading.Thread(target=work) for work in (write, ask, ask)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with SearchIndex(library, cache=cache) as index:
+        assert found(index, "written") == {(own_id, 0, seq) for seq in range(1, 61)}
+        assert index.status().messages == 8 * 3 + 60  # none is there twice
+
+
+# ---- F10: the index costs time, never an answer -------------------------------------------------------------------------
+
+
+def agrees(library: ConversationLibrary, cache: Path) -> None:
+    directory = Path(library.directory)
+    with SearchIndex(library, cache=cache) as index:
+        assert found(index, "socket") == naive(directory, has_word("socket"))
+        assert found(index, "*ocke*") == naive(directory, lambda text: "ocke" in text)
+        assert found(index, "京大") == naive(directory, lambda text: "京大" in text)
+        assert len(index.list(limit=100)) == len(library.list())
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def bits_flipped_agree(library: ConversationLibrary, cache: Path, count: int) -> None:
+    agrees(library, cache)
+    path = file_of(cache)
+    chance = random.Random(count)
+    for end in ("", ".seal"):
+        whole = Path(f"{path}{end}").read_bytes()
+        for _ in range(count):
+            data = Path(f"{path}{end}").read_bytes()
+            Path(f"{path}{end}").write_bytes(flipped(data, chance.randrange(8 * len(data))))
+            agrees(library, cache)
+        assert whole
+
+
+def test_f10_a_bit_may_flip_anywhere_in_the_index(library, cache):
+    bits_flipped_agree(library, cache, 12)
+
+
+@pytest.mark.long
+def test_f10_bits_may_flip_again_and_again(library, cache):
+    bits_flipped_agree(library, cache, 400)
+
+
+@pytest.mark.parametrize(
+    "what", ["deleted", "empty", "cut", "zeros", "text", "later", "directory", "link", "seal", "pipe"]
+)
+def test_f10_whatever_stands_in_its_place(library, cache, what):
+    agrees(library, cache)
+    path = file_of(cache)
+    data = path.read_bytes()
+    elsewhere = cache.parent / "elsewhere"
+    if what == "deleted":
+        path.unlink()
+    elif what == "later":
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version=99")
+        connection.close()
+        Path(f"{path}.seal").unlink()
+    elif what == "directory":
+        path.unlink()
+        path.mkdir()
+    elif what == "link":
+        elsewhere.write_bytes(data)
+        path.unlink()
+        path.symlink_to(elsewhere)
+    elif what == "seal":
+        Path(f"{path}.seal").write_bytes(b"{}")
+    elif what == "pipe":
+        Path(f"{path}.seal").unlink()
+        os.mkfifo(f"{path}.seal")
+    else:
+        path.write_bytes(
+            {"empty": b"", "cut": data[: len(data) // 2], "zeros": bytes(len(data)), "text": b"hello"}[what]
+        )
+    agrees(library, cache)
+    if what == "link":
+        assert elsewhere.read_bytes() == data
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal", ".seal", ".writing"])
+@pytest.mark.parametrize("what", ["pipe", "link"])
+def test_f10_nobody_waits_at_a_pipe_and_no_link_is_followed(library, cache, end, what):
+    """Wherever SQLite or the index looks for a file: they are removed, and the index is built anew."""
+    agrees(library, cache)
+    place, elsewhere = Path(f"{file_of(cache)}{end}"), cache.parent / "elsewhere"
+    elsewhere.write_bytes(b"mine")
+    place.unlink(missing_ok=True)
+    os.mkfifo(place) if what == "pipe" else place.symlink_to(elsewhere)
+    agrees(library, cache)
+    assert elsewhere.read_bytes() == b"mine"
+
+
+def test_f9_what_is_taken_back_is_not_found_also_by_an_index_that_does_not_know_it_yet(library, cache):
+    """Another process keeps the index, so it is not updated; the transcript is asked what is taken back behind what the index has read."""
+    own_id = begun(library, "plover", "plover again", "plover at last", features=["retract"])
+    with SearchIndex(library, cache=cache) as index:
+        assert {seq for _, _, seq in found(index, "plover")} == {1, 2, 3}
+        with library.open(own_id) as conversation:
+            conversation.retract(2)
+            conversation.append_message(user("and then"))
+        other = sqlite3.connect(file_of(cache), isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        answer = index.search("plover")
+        assert answer.is_busy
+        assert {hit.seq for hit in answer} == {1}
+        other.execute("ROLLBACK")
+        other.close()
+        assert {seq for _, _, seq in found(index, "plover")} == {1}
+
+
+def test_f10_an_index_that_cannot_be_thrown_away(library, cache):
+    """Whoever wants it gone is told that it is not; whoever asks gets an answer."""
+    agrees(library, cache)
+    Path(f"{file_of(cache)}-wal").mkdir()
+    for forget in (SearchIndex.purge, SearchIndex.rebuild):
+        with SearchIndex(library, cache=cache) as index:
+            with pytest.raises(StorageError, match="throw the index away"):
+                forget(index)
+            assert len(found(index, "socket")) == 8
+
+
+def test_f10_the_index_of_another_library(library, cache, tmp_path):
+    """A library that was copied, and an index that was copied beside it under the name that it would have."""
+    agrees(library, cache)
+    with sqlite3.connect(file_of(cache)) as connection:
+        connection.execute("UPDATE about SET value = 'another' WHERE name = 'library'")
+    connection.close()
+    agrees(library, cache)
+    other = ConversationLibrary(shutil.copytree(library.directory, tmp_path / "copy"))
+    other.delete_folder(other.list()[0].directory.rpartition("/")[2])
+    agrees(other, cache)
+
+
+def test_f10_an_index_that_somebody_else_keeps_locked(library, cache):
+    agrees(library, cache)
+    other = sqlite3.connect(file_of(cache), isolation_level=None)
+    other.execute("PRAGMA locking_mode=EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    with SearchIndex(library, cache=cache) as index:
+        answer = index.search("socket", limit=EVERYTHING)
+        assert places(answer) == naive(Path(library.directory), has_word("socket"))
+    other.close()
+    agrees(library, cache)
+
+
+def test_f10_a_cache_that_cannot_be_written(library, cache):
+    cache.write_text("a file where the directory should be")
+    agrees(library, cache)
+    assert cache.read_text() == "a file where the directory should be"
+
+
+def test_f10_damage_that_comes_while_the_index_is_open(library, cache):
+    with SearchIndex(library, cache=cache) as index:
+        found(index, "socket")
+        path = file_of(cache)
+        for end in ("", "-wal"):
+            Path(f"{path}{end}").write_bytes(b"x" * 100_000)
+        assert found(index, "socket") == naive(Path(library.directory), has_word("socket"))
+
+
+KILLED = """
+import sys
+from transcript_store.search import SearchIndex
+with SearchIndex(sys.argv[1], cache=sys.argv[2]) as index:
+    print("begun", flush=True)
+    while True:
+        index.update()
+        index.purge()
+"""
+
+
+def killed_again_and_again(library: ConversationLibrary, cache: Path, times: int) -> None:
+    chance = random.Random(times)
+    for _ in range(times):
+        command = [sys.executable, "-c", KILLED, library.directory, str(cache)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            threading.Event().wait(chance.random() / 20)  # anywhere in an update
+            child.send_signal(signal.SIGKILL)
+        agrees(library, cache)
+
+
+def test_f10_an_indexer_is_killed(library, cache):
+    killed_again_and_again(library, cache, 3)
+
+
+@pytest.mark.long
+def test_f10_indexers_are_killed_again_and_again(library, cache):
+    killed_again_and_again(library, cache, 60)
+
+
+def test_f10_an_index_is_for_its_owner_alone(library, cache):
+    """It has the words of all conversations. And it never stands in the library, where a backup would take it."""
+    before = sorted(Path(library.directory).rglob("*"))
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        assert {oct(path.stat().st_mode & 0o777) for path in cache.iterdir()} == {"0o600"}
+    assert {oct(path.stat().st_mode & 0o777) for path in cache.iterdir()} == {"0o600"}
+    assert sorted(Path(library.directory).rglob("*")) == before
+
+
+def test_f10_a_purge_leaves_no_word_of_what_was_deleted(library, cache):
+    own_id = begun(library, "xylophone")
+    with SearchIndex(library, cache=cache) as index:
+        assert found(index, "xylophone")
+        library.delete(own_id)
+        index.rebuild()
+        assert index.status().forgotten == 0
+    assert all(b"xylophone" not in path.read_bytes() for path in cache.iterdir())
+
+
+# ---- F11: no lock of a writer --------------------------------------------------------------------------------------------
+
+
+def test_f11_an_index_opens_nothing_of_the_library_to_write_and_takes_no_lock(library, cache):
+    """What is opened, and every lock, is seen by the interpreter's audit hook, in a process of its own."""
+    program = """
+import os, sys
+seen = []
+def hook(event, args):
+    if event == "open" and str(args[0]).startswith(sys.argv[1]) and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        seen.append(("opened", args[0]))
+    elif event in ("os.rename", "os.remove", "os.mkdir", "os.truncate") and str(args[0]).startswith(sys.argv[1]):
+        seen.append((event, args[0]))
+    elif event in ("fcntl.flock", "fcntl.lockf"):
+        seen.append((event, os.readlink(f"/proc/self/fd/{args[0]}")))
+from transcript_store.search import SearchIndex
+sys.addaudithook(hook)
+with SearchIndex(sys.argv[1], cache=sys.argv[2]) as index:
+    print(len(index.search("socket", wait=True)))
+print([one for one in seen if one[1].startswith(sys.argv[1])])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, library.directory, str(cache)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:2] == ["8", "[]"]
+
+
+def test_f11_a_writer_goes_on_while_an_index_reads(library, cache):
+    own_id = begun(library, "before")
+    with library.open(own_id) as conversation, SearchIndex(library, cache=cache) as index:
+        for number in range(5):
+            conversation.append_message(user(f"during {number}"))
+            assert len(found(index, "during")) == number + 1

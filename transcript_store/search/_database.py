@@ -1,0 +1,339 @@
+"""The file of an index: where it is, how it is opened, and how damage to it is noticed.
+
+It is derived and disposable. Whatever is wrong with it (another version, another library's, damaged, not to be read), it is removed
+and made anew; where that is refused (locked, no room, a directory that nobody may write to), an index that lives as long as the
+object takes its place. So an index can cost time, and never an answer.
+
+SQLite notices much damage, and not all: a bit that flips within a list of places takes a hit away in silence. So a *seal* stands
+beside the file while nobody writes: its SHA-256, and how it looked. Whoever opens the index compares how it looks, and if that differs
+the hash. Whoever writes takes the seal away first, and puts a new one there at the end. Where there is no seal a writer was killed, or
+is at work. Then SQLite's own checks decide, unless a writer holds the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from transcript_store.search._texts import COLUMNS
+
+VERSION = 2
+_APPLICATION = 0x7473_6978  # "tsix"
+_BUSY_MS = 250
+
+_SCHEMA = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE conversation (
+    n INTEGER PRIMARY KEY, folder TEXT UNIQUE NOT NULL, stamp TEXT NOT NULL,
+    id TEXT, title TEXT, provider TEXT, model TEXT, created_at TEXT, updated_at TEXT, record_count INTEGER,
+    generation INTEGER, size_bytes INTEGER, damage TEXT, torn_bytes INTEGER,
+    -- What is in the index of its texts. A life ends when they are forgotten; its documents lead nowhere then.
+    indexed TEXT NOT NULL DEFAULT '', life INTEGER UNIQUE, documents INTEGER NOT NULL DEFAULT 0,
+    text_generation INTEGER, through_seq INTEGER, through_offset INTEGER, head TEXT);
+CREATE INDEX by_updated ON conversation (updated_at, n);
+CREATE INDEX by_created ON conversation (created_at, n);
+CREATE INDEX by_title ON conversation (title COLLATE NOCASE, n);
+CREATE INDEX by_records ON conversation (record_count, n);
+CREATE INDEX by_size ON conversation (size_bytes, n);
+CREATE INDEX by_id ON conversation (id);
+-- What is not indexed: every search asks, and most times there is nothing. (The condition is that of _indexing.PENDING.)
+CREATE INDEX pending ON conversation (updated_at, n) WHERE (stamp = '' OR indexed <> stamp);
+-- How many there are, and how many messages they have: to count a million takes SQLite a hundred times as long as to read fifty.
+INSERT INTO about VALUES ('conversations', 0), ('messages', 0);
+CREATE TRIGGER counted AFTER INSERT ON conversation BEGIN UPDATE about SET value = value + 1 WHERE name = 'conversations'; END;
+CREATE TRIGGER uncounted AFTER DELETE ON conversation BEGIN UPDATE about SET value = value - 1 WHERE name = 'conversations'; END;
+CREATE TRIGGER uncounted_messages AFTER DELETE ON conversation BEGIN
+    UPDATE about SET value = value - old.documents WHERE name = 'messages'; END;
+CREATE TRIGGER counted_messages AFTER UPDATE OF documents ON conversation BEGIN
+    UPDATE about SET value = value + new.documents - old.documents WHERE name = 'messages'; END;
+CREATE TABLE label (n INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (n, name)) WITHOUT ROWID;
+CREATE INDEX by_label ON label (name, value, n);
+CREATE TABLE role (n INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL);
+-- A message: the life of its conversation, its number, where its line begins, when it was said (seconds), who said it, and
+-- half of its line's hash.
+CREATE TABLE document (n INTEGER PRIMARY KEY, life INTEGER, seq INTEGER, offset INTEGER, at INTEGER, role INTEGER, head INTEGER);
+CREATE TABLE word (text TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+# No text is kept (content=''): a hit is a place. The text is folded before it comes here, so all that is not ASCII and comes is
+# part of a word. Only what SQLite 3.40 has is used.
+_WORDS = f"""
+CREATE VIRTUAL TABLE words USING fts5 ({", ".join(COLUMNS)}, content='',
+    tokenize="unicode61 remove_diacritics 0 categories 'L* N* M* Co Cn'");
+"""
+
+
+_BESIDE = ("-wal", "-shm", "-journal", ".seal", ".writing")
+
+
+class DamagedIndexError(Exception):
+    """The file is not the index that was written."""
+
+
+def cache_folder() -> str:
+    """Where indexes are kept if nobody says otherwise: the user's cache directory."""
+    caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    below = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), caches)
+    return os.path.join(below, "transcript-store")
+
+
+def path_in(folder: str, library: str, name: str = "search-{}.sqlite") -> str:
+    """The path of a library's index: in its name is a hash of the library's path and of what stands there now."""
+    try:
+        status = os.stat(library)
+        what = f"{status.st_dev}:{status.st_ino}"
+    except OSError:
+        what = "nothing"
+    of = hashlib.sha256(os.fsencode(library) + b"\0" + what.encode()).hexdigest()[:32]
+    return os.path.join(folder, name.format(of))
+
+
+class Database:
+    """A connection to an index, and what keeps its file whole.
+
+    Args:
+        path: the file; None for an index that nobody else sees, and that is gone when it is closed.
+        library: whose index it is.
+    """
+
+    def __init__(self, path: str | None, library: str) -> None:
+        self.path = path
+        self._library = library
+        self._inode = 0
+        self._writer: int | None = None  # the handle of the writers' lock, from the first write to the seal
+        self.has_words = True
+        self.connection = self._connect()
+
+    # ---- opening ------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is not None:
+            with suppress(OSError, sqlite3.Error):
+                os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+                try:
+                    return self._opened(self.path)
+                except (DamagedIndexError, sqlite3.DatabaseError) as error:
+                    self._let_go()
+                    if not is_busy(error):
+                        remove(self.path)
+                        return self._opened(self.path)
+            self._let_go()
+            self.path = None
+        return self._opened(None)
+
+    def _opened(self, path: str | None) -> sqlite3.Connection:
+        if path is not None:
+            # SQLite gives its other files the permissions of this one.
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                status = os.fstat(handle)
+            finally:
+                os.close(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise DamagedIndexError("it is no file")
+            self._inode = status.st_ino
+            _require_files_beside(path)
+            if status.st_size:
+                self._check_seal(path)
+        connection = sqlite3.connect(path or "", isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("PRAGMA trusted_schema=OFF")
+            connection.execute("PRAGMA cache_size=-16000")
+            if not _tables(connection):
+                connection.execute("BEGIN IMMEDIATE")
+                if not _tables(connection):
+                    self._create(connection)
+                connection.execute("COMMIT")
+            self._require_ours(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        for statement in _SCHEMA.split(";\n"):
+            connection.execute(statement)
+        with suppress(
+            sqlite3.OperationalError
+        ):  # an SQLite without FTS5: what is asked for is looked for in each transcript
+            connection.execute(_WORDS)
+        connection.execute("INSERT INTO about VALUES ('library', ?)", (os.fsencode(self._library),))
+        connection.execute(f"PRAGMA application_id={_APPLICATION}")
+        connection.execute(f"PRAGMA user_version={VERSION}")
+
+    def _require_ours(self, connection: sqlite3.Connection) -> None:
+        def one(statement: str) -> object:
+            return (connection.execute(statement).fetchone() or (None,))[0]
+
+        facts = (
+            one("PRAGMA application_id"),
+            one("PRAGMA user_version"),
+            one("SELECT value FROM about WHERE name='library'"),
+        )
+        if facts != (_APPLICATION, VERSION, os.fsencode(self._library)):
+            raise DamagedIndexError("it is of another version, or of another library")
+        self.has_words = bool(one("SELECT count(*) FROM sqlite_master WHERE name='words'"))
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that writes; use ``with``. It is undone if the block raises.
+
+        Raises:
+            sqlite3.OperationalError: another process is writing, or the system refuses.
+        """
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._unseal()
+            yield self.connection
+            self.connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK")
+            raise
+
+    def _unseal(self) -> None:
+        if self.path is not None and self._writer is None:
+            self._note_a_writer(self.path)
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self.path}.seal")
+
+    def _note_a_writer(self, path: str) -> None:
+        handle = os.open(f"{path}.writing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        self._writer = handle
+
+    def _let_go(self) -> None:
+        if self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
+
+    def close(self) -> None:
+        """Seal the index, if this wrote to it and nobody else is writing, and close it."""
+        with suppress(OSError, sqlite3.Error):
+            self._seal()
+        self.connection.close()
+        self._let_go()
+
+    def _seal(self) -> None:
+        if self.path is None or self._writer is None:
+            return
+        if self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            return  # somebody reads what is not in the file yet; the next writer seals it
+        self.connection.execute("BEGIN IMMEDIATE")  # from here on nobody writes
+        fcntl.flock(
+            self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB
+        )  # another writer is between two transactions: it will seal
+        # Whoever found the file damaged may have put another one in its place: that one is not ours to seal.
+        if os.path.getsize(f"{self.path}-wal") == 0 and os.stat(self.path).st_ino == self._inode:
+            seal = json.dumps({"looks": _looks(self.path), "sha256": _digest(self.path)})
+            temporary = f"{self.path}.seal-{os.getpid()}"
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(seal)
+            os.replace(temporary, f"{self.path}.seal")
+        self.connection.execute("ROLLBACK")
+
+    def _is_written(self) -> bool:
+        """Whether a writer is at work, in this process or another."""
+        with suppress(OSError), open(f"{self.path}.writing", "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def _check_seal(self, path: str) -> None:
+        while (seal := _seal_of(path)) is not None:
+            if seal["looks"] == _looks(path) or seal["sha256"] == _digest(path):
+                return
+            if seal == _seal_of(path):  # and nobody wrote meanwhile
+                raise DamagedIndexError("it is not what was sealed")
+        if not self._is_written():
+            _check_inside(path)
+            self._note_a_writer(path)  # so that it is sealed in the end
+
+    def check(self) -> bool:
+        """Read all of the index and say whether it is whole."""
+        try:
+            seal = None if self.path is None else _seal_of(self.path)
+            if self.path is not None and seal is not None and seal["sha256"] != _digest(self.path):
+                return False
+            return _is_whole(self.connection)
+        except (DamagedIndexError, sqlite3.DatabaseError):
+            return False
+
+
+def _require_files_beside(path: str) -> None:
+    """Refuse what is no file where SQLite and we look for one: whoever opens a pipe waits for somebody at its other end."""
+    for end in _BESIDE:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(path + end).st_mode):
+                raise DamagedIndexError("what stands beside it is no file")
+
+
+def remove(path: str) -> None:
+    """Remove an index with all that stands beside it."""
+    for end in ("", *_BESIDE):
+        with suppress(FileNotFoundError):
+            os.unlink(path + end)
+
+
+def _check_inside(path: str) -> None:
+    """SQLite's own checks, where no seal says that the file is whole: a writer was killed."""
+    connection = sqlite3.connect(path, timeout=_BUSY_MS / 1000)
+    try:
+        if not _is_whole(connection):
+            raise DamagedIndexError("SQLite finds damage in it")
+    finally:
+        connection.close()
+
+
+def _is_whole(connection: sqlite3.Connection) -> bool:
+    if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        return False
+    if connection.execute("SELECT count(*) FROM sqlite_master WHERE name='words'").fetchone()[0]:
+        connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")  # raises if it is not
+    return True
+
+
+def _seal_of(path: str) -> dict[str, Any] | None:
+    try:
+        # Whoever puts a pipe there lets nobody wait.
+        handle = os.open(f"{path}.seal", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            seal = json.loads(file.read(4096))
+            return {"looks": seal["looks"], "sha256": seal["sha256"]}
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        raise DamagedIndexError("its seal cannot be read") from None
+
+
+def _tables(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether somebody else has the file; then it is not damaged."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _looks(path: str) -> list[int]:
+    status = os.stat(path)
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

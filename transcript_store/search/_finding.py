@@ -1,0 +1,232 @@
+"""The messages that a query asks for: proposed by the index, or read one by one, and decided on what stands in the transcript."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple, Self
+
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.messages import role_of
+from transcript_store.search._answers import Hit, Sort
+from transcript_store.search._database import Database
+from transcript_store.search._indexing import short
+from transcript_store.search._matching import Match
+from transcript_store.search._plan import Plan, TooManyWordsError, conditions, plan_for
+from transcript_store.search._query import Query
+from transcript_store.search._texts import COLUMNS, texts_of
+from transcript_store.search._words import fold
+from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile, open_transcript
+
+_RANKED = 2000
+"""Rank looks at every hit, so only at so many: those that came into the index last."""
+_COUNTED = 10_001
+_OPEN_AT_ONCE = 64
+
+Redact = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Finder:
+    """Asks the index of a library. With ``redact`` a message is what that leaves of it: nothing is found in what it takes out."""
+
+    def __init__(self, database: Database, library: str, redact: Redact | None) -> None:
+        self._connection = database.connection
+        self._has_words = database.has_words
+        self._library = library
+        self._redact = redact
+
+    def found(
+        self, query: Query, match: Match, limit: int, sort: Sort | None, *, is_read: bool
+    ) -> tuple[tuple[Hit, ...], int | None]:
+        if not (is_read or query.groups or query.without or query.filters or query.after or query.before):
+            return (), 0  # nothing is asked
+        try:
+            plan = None if is_read or not self._has_words else plan_for(self._connection, query)
+        except TooManyWordsError:
+            plan = None
+        if plan is None:
+            return _newest_first(islice(self._read_all(query, match, limit), limit)), None
+        total = self._count(plan) if plan.is_exact else None
+        # How many there are is known before the first is read, if the index decides.
+        is_ranked = bool(plan.match) and (sort == "rank" or (sort is None and total is not None and total <= _RANKED))
+        with _Opened(self._library, self._redact) as opened:
+            rows = self._ranked(plan) if is_ranked else self._newest(plan)
+            found = (opened.hit(_row_of(row), match) for row in rows)
+            hits = islice((hit for hit in found if hit is not None and _is_in_time(query, hit.at)), limit)
+            return tuple(hits) if is_ranked else _newest_first(hits), total
+
+    def _newest(self, plan: Plan) -> Iterator[Any]:
+        source, order = (
+            ("words CROSS JOIN document d ON d.n = words.rowid", "words.rowid") if plan.match else ("document d", "d.n")
+        )
+        statement = f"SELECT {_HIT} FROM {source} {_OF_ITS} WHERE {_matches(plan)} {plan.where} ORDER BY {order} DESC"
+        return self._connection.execute(statement, [*_match(plan), *plan.values])
+
+    def _ranked(self, plan: Plan) -> Iterator[Any]:
+        bound = (
+            f"SELECT words.rowid FROM words CROSS JOIN document d ON d.n = words.rowid {_OF_ITS} "
+            f"WHERE {_matches(plan)} {plan.where} ORDER BY words.rowid DESC LIMIT 1 OFFSET {_RANKED - 1}"
+        )
+        least = self._connection.execute(bound, [*_match(plan), *plan.values]).fetchone()
+        statement = (
+            f"SELECT {_HIT} FROM words CROSS JOIN document d ON d.n = words.rowid {_OF_ITS} "
+            f"WHERE {_matches(plan)} words.rowid >= ? AND {plan.where} ORDER BY bm25(words), words.rowid DESC"
+        )
+        return self._connection.execute(statement, [*_match(plan), least[0] if least else 0, *plan.values])
+
+    def _count(self, plan: Plan) -> int:
+        source = "words CROSS JOIN document d ON d.n = words.rowid" if plan.match else "document d"
+        statement = f"SELECT 1 FROM {source} {_OF_ITS} WHERE {_matches(plan)} {plan.where} LIMIT {_COUNTED}"
+        count = f"SELECT count(*) FROM ({statement})"
+        return int(self._connection.execute(count, [*_match(plan), *plan.values]).fetchone()[0])
+
+    def elsewhere(self, query: Query) -> dict[str, int]:
+        """In which other columns there are hits of a query that has none."""
+        found = {}
+        if query.groups and self._has_words:
+            for name in COLUMNS:
+                if name not in query.columns:
+                    try:
+                        plan = plan_for(self._connection, replace(query, columns=(name,)))
+                    except TooManyWordsError:
+                        break
+                    found[name] = self._count(plan)
+        return {name: count for name, count in found.items() if count}
+
+    def _read_all(self, query: Query, match: Match, limit: int) -> Iterator[Hit]:
+        """The hits among all messages that the filters leave, read one conversation after the other, the last changed first."""
+        where, values = conditions(replace(query, after=None, before=None))
+        statement = f"SELECT c.folder, c.title FROM conversation c WHERE {where} ORDER BY c.updated_at DESC, c.n DESC"
+        for folder, title in self._connection.execute(statement, values).fetchall():
+            with _Opened(self._library, self._redact) as opened:
+                transcript = opened.transcript(folder)
+                if transcript is not None:
+                    found = (
+                        opened.hit_of(folder, title, placed, match)
+                        for placed, _ in transcript.records(transcript.begin)
+                        if not placed.record.is_retracted and _passes(query, placed)
+                    )
+                    yield from reversed(deque((hit for hit in found if hit is not None), maxlen=limit))
+
+
+class _Row(NamedTuple):
+    """A message that the index proposes."""
+
+    folder: bytes
+    title: str
+    seq: int
+    offset: int
+    head: int
+    read_to: Place
+    """How far the index has read the transcript that it is in."""
+
+
+def _row_of(selected: tuple[Any, ...]) -> _Row:
+    folder, title, seq, offset, head, *read_to = selected
+    return _Row(folder, title, seq, offset, head, Place(*read_to))
+
+
+_HIT = "c.folder, c.title, d.seq, d.offset, d.head, c.through_seq, c.through_offset, c.head"
+_OF_ITS = "CROSS JOIN conversation c ON c.life = d.life"
+
+
+class _Opened:
+    """The transcripts that hits are read from, each opened once; use it in a ``with`` statement."""
+
+    def __init__(self, library: str, redact: Redact | None) -> None:
+        self._library = library
+        self._redact = redact
+        self._stack = ExitStack()
+        self._transcripts: dict[bytes, TranscriptFile | None] = {}
+        self._taken_back: dict[bytes, Callable[[int], bool]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def transcript(self, folder: bytes) -> TranscriptFile | None:
+        """The transcript in a folder; None if it cannot be read."""
+        if folder not in self._transcripts:
+            if len(self._transcripts) >= _OPEN_AT_ONCE:
+                self._transcripts.clear()
+                self._taken_back.clear()
+                self._stack.close()
+            try:
+                found = self._stack.enter_context(open_transcript(self._directory(folder)))
+            except TranscriptStoreError:
+                found = None
+            self._transcripts[folder] = found
+        return self._transcripts[folder]
+
+    def hit(self, row: _Row, match: Match) -> Hit | None:
+        """The hit that the index proposes; None if that is not what stands there now, is taken back, or does not match."""
+        transcript = self.transcript(row.folder)
+        placed = None if transcript is None else transcript.record_at(row.offset)
+        if placed is None or (placed.record.seq, short(placed.head)) != (row.seq, row.head):
+            return None
+        if self._taken_back_in(row.folder, row.read_to)(row.seq):
+            return None
+        return self.hit_of(row.folder, row.title, placed, match)
+
+    def _taken_back_in(self, folder: bytes, read_to: Place) -> Callable[[int], bool]:
+        """What is taken back behind the place up to which the index has read: it does not know of that yet."""
+        if folder not in self._taken_back:
+            transcript = self.transcript(folder)
+            assert transcript is not None
+            self._taken_back[folder] = transcript.taken_back(read_to if transcript.holds(read_to) else transcript.begin)
+        return self._taken_back[folder]
+
+    def hit_of(self, folder: bytes, title: str, placed: PlacedRecord, match: Match) -> Hit | None:
+        """The hit that a record is, if its message matches."""
+        transcript, record = self.transcript(folder), placed.record
+        if record.message is None or transcript is None:
+            return None
+        message = record.message
+        if self._redact is not None:
+            message, title = self._redact(message), self._redact({"title": title})["title"]
+        if (found := match(texts_of(message))) is None:
+            return None
+        return Hit(
+            conversation=transcript.conversation,
+            directory=self._directory(folder),
+            title=title or None,
+            generation=transcript.generation,
+            seq=record.seq,
+            at=record.at,
+            role=role_of(message),
+            where=found.column,
+            excerpt=found.text,
+            marks=found.marks,
+        )
+
+    def _directory(self, folder: bytes) -> str:
+        return f"{self._library}/{os.fsdecode(folder)}"
+
+
+def _newest_first(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    return tuple(sorted(hits, key=lambda hit: (hit.at, hit.seq), reverse=True))
+
+
+def _passes(query: Query, placed: PlacedRecord) -> bool:
+    """What :func:`conditions` asks of a message."""
+    role, record = fold(role_of(placed.record.message)).lower(), placed.record
+    roles = ((fold(one.value).lower() in role) != one.is_not for one in query.filters if one.name == "role")
+    return _is_in_time(query, record.at) and all(roles)
+
+
+def _is_in_time(query: Query, at: str) -> bool:
+    return (query.after is None or at >= query.after) and (query.before is None or at < query.before)
+
+
+def _matches(plan: Plan) -> str:
+    return "words MATCH ? AND" if plan.match else ""
+
+
+def _match(plan: Plan) -> list[str]:
+    return [plan.match] if plan.match else []

@@ -1,0 +1,303 @@
+"""The index of a library: updated, asked, listed, thrown away."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from threading import RLock
+from typing import Self, TypeVar
+
+from transcript_store.errors import StorageError
+from transcript_store.library import ConversationLibrary
+from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
+from transcript_store.search._catalogue import sweep
+from transcript_store.search._database import Database, cache_folder, is_busy, path_in, remove
+from transcript_store.search._finding import Finder, Redact
+from transcript_store.search._indexing import PENDING, Indexer
+from transcript_store.search._listing import listed, page_of
+from transcript_store.search._matching import matcher, with_pattern
+from transcript_store.search._plan import functions
+from transcript_store.search._query import parse
+
+UPDATE_SECONDS = 0.2
+"""How long an answer may wait for the index to be brought up to date."""
+_PATIENCE_SECONDS = 30.0
+"""An index that others keep locked for so long is left to them."""
+_DEAD_SHARE, _DEAD_LEAST = 10, 10_000
+"""An update without a limit builds anew when a tenth of the messages lead nowhere, and there are so many of them."""
+
+_T = TypeVar("_T")
+
+
+class SearchIndex:
+    """Finds messages in a library, and lists its conversations; use it in a ``with`` statement, or close it.
+
+    The index is a file in a cache directory, 0600. It is derived: damaged, deleted, or made by another version, it is built anew.
+    It takes no lock of a conversation and writes nothing into the library. Several processes may use the index of one library
+    at the same time. One object may be used by several threads; one call waits for the other.
+
+    Args:
+        library: the library, or its directory. Every conversation directly under it is searched, whatever its folder is called.
+        cache: the directory that the file stands in; None for ``transcript-store`` in the user's cache directory.
+    """
+
+    def __init__(
+        self, library: ConversationLibrary | str | os.PathLike[str], *, cache: str | os.PathLike[str] | None = None
+    ) -> None:
+        own = library if isinstance(library, ConversationLibrary) else ConversationLibrary(library)
+        self._library = own.directory
+        folder = cache_folder() if cache is None else os.path.abspath(os.fspath(cache))
+        self._path: str | None = path_in(folder, self._library)
+        self._mutex = RLock()
+        self._as_of = 0.0
+        self._is_closed = False
+        self._open()
+
+    def _open(self) -> None:
+        self._database = Database(self._path, self._library)
+        functions(self._database.connection)
+        self._indexer = Indexer(self._database, self._library)
+
+    def close(self) -> None:
+        """Close the index. What it holds stays for the next one."""
+        with self._mutex:
+            if not self._is_closed:
+                self._is_closed = True
+                self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"SearchIndex({self._library!r})"
+
+    # ---- bringing it up to date ------------------------------------------------------------------------------------
+
+    def update(self, *, seconds: float | None = None) -> Update:
+        """Bring the index up to date with the library, for at most so many seconds; None for as long as it takes.
+
+        If ``not_indexed`` is 0 afterwards, a search finds everything that was acknowledged before this call (F9), and nothing
+        that was deleted, replaced or repaired away before it.
+
+        Raises:
+            StorageError: the library cannot be read.
+        """
+        with self._mutex:
+            return self._surely(lambda: self._update(seconds))
+
+    def rebuild(self) -> None:
+        """Throw the index away and build it anew. Words of what was deleted are in the old file until then.
+
+        What a disk keeps of a file that was deleted is another matter: overwrite the free space, or encrypt the disk.
+
+        Raises:
+            StorageError: the library cannot be read, or the old file cannot be removed; remove it yourself.
+        """
+        with self._mutex:
+            self.purge()
+            self.update()
+
+    def purge(self) -> None:
+        """Throw the index away. The next call begins a new one.
+
+        Raises:
+            StorageError: the file cannot be removed; the message says which, and why.
+        """
+        with self._mutex:
+            self._surely(self._anew)
+
+    def status(self) -> Status:
+        """What the index has, and whether its file is whole; all of it is read."""
+        with self._mutex:
+            return self._surely(self._status)
+
+    def _update(self, limit: float | None, *, with_texts: bool = True) -> Update:
+        began = time.monotonic()
+        deadline = began + (float("inf") if limit is None else limit)
+        patience = began + (_PATIENCE_SECONDS if limit is None else 0)
+        while True:
+            try:
+                swept = sweep(self._database, self._library, deadline)
+                if not swept.left:
+                    self._as_of = swept.began_at
+                left = self._indexer.run(deadline) if with_texts else 0
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                if limit is not None:
+                    return Update(not_indexed=self._pending() if with_texts else 0, is_busy=True)
+                if time.monotonic() > patience:
+                    raise
+                continue  # SQLite has waited a while for the other writer; what that did need not be done again
+            if limit is None and with_texts and self._is_mostly_dead():
+                self._anew()
+                continue
+            return Update(not_indexed=left + swept.left, is_busy=False)
+
+    def _pending(self) -> int:
+        return self._one(f"SELECT count(*) FROM conversation WHERE {PENDING}")
+
+    def _is_mostly_dead(self) -> bool:
+        dead = self._forgotten()
+        return dead > _DEAD_LEAST and dead * _DEAD_SHARE > self._one("SELECT coalesce(max(n), 0) FROM document")
+
+    def _forgotten(self) -> int:
+        return self._one(
+            "SELECT (SELECT coalesce(max(n), 0) FROM document) - (SELECT value FROM about WHERE name = 'messages')"
+        )
+
+    def _status(self) -> Status:
+        path = self._database.path
+        forgotten = self._forgotten()
+        return Status(
+            path=path,
+            size_bytes=sum(os.path.getsize(path + end) for end in ("", "-wal") if os.path.exists(path + end))
+            if path
+            else 0,
+            conversations=self._one("SELECT count(*) FROM conversation"),
+            messages=self._one("SELECT value FROM about WHERE name = 'messages'"),
+            forgotten=forgotten,
+            not_indexed=self._one("SELECT count(*) FROM conversation WHERE indexed <> stamp"),
+            is_whole=self._database.check(),
+        )
+
+    def _one(self, statement: str) -> int:
+        return int(self._database.connection.execute(statement).fetchone()[0])
+
+    def _surely(self, work: Callable[[], _T]) -> _T:
+        """Do something with the index; if that meets damage, with a new one. If that one fails too, with one of our own."""
+        if self._is_closed:
+            raise ValueError("this index is closed")
+        for attempt in range(3):
+            try:
+                return work()
+            except sqlite3.ProgrammingError:
+                raise
+            except sqlite3.DatabaseError as error:
+                if attempt == 2:
+                    raise StorageError(
+                        path=self._library, doing="keep an index", errno=errno.EIO, strerror=str(error)
+                    ) from error
+                if attempt or is_busy(error):
+                    self._path = None
+                with suppress(StorageError):
+                    self._anew()
+        raise AssertionError("the third attempt returns or raises")
+
+    def _anew(self) -> None:
+        self._database.close()
+        try:
+            if self._path is not None:
+                remove(self._path)
+        except OSError as error:
+            self._path = None  # from here on with one of our own
+            why = error.strerror or str(error)
+            doing, number = "throw the index away", error.errno or errno.EIO
+            raise StorageError(path=str(error.filename), doing=doing, errno=number, strerror=why) from error
+        finally:
+            self._open()
+
+    # ---- searching -------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        sort: Sort | None = None,
+        regex: str | None = None,
+        redact: Redact | None = None,
+        wait: bool = False,
+    ) -> Answer:
+        """The messages that match a query: words, phrases and filters, as docs/search.md has them. Every text is a query.
+
+        The index is updated before, for at most 200 ms. Each hit is read from its transcript, and its hash checked, so none is
+        stale.
+
+        Args:
+            query: what is looked for.
+            limit: at most so many hits.
+            sort: ``"rank"`` for the best first (of the 2,000 that came into the index last), ``"newest"``; None for rank,
+                and for the newest if there are more than 2,000.
+            regex: a regular expression of Python that has to be found besides. Every message that the query leaves is read.
+            redact: a function that takes secrets out of a message, such as a ``SecretRedactor``. Nothing is found in what it
+                takes out, and no number says that there was something: ``total`` is None, ``elsewhere`` is empty.
+            wait: update the index as long as it takes.
+
+        Raises:
+            ValueError: the limit is not positive, the sort is neither, or the regular expression is none.
+            StorageError: the library cannot be read.
+        """
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        if sort not in (None, "rank", "newest"):
+            raise ValueError(f"sort must be 'rank' or 'newest', not {sort!r}")
+        asked = parse(query)
+        match = matcher(asked)
+        if regex is not None:
+            try:
+                match = with_pattern(match, asked, re.compile(regex))
+            except re.error as error:
+                raise ValueError(f"{regex!r:.80} is no regular expression: {error}") from None
+
+        def work() -> Answer:
+            done = self._update(None if wait else UPDATE_SECONDS)
+            finder = Finder(self._database, self._library, redact)
+            hits, total = finder.found(asked, match, limit, sort, is_read=regex is not None and not asked.groups)
+            is_counted = regex is None and redact is None
+            return Answer(
+                hits=hits, total=total if is_counted else None,
+                elsewhere=finder.elsewhere(asked) if is_counted and not hits else {},
+                not_indexed=done.not_indexed, is_busy=done.is_busy,
+                ignored=asked.ignored,
+            )  # fmt: skip
+
+        with self._mutex:
+            return self._surely(work)
+
+    # ---- listing ---------------------------------------------------------------------------------------------------
+
+    def list(
+        self,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        sort: Order = "updated",
+        filter: str = "",
+        wait: bool = False,
+    ) -> Listing:
+        """A page of the conversations, the one that changed last first. It costs the same on every page, however many there are.
+
+        Before that each conversation is looked at (``stat``), for at most 200 ms, and what looks different is read.
+        ``ConversationLibrary.list()`` reads each and needs no index.
+
+        Args:
+            limit: how many.
+            after: ``next`` of the page before; None for the first page.
+            sort: ``"updated"``, ``"created"`` (the latest first), ``"title"``, ``"records"`` or ``"size"`` (the most first).
+            filter: a query: its filters hold, and its words have to be in the title.
+            wait: look at all conversations, as long as that takes.
+
+        Raises:
+            ValueError: the limit is not positive, there is no such order, or ``after`` is not what a page of this order gave.
+            StorageError: the library cannot be read.
+        """
+        page = page_of(limit, after, sort, filter)
+
+        def work() -> Listing:
+            done = self._update(None if wait else UPDATE_SECONDS, with_texts=False)
+            found = listed(self._database, self._library, page)
+            as_of = datetime.fromtimestamp(self._as_of, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            return Listing(**found._asdict(), as_of=as_of, not_looked_at=done.not_indexed, ignored=page.ignored)
+
+        with self._mutex:
+            return self._surely(work)

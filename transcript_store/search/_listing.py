@@ -1,0 +1,123 @@
+"""Pages of a list, from the catalogue: each costs the same, however many conversations there are."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from transcript_store.library import ConversationSummary
+from transcript_store.search._answers import Order
+from transcript_store.search._catalogue import FACTS
+from transcript_store.search._database import Database
+from transcript_store.search._plan import EVERY, conditions, joined
+from transcript_store.search._query import parse
+
+ORDERS: dict[Order, tuple[str, bool]] = {
+    "updated": ("updated_at", True),
+    "created": ("created_at", True),
+    "title": ("title COLLATE NOCASE", False),
+    "records": ("record_count", True),
+    "size": ("size_bytes", True),
+}
+"""The column of each order, and whether it falls."""
+_ASKED = 500
+"""Every SQLite takes so many values in a statement."""
+
+
+class Page(NamedTuple):
+    """What is asked for. ``place`` is where the page before ended: the value of its last conversation, and its number."""
+
+    limit: int
+    order: Order
+    place: tuple[str | int, int] | None
+    where: str
+    values: list[Any]
+    ignored: tuple[str, ...]
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it is a page of some conversations, and not of all."""
+        return self.where != EVERY
+
+
+class Listed(NamedTuple):
+    """What a page holds, of how many, and what to give for the next one."""
+
+    summaries: tuple[ConversationSummary, ...]
+    total: int
+    next: str | None
+
+
+def page_of(limit: int, after: str | None, order: Order, filter: str) -> Page:
+    """The page that is asked for; raises ``ValueError`` if that makes no sense."""
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, not {limit}")
+    if order not in ORDERS:
+        raise ValueError(f"sort must be one of {', '.join(ORDERS)}, not {order!r}")
+    filters, values = conditions(query := parse(filter))
+    where = [filters]
+    for group in query.groups:
+        where.append(joined(["has_text(c.title, ?)"] * len(group), "OR"))
+        values += (" ".join(term.tokens) for term in group)
+    for term in query.without:
+        where.append("NOT has_text(c.title, ?)")
+        values.append(" ".join(term.tokens))
+    return Page(limit, order, _place(after, order), joined(where), values, query.ignored)
+
+
+def listed(database: Database, library: str, page: Page) -> Listed:
+    """The page as the catalogue has it."""
+    column, is_falling = ORDERS[page.order]
+    compare, way = ("<", "DESC") if is_falling else (">", "ASC")
+    behind = "" if page.place is None else f"({column}, n) {compare} (?, ?) AND"
+    execute = database.connection.execute
+    count = f"SELECT count(*) FROM conversation c WHERE {page.where}"
+    if not page.is_narrowed:
+        count = "SELECT value FROM about WHERE name = 'conversations'"
+    total = int(execute(count, page.values).fetchone()[0])
+    statement = (
+        f"SELECT n, {column.partition(' ')[0]}, folder, {', '.join(FACTS)} FROM conversation c "
+        f"WHERE {behind} {page.where} ORDER BY {column} {way}, n {way} LIMIT ?"
+    )
+    rows = execute(statement, [*(page.place or ()), *page.values, page.limit + 1]).fetchall()
+    more = None
+    if len(rows) > page.limit:
+        n, value = rows[page.limit - 1][:2]
+        more = json.dumps([page.order, value, n])
+    shown = rows[: page.limit]
+    labels = _labels(database, [n for n, *_ in shown])
+    return Listed(tuple(_summary(library, labels[n], *facts) for n, _, *facts in shown), total, more)
+
+
+def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str, str]]:
+    """The labels of these conversations, asked for together."""
+    found: dict[int, dict[str, str]] = {n: {} for n in conversations}
+    for at in range(0, len(conversations), _ASKED):
+        some = conversations[at : at + _ASKED]
+        places = ", ".join("?" * len(some))
+        asked = f"SELECT n, name, value FROM label WHERE n IN ({places}) ORDER BY n, name"
+        for n, name, value in database.connection.execute(asked, some):
+            found[n][name] = value
+    return found
+
+
+def _summary(library: str, labels: dict[str, str], folder: bytes, *facts: Any) -> ConversationSummary:
+    known: dict[str, Any] = {
+        name: None if fact == absent else fact for (name, absent), fact in zip(FACTS.items(), facts, strict=True)
+    }
+    known |= {"title": labels.get("title"), "torn_bytes": known["torn_bytes"] or 0}
+    return ConversationSummary(directory=f"{library}/{os.fsdecode(folder)}", labels=labels, **known)
+
+
+def _place(after: str | None, order: Order) -> tuple[str | int, int] | None:
+    """Where a page ended."""
+    if after is None:
+        return None
+    try:
+        its_order, value, n = json.loads(after)
+    except (ValueError, TypeError):
+        its_order, value, n = None, None, None
+    if its_order != order or not isinstance(value, str | int) or not isinstance(n, int):
+        raise ValueError(f"after must be `next` of a page in the order {order!r}, not {after!r:.80}")
+    return value, n

@@ -1,0 +1,127 @@
+"""Whether a message is what a query asks for, and the excerpt that shows it: decided on the message itself.
+
+An index proposes, the record decides. So a hit is never stale, and never one that the index made up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from transcript_store.search._query import Query, Term
+from transcript_store.search._texts import Texts
+from transcript_store.search._words import is_cjk, tokens
+
+Span = tuple[int, int]
+
+EXCERPT_CHARACTERS = 200
+_BEFORE = 60
+"""How much of an excerpt stands before the first mark."""
+
+
+class Excerpt(NamedTuple):
+    """A piece of a message on one line. ``marks`` are stretches of ``text`` that match; ``column`` says where it stood."""
+
+    text: str
+    marks: tuple[Span, ...]
+    column: str
+
+
+Match = Callable[[Texts], Excerpt | None]
+"""Says whether the texts of a message match, with the excerpt that shows it."""
+
+
+def matcher(query: Query) -> Match:
+    """What decides for a query. One without words takes every message that has a text."""
+
+    def match(texts: Texts) -> Excerpt | None:
+        searched = {name: getattr(texts, name) for name in query.columns}
+        cut = {name: _Cut(text) for name, text in searched.items() if text}
+        if any(found.spans(term) for term in query.without for found in cut.values()):
+            return None
+        spans: dict[str, list[Span]] = {name: [] for name in cut}
+        for group in query.groups:
+            is_there = False
+            for name, found in cut.items():
+                more = [span for term in group for span in found.spans(term)]
+                spans[name] += more
+                is_there = is_there or bool(more)
+            if not is_there:
+                return None
+        best = max(cut, key=lambda name: bool(spans[name]), default=None)
+        return None if best is None else excerpt(searched[best], sorted(spans[best]), best)
+
+    return match
+
+
+def with_pattern(match: Match, query: Query, pattern: re.Pattern[str]) -> Match:
+    """What decides if besides a regular expression has to be found in one of the query's columns. The excerpt shows that."""
+
+    def both(texts: Texts) -> Excerpt | None:
+        for name in query.columns:
+            text = getattr(texts, name)
+            if (found := pattern.search(text)) is not None:
+                return excerpt(text, [found.span()], name) if match(texts) is not None else None
+        return None
+
+    return both
+
+
+class _Cut:
+    """A text in tokens, and where each word of it stands among them."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = list(tokens(text))
+        self._places: dict[str, list[int]] = {}
+        for place, token in enumerate(self._tokens):
+            self._places.setdefault(token.text, []).append(place)
+
+    def spans(self, term: Term) -> list[Span]:
+        """Where a term stands in the text."""
+        *firsts, last = term.tokens
+        count = len(firsts)
+        is_one_character = term.last == "beginning" and is_cjk(last)  # which a pair begins with: it alone is marked
+        return [
+            (
+                self._tokens[place - count].start,
+                self._tokens[place].start + 1 if is_one_character else self._tokens[place].end,
+            )
+            for place in self._places_of(last, term.last)
+            if place >= count and [token.text for token in self._tokens[place - count : place]] == firsts
+        ]
+
+    def _places_of(self, word: str, how: str) -> Iterable[int]:
+        if how == "whole":
+            return self._places.get(word, ())
+        is_it = str.startswith if how == "beginning" else str.__contains__
+        return (place for known, places in self._places.items() if is_it(known, word) for place in places)
+
+
+def excerpt(text: str, spans: Sequence[Span], column: str) -> Excerpt:
+    """A piece of a text around the first of some spans, with white space as one space; its beginning if there is none."""
+    first = spans[0][0] if spans else 0
+    start = max(0, min(first - _BEFORE, len(text) - EXCERPT_CHARACTERS))
+    if start and (space := text.find(" ", start, first)) >= 0:
+        start = space + 1
+    end = min(len(text), start + EXCERPT_CHARACTERS)
+    out, marks = ["…"] if start else [], []
+    length = len(out)
+    for piece, is_marked in _pieces(text, start, end, spans):
+        plain = re.sub(r"\s+", " ", piece)
+        if is_marked:
+            marks.append((length, length + len(plain)))
+        out.append(plain)
+        length += len(plain)
+    return Excerpt("".join(out) + ("…" if end < len(text) else ""), tuple(marks), column)
+
+
+def _pieces(text: str, start: int, end: int, spans: Sequence[Span]) -> Iterator[tuple[str, bool]]:
+    at = start
+    for span in spans:
+        first, last = max(span[0], at), min(span[1], end)  # spans may overlap
+        if first < last:
+            yield text[at:first], False
+            yield text[first:last], True
+            at = last
+    yield text[at:end], False

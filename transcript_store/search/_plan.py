@@ -1,0 +1,164 @@
+"""A query as SQL. The index proposes messages; what is decided on the message itself is left to the matcher."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, NamedTuple
+
+from transcript_store.search._indexing import LONGEST_WORD, seconds
+from transcript_store.search._query import Filter, Query, Term
+from transcript_store.search._words import fold
+
+EVERY = "1"
+"""The condition that everything meets."""
+_TERMS = 256
+"""So many terms are asked of the index. What is given besides is decided on the messages."""
+_WORDS_OF_A_PART = 2000
+"""If more words contain a part, the messages are read."""
+
+
+class Plan(NamedTuple):
+    """A condition in SQL with its values; ``match`` is what is asked of the words, "" for nothing."""
+
+    match: str
+    where: str
+    values: list[Any]
+    is_exact: bool
+    """Whether the matcher refuses nothing that the index proposes, except what changed meanwhile."""
+
+
+class TooManyWordsError(Exception):
+    """The index cannot be asked for so many words."""
+
+
+def plan_for(connection: sqlite3.Connection, query: Query) -> Plan:
+    """The plan for a query.
+
+    Raises:
+        TooManyWordsError: read the messages instead.
+    """
+    asked: list[str] = []
+    left = _TERMS
+    for group in query.groups:
+        if len(group) <= left:
+            left -= len(group)
+            asked.append(_any_of(connection, group))
+    if query.groups and not asked:
+        raise TooManyWordsError
+    is_exact = len(asked) == len(query.groups)
+    match = " AND ".join(asked)
+    if match and query.without:
+        try:
+            match = f"({match}) NOT {_any_of(connection, query.without)}"
+        except TooManyWordsError:
+            is_exact = False
+    if match:
+        match = f"{{{' '.join(query.columns)}}} : ({match})"
+    where, values = _conditions_of_messages(query)
+    is_exact = is_exact and not any(map(_has_fraction, (query.after, query.before)))
+    return Plan(match, where, values, is_exact and bool(match))
+
+
+def conditions(query: Query) -> tuple[str, list[Any]]:
+    """What a query asks of a conversation, as SQL on ``c``; its dates are those of the conversation's last change."""
+    where, values = _filters(query, of_messages=False)
+    for moment, compare in ((query.after, ">="), (query.before, "<")):
+        if moment is not None:
+            where.append(f"c.updated_at {compare} ?")
+            values.append(moment)
+    return joined(where), values
+
+
+def joined(conditions: list[str], by: str = "AND") -> str:
+    """Conditions as one, halved and halved again: SQLite refuses an expression that is a thousand levels deep."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else EVERY
+    middle = len(conditions) // 2
+    return f"({joined(conditions[:middle], by)} {by} {joined(conditions[middle:], by)})"
+
+
+def _conditions_of_messages(query: Query) -> tuple[str, list[Any]]:
+    """What a query asks of a message and its conversation, as SQL on ``d`` and ``c``."""
+    where, values = _filters(query, of_messages=True)
+    if query.after is not None:
+        where.append("d.at >= ?")
+        values.append(seconds(query.after))
+    if query.before is not None:  # the index has whole seconds: what it proposes is decided on the message
+        where.append("d.at < ?")
+        values.append(seconds(query.before) + _has_fraction(query.before))
+    of_conversations, its = _filters(query, of_messages=False)
+    if (
+        of_conversations
+    ):  # asked once for each conversation, not for each message; the + keeps SQLite from searching by it
+        where.append(f"+c.n IN (SELECT c.n FROM conversation c WHERE {joined(of_conversations)})")
+        values += its
+    return joined(where), values
+
+
+def _has_fraction(moment: str | None) -> bool:
+    return moment is not None and not moment.endswith(".000000Z")
+
+
+def _filters(query: Query, *, of_messages: bool) -> tuple[list[str], list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+    for one in query.filters:
+        if (one.name == "role") == of_messages:
+            condition, its = _condition(one)
+            where.append(f"NOT coalesce({condition}, 0)" if one.is_not else condition)
+            values += its
+    return where, values
+
+
+def _condition(one: Filter) -> tuple[str, list[Any]]:
+    match one.name:
+        case "role":
+            return "d.role IN (SELECT n FROM role WHERE has_text(name, ?))", [one.value]
+        case "id":
+            return "(substr(c.id, 1, ?) = ? OR begins(c.folder, ?))", [len(one.value), one.value.lower(), one.value]
+        case "label":
+            name, has_value, value = one.value.partition("=")
+            if has_value:
+                return "EXISTS (SELECT 1 FROM label l WHERE l.n = c.n AND l.name = ? AND is_text(l.value, ?))", [
+                    name,
+                    value,
+                ]
+            return "EXISTS (SELECT 1 FROM label l WHERE l.n = c.n AND l.name = ?)", [name]
+        case "source":
+            return "EXISTS (SELECT 1 FROM label l WHERE l.n = c.n AND l.name = 'source' AND has_text(l.value, ?))", [
+                one.value
+            ]
+        case name:
+            return f"has_text(c.{name}, ?)", [one.value]
+
+
+def _any_of(connection: sqlite3.Connection, terms: tuple[Term, ...]) -> str:
+    if len(terms) > _TERMS:
+        raise TooManyWordsError
+    return f"({' OR '.join(dict.fromkeys(_of_term(connection, term) for term in terms))})"
+
+
+def _of_term(connection: sqlite3.Connection, term: Term) -> str:
+    """A term in the language of FTS5. Tokens hold letters and digits alone, so nothing in them is an operator."""
+    if term.last == "part":
+        return _of_part(connection, term.tokens[-1])
+    return f'"{" ".join(term.tokens)}"' + (" *" if term.last == "beginning" else "")
+
+
+def _of_part(connection: sqlite3.Connection, part: str) -> str:
+    statement = "SELECT text FROM word WHERE instr(text, ?) LIMIT ?"
+    words = [word for (word,) in connection.execute(statement, (part, _WORDS_OF_A_PART + 1))]
+    if len(words) > _WORDS_OF_A_PART or len(part.encode()) > LONGEST_WORD:
+        raise TooManyWordsError
+    return " OR ".join(f'"{word}"' for word in words) or f'"{part}"'
+
+
+def functions(connection: sqlite3.Connection) -> None:
+    """Give a connection the functions that the conditions ask."""
+    connection.create_function(
+        "has_text", 2, lambda text, part: text is not None and fold(part).lower() in fold(text).lower()
+    )
+    connection.create_function(
+        "is_text", 2, lambda text, other: text is not None and fold(text).lower() == fold(other).lower()
+    )
+    connection.create_function("begins", 2, lambda folder, text: bytes(folder).startswith(text.encode()))

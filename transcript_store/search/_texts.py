@@ -1,0 +1,102 @@
+"""What is searched of a message: its text, its thinking, its calls and its results, apart.
+
+Base64, data URLs and signatures are no words: they never get here, and so never into an index.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from transcript_store.messages import parts_of
+
+LONGEST_PART_BYTES = 256 * 1024
+"""Of each part of a message, so much is searched from its beginning. (Of text that is not ASCII, as many characters.)"""
+
+_DATA = re.compile(r"data:[\w.+-]*+/?+[\w.+-]*+(?:;[\w.+=-]*+)*;base64,[A-Za-z0-9+/=_-]*+|[A-Za-z0-9+/_-]{512,}+={0,2}")
+"""A data URL, and a run that is too long to be a word: snapshots take such runs for base64 too. No part gives back what it took
+(``*+``), or a long word behind ``data:`` takes time by its square."""
+_SHORTEST_DATA = len("data:;base64,")
+_PLAIN = {"role", "content"}
+_SIGNATURES = frozenset(
+    {"signature", "thoughtSignature", "thought_signature", "encrypted_content", "encryptedContent", "data"}
+)
+_HIDDEN = "(not shown by the provider)"
+
+
+class Texts(NamedTuple):
+    """The searched texts of a message, by where they stand. The fields are the columns of the index."""
+
+    text: str = ""
+    thinking: str = ""
+    call: str = ""
+    result: str = ""
+
+
+COLUMNS = Texts._fields
+_COLUMN_OF = {
+    "text": 0,
+    "thinking": 1,
+    "call": 2,
+    "result": 3,
+    "other": 0,
+}  # media and what is besides are not searched
+
+
+def texts_of(message: object) -> Texts:
+    """The searched texts of a message in any provider's form."""
+    if isinstance(message, dict) and message.keys() == _PLAIN and isinstance(said := message["content"], str):
+        return Texts(_words_of(said))  # most messages: a tenth of the time that their parts take
+    found: tuple[list[str], ...] = ([], [], [], [])
+    for kind, title, text in parts_of(message):
+        column = _COLUMN_OF.get(kind)
+        if column is None or text == _HIDDEN:
+            continue
+        if kind in ("text", "thinking"):
+            piece = text
+        else:
+            # The title's first word is ours; the second is the tool's name, and what is in brackets is the call's number.
+            name = title.split(" ", 2)[1:2] if kind in ("call", "result") else []
+            piece = "\n".join((*(part for part in name if not part.startswith("(")), *_said_in(text)))
+        found[column].append(_words_of(piece))
+    return Texts(*("\n".join(pieces) for pieces in found))
+
+
+def _words_of(text: str) -> str:
+    """What is searched of a text: its beginning, and no data."""
+    cut = text[:LONGEST_PART_BYTES]
+    return _DATA.sub(" ", cut) if len(cut) >= _SHORTEST_DATA else cut
+
+
+def _said_in(text: str) -> Iterator[str]:
+    r"""The names and values of a JSON text, without signatures; a text that is none, as it is.
+
+    In JSON a line feed is ``\n``, and the word behind it would begin with an n.
+    """
+    if not text.startswith(("{", "[")):
+        yield text
+        return
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        yield text
+        return
+    yield from _strings_in(value)
+
+
+def _strings_in(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            for name, member in reversed(one.items()):
+                if name not in _SIGNATURES:
+                    waiting += (member, name)
+        elif isinstance(one, list):
+            waiting += reversed(one)
+        elif one is not None:
+            yield str(one)

@@ -1,0 +1,97 @@
+"""A conversation as a page and as Markdown by ``export``: what the page of ``view`` has, in the same order, and nothing that is obeyed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.cli.helpers import COMMAND, ENVIRONMENT, obeyed
+from tests.view import conversations
+from transcript_store import ConversationStore
+from transcript_store.exporting import ExportError, export
+from transcript_store.view import render_page
+
+
+def exported(directory: str, to: str, output: Path, **options: int) -> str:
+    with ConversationStore(directory, read_only=True) as conversation:
+        conversation.load()
+        export(conversation, to=to, output=output, **options)  # type: ignore[arg-type]
+    return output.read_text()
+
+
+def test_the_page_is_that_of_view(tmp_path):
+    """Byte for byte. It is a new file: what stands there is not replaced."""
+    path = conversations.showcase(tmp_path / "c")
+    assert exported(path, "html", tmp_path / "page.html") == b"".join(render_page(path)).decode()
+    with pytest.raises(ExportError, match="something is there already"):
+        exported(path, "html", tmp_path / "page.html")
+    page = exported(path, "html", tmp_path / "short.html", through_seq=4)
+    assert 'id="4"' in page
+    assert 'id="8"' not in page
+    old = exported(path, "html", tmp_path / "old.html", generation=0)
+    assert old == b"".join(render_page(path, generation=0)).decode()
+
+
+def test_markdown_has_what_the_page_has_with_each_result_behind_its_call(tmp_path):
+    said = exported(conversations.showcase(tmp_path / "c"), "markdown", tmp_path / "c.md")
+    places = [
+        said.index(piece)
+        for piece in (
+            "# Bound the wait between retries",
+            "compacted or taken back: 2 records of generation 0",
+            "Hello! What shall we do?",
+            "## generation 1",
+            "Our retries wait for minutes",
+            "**thinking**",
+            "**call Read**",
+            "def backoff",
+            "**call Bash**",
+            "1 failed, 2 passed",
+            "**call Edit**",
+            "The file was updated.",
+            "**image/png**",
+            "The bars grow evenly",
+        )
+    ]
+    assert places == sorted(places)
+    assert "- left out: 1 event" in said
+    assert "result, failed" in said
+
+
+@pytest.mark.parametrize("name", [*conversations.SHAPES])
+def test_markdown_of_each_provider_has_the_call_and_its_result(name, tmp_path):
+    path = conversations.store(tmp_path / "c", conversations.SHAPES[name], provider=name)
+    said = exported(path, "markdown", tmp_path / "c.md")
+    assert re.findall(r"weather|Ask the tool\.|18 degrees", said)[-3:] == ["weather", "18 degrees", "18 degrees"]
+
+
+def test_nothing_of_a_hostile_transcript_is_markup_in_the_markdown(tmp_path):
+    """A parser of Markdown sees fences, our headings and our lists; no HTML, no link, no image, no escape of a terminal."""
+    path = conversations.store(tmp_path / "c", conversations.hostile(), **conversations.HOSTILE_METADATA)
+    said = exported(path, "markdown", tmp_path / "c.md")
+    tokens = MarkdownIt("commonmark", {"html": True}).parse(said)
+    kinds = {token.type for token in tokens} | {each.type for token in tokens for each in token.children or ()}
+    assert kinds <= {
+        *(
+            "heading_open",
+            "heading_close",
+            "inline",
+            "fence",
+            "text",
+            "paragraph_open",
+            "paragraph_close",
+            "strong_open",
+        ),
+        *("strong_close", "bullet_list_open", "bullet_list_close", "list_item_open", "list_item_close"),
+    }
+    assert obeyed(said) == set()
+
+
+def test_the_command_prints_the_page_as_it_is(tmp_path):
+    path = conversations.store(tmp_path / "c", conversations.OPENAI, provider="openai")
+    done = subprocess.run((*COMMAND, "export", path, "--to", "html"), env=ENVIRONMENT, capture_output=True, check=True)
+    assert done.stdout == b"".join(render_page(path))

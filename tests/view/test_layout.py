@@ -1,0 +1,107 @@
+"""Where things stand on the page: nothing covers a text, what belongs in a line is in it, and what is cut says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.view.conversations import store
+from transcript_store.view import render_page, write_page
+
+LONG = "An answer that goes on over the whole width of the page and further. " * 8
+
+
+def answer(*content: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": [*content]}
+
+
+def call(number: int, result: str) -> list[dict[str, Any]]:
+    """A reply that is nothing but a call, and its result."""
+    its = {"type": "tool_use", "id": f"call{number}", "name": "Bash", "input": {"command": "ls"}}
+    back = {"type": "tool_result", "tool_use_id": f"call{number}", "content": result}
+    return [answer(its), {"role": "user", "content": [back]}]
+
+
+def box_of(place: Any) -> dict[str, float]:
+    found: dict[str, float] | None = place.bounding_box()
+    assert found is not None
+    return found
+
+
+SAID = [
+    {"role": "user", "content": "/mode"},
+    {"role": "user", "content": "Please mend the test"},
+    answer({"type": "text", "text": LONG}),
+    answer({"type": "text", "text": LONG}),
+    *call(1, "x" * 300),
+    *call(2, "\n".join(f"line {number}" for number in range(30))),
+    answer({"type": "thinking", "thinking": LONG, "signature": "s"}, {"type": "text", "text": LONG}),
+]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    store(tmp_path / "c", SAID, provider="claude")
+    return Path(write_page(tmp_path / "c", tmp_path / "page.html").path)
+
+
+def test_the_title_is_the_first_prompt_that_is_no_slash_command(tmp_path: Path) -> None:
+    """If all of them are, it is the first; a path is no command."""
+    for number, (prompts, title) in enumerate(
+        (
+            (["/mode", "/model opus", "Mend it"], "Mend it"),
+            (["/mode", "/exit"], "/mode"),
+            (["/usr/bin/env is missing", "Mend it"], "/usr/bin/env is missing"),
+        )
+    ):
+        directory = tmp_path / str(number)
+        store(directory, [{"role": "user", "content": said} for said in prompts])
+        assert f"<title>{title}</title>" in b"".join(render_page(directory)).decode()
+
+
+def test_what_is_cut_says_so(page: Path) -> None:
+    """The preview of a result that has more lines, and that of thinking; the rest of a long line is the style's."""
+    shown = page.read_text()
+    assert "line 3 …</span>" in shown
+    assert f"{LONG[:160]}…</span>" in shown
+    assert "text-overflow: ellipsis" in shown
+
+
+@pytest.mark.needs("chromium")
+def test_nothing_covers_the_text_of_an_answer(browser: Any, page: Path) -> None:
+    """The button that copies an answer without a heading has its own room; calls begin where those beneath a text do."""
+    from tests.view.browser import opened
+
+    with opened(browser, page) as seen:
+        article = seen.page.locator("article.goes-on.has-text").first
+        article.hover()
+        copy = box_of(article.locator("header .copy"))
+        lines = article.locator(".said p").evaluate(
+            "p => { const all = new Range(); all.selectNodeContents(p); return [...all.getClientRects()].map(r => r.toJSON()) }"
+        )
+        for line in lines:
+            is_beside = line["right"] <= copy["x"] or copy["x"] + copy["width"] <= line["left"]
+            assert is_beside or line["bottom"] <= copy["y"] or copy["y"] + copy["height"] <= line["top"]
+        lefts = {box_of(one)["x"] for one in seen.page.locator("article summary").all()}
+        assert len(lefts) == 1
+        reply = seen.page.locator("article.has-tools").first
+        name, note, at = (box_of(reply.locator(one)) for one in (".name", "summary .note", ".link"))
+        middles = [box["y"] + box["height"] / 2 for box in (name, note, at)]
+        assert max(middles) - min(middles) < 3
+
+
+@pytest.mark.needs("chromium")
+def test_on_a_narrow_screen_what_is_scrolled_goes_under_a_bar(browser: Any, page: Path) -> None:
+    """Around the button Contents, nothing of the conversation is seen."""
+    from tests.view.browser import opened
+
+    with opened(browser, page, viewport={"width": 400, "height": 800}) as seen:
+        seen.page.evaluate("scrollTo(0, 340)")
+        button = box_of(seen.page.get_by_role("button", name="Contents"))
+        bar = seen.page.evaluate(
+            "(() => { const s = getComputedStyle(document.body, '::before'); return [s.position, s.width, parseFloat(s.height)] })()"
+        )
+        assert bar[:2] == ["fixed", "400px"]
+        assert bar[2] >= button["y"] + button["height"]

@@ -1,0 +1,439 @@
+"""What the page of a conversation holds, read without a browser.
+
+The tags of a page are known: a parser that nobody here wrote reads it, and finds no tag, attribute or address that the renderer
+does not make. What a browser does with it is in test_browser.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.cli.helpers import damage, obeyed, tear
+from tests.view import conversations
+from transcript_store import ConversationStore, GenerationNotFoundError, MissingExtraError
+from transcript_store.redaction import SecretRedactor
+from transcript_store.view import PageError, render_page, write_page
+
+
+def words(listed: str) -> set[str]:
+    return set(listed.split())
+
+
+TAGS = words(
+    "html head meta link title style body a aside div input p fieldset legend label ol li nav button main header h1 h2 h3 h4 h5 h6"
+    " dl dt dd details summary span article time pre code ul strong em s table thead tbody tr th td blockquote hr br img noscript"
+    " script dialog kbd form"
+)
+ATTRIBUTES = words(
+    "lang class charset http-equiv content name rel href type id placeholder aria-label role checked data-show hidden aria-expanded"
+    " tabindex datetime title open data-chunk data-height start src alt loading method aria-labelledby"
+)
+
+
+def test_f12_what_waits_is_inert(tmp_path):
+    """The chunks that are put in later are JSON in which nothing can end its element, and have what the page has."""
+    path = conversations.store(tmp_path / "c", conversations.hostile() * 3)
+    page = b"".join(render_page(path)).decode()
+    waiting = re.findall(r'<script type="application/json" id="chunk-\d+">(.*?)</script>', page)
+    assert len(waiting) == 1
+    assert "RAN" in waiting[0]
+    assert page.count("<script") == 2
+    assert all(html in b"".join(render_page(path, plain=True)).decode() for html in json.loads(waiting[0]))
+
+
+@pytest.mark.parametrize(
+    "forged", ["</script>", "</SCRIPT ", "<!--<script>", "<!-- ", "<</script", "\\</script", "<\u2028/"]
+)
+def test_f12_what_waits_ends_no_element_even_if_the_renderer_is_wrong(forged):
+    """A chunk holds nothing that a browser reads as an end or as the beginning of a comment, and says what it said."""
+    from transcript_store.view._html import Html
+    from transcript_store.view._page import _inert
+
+    element = _inert(7, [Html(f"<p>{forged}<b>")])
+    inside = element.removeprefix('<script type="application/json" id="chunk-7">').removesuffix("</script>\n")
+    assert re.search("</|<!|[\u2028\u2029]", inside) is None
+    assert json.loads(inside) == [f"<p>{forged}<b>"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "piece", ["[", "![", "*a ", "`x``", "> ", "[a](", "_*", "\n", "\n ", "|a", "~~a ~~", "<a ", "- a\n", "\\", " "]
+)
+def test_f12_no_text_takes_the_renderer_long(piece):
+    """Markdown and code that take a parser more than linear time are bounded: a text of any length takes seconds at most."""
+    from transcript_store.view._markdown import code, markdown
+
+    begin = time.process_time()
+    for length in (20_000, 99_999, 1_000_000):
+        said = (piece * length)[:length]
+        markdown(said)
+        code(said, language="diff")
+    assert time.process_time() - begin < 20
+
+
+@pytest.mark.parametrize(
+    ("language", "piece"),
+    [("c", "\n"), ("python", " \n"), ("java", "a "), ("aspectj", "a b\n"), ("autoit", "\t"), ("easytrieve", "\t")],
+)
+def test_f12_no_code_takes_a_lexer_long(language, piece):
+    """Lexers that take the square of blank lines or of words; the author of a text chooses the language."""
+    from transcript_store.view._markdown import code
+
+    said = "\n".join([(piece * 2_000)[:1_900]] * 10)
+    begin = time.process_time()
+    code(said, language=language)
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize("link", ["[a]", "![a]"])
+def test_f12_a_definition_that_many_links_use_does_not_fill_the_page(link):
+    """Links to one address of 50,000 characters: a text of 100,000 would become a page of 400 million."""
+    from transcript_store.view._markdown import markdown
+
+    said = f"{link} for all.\n\n[a]: https://a.b/{'x' * 50_000} '{'y' * 20_000}'\n\n"
+    shown = markdown(said + link * 7_000)
+    assert len(shown) < 3_000_000
+    assert shown.count("https://a.b/x") > 10
+
+
+def test_f12_what_nests_deep_does_not_fill_the_page_with_indentation(tmp_path):
+    """A list within 150 lists: each of its lines would begin with 300 blanks."""
+    nested: Any = [1] * 20_000
+    for _ in range(150):
+        nested = [nested]
+    call = {"type": "tool_use", "id": "t", "name": "plan", "input": {"steps": nested}}
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.load_or_initialize(
+            provider="claude", tools=[{"name": "plan", "input_schema": {"examples": nested}}]
+        )
+        conversation.append_message({"role": "assistant", "content": [call]})
+        conversation.append_event({"kept": nested})
+    stored = (tmp_path / "c" / "transcript.jsonl").stat().st_size
+    assert len(b"".join(render_page(tmp_path / "c"))) < 10 * stored
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "b\n" * 327,
+        "> " + "|a" * 200 + "|\n> " + "|-" * 200 + "|\n" + "> b\n" * 327,
+        "|a" * 12_000 + "|\n" + "|-" * 12_000 + "|\n" + "b\n" * 10,
+        "|a\n|-|-\n" * 12_000,
+    ],
+)
+def test_f12_a_table_has_no_more_cells_than_its_text_can_say(table):
+    """The parser fills up each row that ends early: 200 columns and 327 rows of one letter would be 65,000 cells out of 1.5 kB."""
+    from transcript_store.view._markdown import markdown
+
+    assert len(markdown(table)) < 20_000 + 30 * len(table)
+
+
+def test_a_table_of_a_thousand_rows_is_one():
+    from transcript_store.view._markdown import markdown
+
+    shown = markdown("before\n\n| name | size |\n|:--|--:|\n" + "| a | 1 |\n" * 1000 + "\nbehind")
+    assert shown.count("<tr>") == 1001
+
+
+@pytest.mark.parametrize("opened", ["> ", "* ", "> * ", "1. "])
+def test_what_nests_deeper_than_the_parser_goes_is_on_the_page(opened):
+    """The parser of Markdown leaves out what stands in more than twenty quotes or lists; a reader has to see it."""
+    from transcript_store.view._markdown import markdown
+
+    for depth in range(1, 40):
+        assert "Remove everything" in markdown(f"Good morning.\n\n{opened * depth}Remove everything")
+
+
+PIECES = [
+    *"<>&\"'`*_[]()!#-:/\\ \n|a",
+    *(
+        "<script>",
+        "](",
+        "javascript:x",
+        "https://a.b/",
+        "&#x202e;",
+        "&colon;",
+        "\x00",
+        "\ud800",
+        "\u202e",
+        "|-|-|\n",
+        "```",
+        "    ",
+    ),
+]
+"""What Markdown is made of, and what somebody would like to get through it."""
+
+
+class Reader(HTMLParser):
+    """A page as Python's own parser reads it: tags, attributes, texts; the chunks that wait are read with the rest."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self._in = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._in = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "script":
+            self.scripts.append(data)
+        elif self._in != "style":
+            self.text += data
+
+    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        return [a for name, a in self.tags if name == tag and attributes.items() <= a.items()]
+
+
+def read(directory: Path | str, **options: Any) -> Reader:
+    """The page, with the chunks that wait in place."""
+    page = b"".join(render_page(directory, **options)).decode()
+    waiting = [json.loads(data) for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page)]
+    return Reader(page + "".join(html for pieces in waiting for html in pieces))
+
+
+def test_f12_no_tag_attribute_or_address_is_the_transcripts(tmp_path):
+    """F12: every payload in every place of a conversation, its metadata too, is text."""
+    page = read(
+        conversations.store(tmp_path / "c", conversations.hostile(), **conversations.HOSTILE_METADATA), plain=True
+    )
+    assert {tag for tag, _ in page.tags} <= TAGS
+    assert {name for _, attributes in page.tags for name in attributes} <= ATTRIBUTES
+    addresses = {a["href"] or "" for tag, a in page.tags if a.get("href")}
+    assert {address.partition(":")[0] for address in addresses if not address.startswith("#")} <= {"https", "data"}
+    assert [
+        a
+        for a in page.all("a")
+        if not (a["href"] or "").startswith("#") and a.get("rel") != "noopener noreferrer nofollow"
+    ] == []
+    assert [a["href"] for a in page.all("link")] == ["data:,"]
+    assert all((a["src"] or "").startswith("data:image/png;base64,") for a in page.all("img"))
+    assert len(page.scripts) == 1
+    assert len(page.all("article", id="1")) == 1
+    assert "document.title='RAN'" in page.text
+
+
+def test_f12_what_a_reader_would_obey_is_shown_as_an_escape(tmp_path):
+    """Control characters, OSC 8, and what turns the direction of text: also as Markdown's entities, and in titles."""
+    page = b"".join(
+        render_page(conversations.store(tmp_path / "c", conversations.hostile(), **conversations.HOSTILE_METADATA))
+    ).decode()
+    assert obeyed(page) == set()
+    assert "\\u202e" in page
+    assert "\\x1b]8;;https://evil.example/" in page
+
+
+@given(said=st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+@example(said="[]()")
+@example(said="[a *b*]() [c](<>)")
+def test_f12_no_markdown_makes_a_tag_outside_the_list(said):
+    """F12: whatever Markdown says."""
+    from transcript_store.view._markdown import markdown
+
+    page = Reader(markdown(said))
+    assert {tag for tag, _ in page.tags} <= TAGS - {"img", "script", "button", "article"}
+    assert {name for _, attributes in page.tags for name in attributes} <= {"href", "rel", "class", "start", "tabindex"}
+    assert all((a["href"] or "").lower().startswith(("http:", "https:", "mailto:")) for a in page.all("a"))
+    assert obeyed(markdown(said)) == set()
+
+
+@pytest.mark.parametrize("shape", conversations.SHAPES)
+def test_every_providers_form_is_shown_alike(tmp_path, shape):
+    """A prompt, thinking, a call together with its result, an answer, whatever the provider calls them."""
+    provider = {"openai": "openai", "responses": "openai", "gemini": "gemini"}[shape]
+    page = read(conversations.store(tmp_path / "c", conversations.SHAPES[shape], provider=provider))
+    assert len([a for a in page.all("article") if "prompt" in (a["class"] or "")]) == 1
+    assert len(page.all("details", **{"class": "thinking"})) == 1
+    assert len(page.all("details", **{"class": "tool"})) == 1
+    for said in (
+        "What is the weather in Paris?",
+        "Ask the tool.",
+        "weather",
+        "18 degrees",
+        "It is 18 degrees in Paris.",
+    ):
+        assert said in page.text
+
+
+@pytest.mark.parametrize("shape", ["openai", "gemini"])
+def test_a_form_is_told_by_the_message_where_nobody_says_whose_it_is(tmp_path, shape):
+    """A conversation needs no provider."""
+    page = read(conversations.store(tmp_path / "c", conversations.SHAPES[shape], provider=None))
+    assert len(page.all("details", **{"class": "tool"})) == 1
+
+
+def test_a_message_in_no_known_form_is_shown_all_the_same(tmp_path):
+    """Nothing that is stored is missing because nobody knows its form."""
+    page = read(
+        conversations.store(
+            tmp_path / "c",
+            [{"kind": "odd", "payload": ["needle"]}, {"role": "user", "content": [{"type": "new", "x": "thread"}]}],
+        )
+    )
+    assert "needle" in page.text
+    assert "thread" in page.text
+
+
+def test_a_compaction_unfolds_what_stood_there(tmp_path):
+    """Also a message of a generation that was replaced is on the page, folded, and has an address of its own."""
+    page = read(conversations.showcase(tmp_path / "c"))
+    assert len(page.all("details", **{"class": "before"})) == 1
+    assert page.all("article", id="g0-1")
+    assert "2 records of generation 0 stood here until 1 March 2026, 16:00:20 UTC" in page.text
+    with pytest.raises(GenerationNotFoundError):
+        read(tmp_path / "c", generation=7)
+    assert "0, which was replaced; the live one is 1" in read(tmp_path / "c", generation=0).text
+
+
+def test_what_a_replace_kept_is_not_shown_twice(tmp_path):
+    """A rewind of the last message leaves one message behind."""
+    path = conversations.store(tmp_path / "c", conversations.CLAUDE)
+    with ConversationStore(path) as conversation:
+        conversation.load()
+        conversation.replace_transcript(conversations.CLAUDE[:-1])
+    assert len([a for a in read(path).all("article") if (a["id"] or "").startswith("g0-")]) == 1
+
+
+def test_the_head_of_the_page_says_what_it_is(tmp_path):
+    page = read(conversations.showcase(tmp_path / "c"))
+    for said in (
+        "Bound the wait between retries",
+        "claude-opus-4-8",
+        "8 messages, 2 prompts, 3 calls, 1 event",
+        "9,256 in, 748 out",
+    ):
+        assert said in page.text
+    for said in ("2 March 2026 – 3 March 2026", "/srv/client", "System prompt", "3 tools"):
+        assert said in page.text
+
+
+def test_damage_is_shown_where_it_is(tmp_path):
+    """A damaged conversation has a page: what verifies, what was changed, and that bytes behind the end are no record."""
+    path = conversations.store(
+        tmp_path / "c", [{"role": "user", "content": said} for said in ("first", "second", "third")]
+    )
+    tear(tmp_path / "c")
+    assert "behind the last whole record" in read(path).text
+    damage(tmp_path / "c", b"second", b"sec0nd")
+    page = read(path)
+    assert "This conversation is damaged" in page.text
+    shown = page.text[page.text.index("#1") :]
+    assert shown.index("first") < shown.index("so this may not be what was stored") < shown.index("third")
+
+
+def test_the_page_is_replaced_and_nothing_else_is(tmp_path):
+    path = conversations.store(tmp_path / "c", conversations.CLAUDE)
+    output = tmp_path / "page.html"
+    assert write_page(path, output).path == str(output)
+    assert output.stat().st_mode & 0o777 == 0o600
+    write_page(path, output)
+    letter = tmp_path / "letter.html"
+    letter.write_text("<!doctype html>Dear all")
+    with pytest.raises(PageError, match="something else than a page"):
+        write_page(path, letter)
+    assert letter.read_text() == "<!doctype html>Dear all"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["c", "letter.html", "page.html"]
+
+
+def test_a_secret_stands_nowhere_on_a_redacted_page(tmp_path):
+    """Not in messages, arguments, names of members, titles or prompts, nor in what was replaced; and how many there were is said."""
+    secret = "sk-ant-api03-" + "aB3dE5fG7h" * 9 + "AA"
+    call = {
+        "type": "tool_use",
+        "id": "t1",
+        "name": "Bash",
+        "input": {"command": f"export KEY={secret}", secret: [secret]},
+    }
+    messages: list[dict[str, Any]] = [{"role": "user", "content": secret}, {"role": "assistant", "content": [call]}]
+    path = conversations.store(tmp_path / "c", messages, labels={"title": secret}, system_prompt=secret)
+    with ConversationStore(path) as conversation:
+        conversation.load()
+        conversation.append_event({"note": secret})
+        conversation.replace_transcript(messages[:1])
+    written = write_page(path, tmp_path / "page.html", redact=SecretRedactor())
+    page = Path(written.path).read_text()
+    assert secret[8:40] not in page
+    assert "[redacted:" in page
+    assert sum(written.redacted.values()) >= 6
+    assert secret in b"".join(render_page(path)).decode()
+
+
+def test_without_the_extra_the_error_says_what_to_install(tmp_path, monkeypatch):
+    """The extra is asked for when a page is made, and not before."""
+    monkeypatch.setitem(__import__("sys").modules, "transcript_store.view._page", None)
+    with pytest.raises(
+        MissingExtraError,
+        match=r"a page needs the extra 'view', which is not installed; pip install 'transcript-store\[view\]'",
+    ):
+        render_page(conversations.store(tmp_path / "c", conversations.CLAUDE))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ({"old_string": "a\nb\nc", "new_string": "a\nB\nc"}, [" a", "-b", "+B", " c"]),
+        ({"oldText": "", "newText": "new"}, ["+new"]),
+        (
+            {"edits": [{"oldText": "a", "newText": "b"}, {"oldText": "c", "newText": "d"}]},
+            ["-a", "+b", "@@", "-c", "+d"],
+        ),
+        ({"input": "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End Patch"}, None),
+        ({"old_string": "x\n" * 1500, "new_string": "y\n" * 1500}, None),
+    ],
+    ids=["claude", "new", "several", "patch", "long"],
+)
+def test_an_edit_is_a_diff(arguments, lines):
+    """Whatever the members of a tool are called."""
+    from transcript_store.view._diff import diff_of
+
+    found = diff_of(arguments)
+    assert found is not None
+    assert lines is None or list(found[0].lines) == lines
+    assert found[0].added > 0
+
+
+def test_an_edit_of_lines_that_come_again_and_again_takes_no_time_by_the_third_power():
+    """An edit of 8 KB, every other line of which is the same: four seconds for each such call."""
+    from transcript_store.view._diff import diff_of
+
+    old, new = ("\n".join(f"x\n{which}{number}" for number in range(490)) for which in "ab")
+    begin = time.process_time()
+    found = diff_of({"old_string": old, "new_string": new})
+    assert time.process_time() - begin < 1
+    assert found is not None
+    assert found[0].added == found[0].removed
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m plain", '<span class="f1">red</span> plain'),
+        ("\x1b[1;4;92mgood\x1b[m", '<span class="bold under f10">good</span>'),
+        ("\x1b[38;5;196mred\x1b[39m.", '<span class="f9">red</span>.'),
+        ("\x1b[48;2;0;0;200mblue", '<span class="b12">blue</span>'),
+        ("\x1b[2Jgone \x1b]0;title\x07", "\\x1b[2Jgone \\x1b]0;title\\x07"),
+        ("\x1b[" + "1;" * 5000 + "m<b>", "&lt;b&gt;"),
+        ("\x1b[38;5;999999999999mx", '<span class="f0">x</span>'),
+    ],
+)
+def test_colours_of_a_terminal_are_classes_and_all_else_is_text(said, shown):
+    from transcript_store.view._terminal import terminal
+
+    assert terminal(said) == shown

@@ -1,0 +1,53 @@
+"""A library in the browser: a server on this machine alone, which answers nobody but its own page (F13) and never writes.
+
+``serve("chats", ready=print)`` prints the path of a file that leads a browser there, and ends with Ctrl-C. It needs
+the extra ``view``. docs/view.md has the rules that it keeps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from transcript_store.errors import ConversationNotFoundError, MissingExtraError
+
+__all__ = ["serve"]
+
+
+def serve(
+    library: str | os.PathLike[str],
+    *,
+    ready: Callable[[str], object],
+    failed: Callable[[BaseException], object] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> None:
+    """Show a library until the process is interrupted (SIGINT, SIGTERM, SIGHUP). Call it in the main thread.
+
+    It listens at 127.0.0.1 alone, on a port that is free, below a path that nobody can guess. That address stands in one file, readable by
+    its owner alone, which leads a browser there. The file is gone on return. Nothing is written into the library; the index of
+    :class:`transcript_store.search.SearchIndex` stands in the cache directory.
+
+    Args:
+        library: the directory of conversations.
+        ready: called with the path of that file, as soon as the server answers.
+        failed: called with an error of the server's own, which whoever asked gets no word of.
+        cache: where the index is kept; None for the user's cache directory.
+
+    Raises:
+        MissingExtraError: the extra ``view`` is not installed.
+        ConversationNotFoundError: there is no such directory.
+        KeyboardInterrupt: it was interrupted.
+        OSError: the system gives it no port, or no place for the file.
+    """
+    try:
+        from transcript_store.serving._server import run
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(feature="a server of pages", extra="view") from error
+    directory = os.path.abspath(os.path.expanduser(os.fspath(library)))
+    if not os.path.isdir(directory):
+        raise ConversationNotFoundError(path=directory, reason="there is no such directory")
+    run(directory, ready=ready, failed=failed or _unsaid, cache=cache)
+
+
+def _unsaid(_: BaseException) -> None:
+    pass

@@ -1,0 +1,156 @@
+"""What is answered: the list and the search, the page of a conversation, and its events. All of it is read only."""
+
+from __future__ import annotations
+
+import json
+import os
+from asyncio import Event, wait_for
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import cast
+
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    GenerationNotFoundError,
+    TranscriptStoreError,
+)
+from transcript_store.search import Order, SearchIndex
+from transcript_store.serving._guard import page_headers
+from transcript_store.serving._library_page import ORDERS, error_page, hits_page, listing_page
+from transcript_store.serving._views import Views
+from transcript_store.view.served import LiveConversation, Position, Served, policies, still_page
+
+POLL_SECONDS = 0.1
+"""How often a conversation that somebody looks at is asked for news: two calls of ``stat``."""
+_KEEP_ALIVE = 100
+"""After so many times without news a comment is sent, so that a connection that nobody reads is noticed."""
+_LONGEST_QUERY = 4_000
+_MOST_HITS = 100
+
+
+class Application:
+    """The answers for one library. ``closing`` ends the streams of events."""
+
+    def __init__(self, library: str, index: SearchIndex) -> None:
+        self._library = library
+        self._index = index
+        self._views = Views(library)
+        self._policies = policies()
+        self.closing = Event()
+        self.app = Starlette(
+            routes=[
+                Route("/", self._list, methods=["GET"]),
+                Route("/c/{name}/", self._page, methods=["GET"]),
+                Route("/c/{name}/events", self._events, methods=["GET"]),
+            ]
+        )
+        self.app.router.redirect_slashes = False
+
+    def close(self) -> None:
+        self._views.close()
+
+    async def _list(self, request: Request) -> Response:
+        asked = request.query_params
+        query, titles = asked.get("q", "")[:_LONGEST_QUERY], asked.get("filter", "")[:_LONGEST_QUERY]
+        sort = cast(Order, asked.get("sort")) if asked.get("sort") in ORDERS else "updated"
+        html = await run_sync(self._listed, query, titles, sort, asked.get("after") or None)
+        return self._answer(html, "library")
+
+    def _listed(self, query: str, filter: str, sort: Order, after: str | None) -> bytes:
+        try:
+            if query.strip():
+                titles = " ".join(word if ":" in word else f"title:{word}" for word in filter.split())
+                found = self._index.search(f"{query} {titles}", limit=_MOST_HITS)
+                return hits_page(self._library, found, query=query, filter=filter, sort=sort)
+            try:
+                listing = self._index.list(filter=filter, sort=sort, after=after)
+            except ValueError:  # `after` is of another order, or of nobody
+                listing = self._index.list(filter=filter, sort=sort)
+            return listing_page(self._library, listing, filter=filter, sort=sort)
+        except TranscriptStoreError as error:
+            return error_page(self._library, str(error))
+
+    async def _page(self, request: Request) -> Response:
+        name, path = self._named(request)
+        asked = request.query_params.get("g")
+        generation = int(asked) if asked and asked.isascii() and asked.isdigit() and len(asked) < 19 else None
+        try:
+            return await run_sync(self._shown, name, path, generation)
+        except (ConversationNotFoundError, GenerationNotFoundError) as error:
+            raise HTTPException(404, "not found") from error
+        except TranscriptStoreError as error:
+            return self._answer(error_page(self._library, str(error)), "library", 500)
+
+    def _shown(self, name: str, path: str, generation: int | None) -> Response:
+        served = self._served()
+        if generation is None:
+            with suppress(CorruptTranscriptError, CorruptMetadataError), self._views.opened(name, path) as live:
+                return self._answer(b"".join(live.page(served)), "live")
+        pieces = still_page(path, generation=generation, served=served)
+        return self._answer(b"".join(pieces), "still")
+
+    async def _events(self, request: Request) -> Response:
+        name, path = self._named(request)
+        # What the browser has seen by its last event counts before what the page had when it was made.
+        said = request.headers.get("last-event-id") or request.query_params.get("after") or ""
+        position = Position.parse(said)
+        if position is None:
+            return PlainTextResponse("no position", 400)
+        return StreamingResponse(self._stream(name, path, position), media_type="text/event-stream")
+
+    async def _stream(self, name: str, path: str, position: Position) -> AsyncIterator[str]:
+        """The changes since a position, one event each; ``gone`` at the end, if the conversation cannot be read any more."""
+        yield "retry: 500\n\n"
+        lease = None
+        try:
+            lease = await run_sync(self._views.take, name, path)
+            async for said in self._changes(lease.conversation, position):
+                yield said
+        except TranscriptStoreError:
+            if lease is not None:
+                self._views.forget(lease)
+            yield "event: gone\ndata:\n\n"
+        finally:
+            if lease is not None:
+                self._views.give_back(lease)
+
+    async def _changes(self, conversation: LiveConversation, position: Position) -> AsyncIterator[str]:
+        quiet = 0
+        while not self.closing.is_set():
+            change = await run_sync(conversation.change_since, position, self._served())
+            if change is not None:
+                position = change.position
+                yield f"id: {position}\ndata: {json.dumps(change.as_json())}\n\n"
+            quiet = 0 if change else quiet + 1
+            if quiet % _KEEP_ALIVE == _KEEP_ALIVE - 1:
+                yield ": still here\n\n"
+            with suppress(TimeoutError):
+                await wait_for(self.closing.wait(), POLL_SECONDS)
+
+    def _named(self, request: Request) -> tuple[str, str]:
+        name = os.fsdecode(request.path_params["name"].encode("utf-8", "surrogateescape"))
+        path = self._views.path_of(name)
+        if path is None:
+            raise HTTPException(404, "not found")
+        return name, path
+
+    def _served(self) -> Served:
+        def of_conversation(id: str) -> str | None:
+            return f"../{id}/" if self._views.path_of(id) else None
+
+        def of_generation(number: int | None) -> str:
+            return "./" if number is None else f"?g={number}"
+
+        return Served(home="../../", of_conversation=of_conversation, of_generation=of_generation)
+
+    def _answer(self, html: bytes, kind: str, status: int = 200) -> Response:
+        return Response(html, status, page_headers(self._policies[kind]), "text/html; charset=utf-8")

@@ -1,0 +1,146 @@
+"""A conversation to look at: a page, which runs nothing of the transcript and asks the network for nothing (F12), or Markdown.
+
+.. code-block:: python
+
+    from transcript_store import ConversationStore
+    from transcript_store.view import write_page
+
+    with ConversationStore("chats/today") as conversation:
+        conversation.load_or_initialize(messages=[{"role": "user", "content": "Where were we?"}])
+    print(write_page("chats/today", "today.html").path)
+
+A page needs the extra ``view``; Markdown needs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from transcript_store.conversation import ConversationStore
+from transcript_store.errors import MissingExtraError
+from transcript_store.redaction import SecretRedactor
+from transcript_store.view._contents import Contents, contents_of, contents_of_store
+from transcript_store.view._document import document
+from transcript_store.view._files import PageError, replace_page
+
+__all__ = ["PageError", "Rendered", "Stream", "WrittenPage", "render_conversation", "render_page", "write_page"]
+
+
+class Stream(Protocol):
+    """Takes bytes: a file that is open to write, ``sys.stdout.buffer``."""
+
+    def writelines(self, pieces: Iterable[bytes], /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """A conversation that was read, to be written."""
+
+    pieces: Iterator[bytes]
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    """How many secrets of each kind were taken out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPage:
+    """A page that was written."""
+
+    path: str
+    """Absolute; empty if a stream was written to."""
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    """How many secrets of each kind were taken out."""
+
+
+def render_page(
+    directory: str | os.PathLike[str],
+    *,
+    generation: int | None = None,
+    plain: bool = False,
+    redact: SecretRedactor | None = None,
+) -> Iterator[bytes]:
+    """The page of a conversation, in pieces. It is read only, no lock is taken, and a damaged one is shown as far as it can be read.
+
+    Args:
+        directory: the conversation's folder.
+        generation: an earlier generation; None for the live one.
+        plain: put every message into the page itself, for readers without scripts. Else those have the first 200.
+        redact: takes secrets out of what is shown. The conversation stays as it is.
+
+    Raises:
+        MissingExtraError: the extra ``view`` is not installed.
+        ConversationNotFoundError: nothing is there; check the path.
+        GenerationNotFoundError: there is no such generation.
+        TranscriptStoreError: as :func:`transcript_store.salvage`.
+    """
+    return _render(directory, generation, plain, redact)[1]
+
+
+def render_conversation(
+    conversation: ConversationStore,
+    *,
+    to: Literal["html", "markdown"],
+    generation: int | None = None,
+    through_seq: int | None = None,
+    redact: SecretRedactor | None = None,
+) -> Rendered:
+    """A loaded conversation as a page or as Markdown, up to a record. All of it has been read on return.
+
+    Markdown has what the page has, except events, which it counts: whatever was said stands in fences that it cannot close.
+
+    Args:
+        conversation: a store that is loaded. It stays as it is.
+        to: ``html`` or ``markdown``.
+        generation: an earlier generation; None for the live one.
+        through_seq: the number of the last record; None for all.
+        redact: takes secrets out of what is shown.
+
+    Raises:
+        MissingExtraError: the extra ``view`` is not installed, which ``html`` needs.
+        TranscriptStoreError: as :meth:`ConversationStore.get_records`.
+    """
+    contents = contents_of_store(conversation, generation=generation, through_seq=through_seq, redact=redact)
+    pieces = document(contents) if to == "markdown" else _as_page(contents, plain=False)
+    return Rendered(pieces=pieces, redacted=contents.redacted)
+
+
+def write_page(
+    directory: str | os.PathLike[str],
+    output: str | os.PathLike[str] | Stream,
+    *,
+    generation: int | None = None,
+    plain: bool = False,
+    redact: SecretRedactor | None = None,
+) -> WrittenPage:
+    """Write the page of a conversation into a file, or to a binary stream.
+
+    The file is readable by its owner alone, and complete before it has its name. A page of this function is replaced. Missing
+    folders are made.
+
+    Raises:
+        PageError: something else stands there, or the system refuses; nothing was written.
+        TranscriptStoreError: as :func:`render_page`, which explains the arguments.
+    """
+    contents, pieces = _render(directory, generation, plain, redact)
+    if not isinstance(output, str | os.PathLike):
+        output.writelines(pieces)
+        return WrittenPage(path="", redacted=contents.redacted)
+    path = replace_page(os.path.abspath(os.path.expanduser(os.fspath(output))), pieces)
+    return WrittenPage(path=path, redacted=contents.redacted)
+
+
+def _render(
+    directory: str | os.PathLike[str], generation: int | None, plain: bool, redact: SecretRedactor | None
+) -> tuple[Contents, Iterator[bytes]]:
+    contents = contents_of(directory, generation=generation, redact=redact)
+    return contents, _as_page(contents, plain=plain)
+
+
+def _as_page(contents: Contents, *, plain: bool) -> Iterator[bytes]:
+    try:
+        from transcript_store.view._page import page
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(feature="a page", extra="view") from error
+    return page(contents, plain=plain)

@@ -1,0 +1,184 @@
+"""What a page shows: the records of a conversation, whole or damaged, and those that its earlier generations had besides."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from transcript_store.conversation import ConversationMetadata, ConversationStore, Record
+from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError, GenerationNotFoundError
+from transcript_store.formats import redacted_extra
+from transcript_store.maintenance import salvage
+from transcript_store.redaction import SecretRedactor
+from transcript_store.words import many
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A record, or bytes that hold none."""
+
+    record: Record | None
+    damage: str | None = None
+    """What is wrong here, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What stood in an earlier generation and is not in the one behind it: a compaction or a rewind took it away."""
+
+    number: int
+    stretches: tuple[Stretch, ...]
+    ended_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """One generation, and what stood before it."""
+
+    metadata: ConversationMetadata
+    generation: int
+    stretches: tuple[Stretch, ...]
+    before: tuple[Earlier, ...] = ()
+    damage: str | None = None
+    """What is wrong with the conversation, in a sentence."""
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    """How many secrets of each kind were taken out."""
+
+
+def contents_of_store(
+    conversation: ConversationStore,
+    *,
+    generation: int | None = None,
+    through_seq: int | None = None,
+    redact: SecretRedactor | None = None,
+    with_tail: bool = True,
+) -> Contents:
+    """What a loaded conversation has: up to the record ``through_seq`` if that is given, ``with_tail`` what is torn behind the last.
+
+    Raises:
+        TranscriptStoreError: as :meth:`ConversationStore.get_records`.
+    """
+    found = _of_store(conversation, generation, through_seq, with_tail=with_tail)
+    return found if redact is None else _redacted(found, redact)
+
+
+def contents_of(
+    directory: str | os.PathLike[str], *, generation: int | None, redact: SecretRedactor | None
+) -> Contents:
+    """Everything that can be read; no lock is taken and nothing is changed.
+
+    Raises:
+        GenerationNotFoundError: there is no such generation.
+        TranscriptStoreError: as :meth:`ConversationStore.load`, except for damage, which becomes part of what is shown.
+    """
+    try:
+        found = _read(directory, generation)
+    except (CorruptTranscriptError, CorruptMetadataError) as error:
+        if generation is not None:
+            raise
+        found = _salvaged(directory, error)
+    return found if redact is None else _redacted(found, redact)
+
+
+def _read(directory: str | os.PathLike[str], generation: int | None) -> Contents:
+    with ConversationStore(directory, read_only=True) as conversation:
+        conversation.load()
+        return _of_store(conversation, generation)
+
+
+def _of_store(
+    conversation: ConversationStore, generation: int | None, through_seq: int | None = None, *, with_tail: bool = True
+) -> Contents:
+    metadata = conversation.get_metadata()
+    number = metadata.generation if generation is None else generation
+    stretches = [Stretch(record) for record in conversation.get_records(generation=generation) if _is_shown(record)]
+    if with_tail and generation is None and (torn := torn_tail_of(conversation)) is not None:
+        stretches.append(Stretch(None, torn))
+    before = tuple(_before(conversation, number, stretches))
+    if through_seq is not None:
+        until = conversation.iter_records(through_seq=through_seq, generation=generation)
+        stretches = [Stretch(record) for record in until if _is_shown(record)]
+    return Contents(metadata, number, tuple(stretches), before)
+
+
+def torn_tail_of(conversation: ConversationStore) -> str | None:
+    """What stands behind the last whole record, in a sentence: a crash left it, or a writer is at it."""
+    torn = conversation.torn_tail
+    return None if torn is None else f"{many(torn.length_bytes, 'byte')} behind the last whole record: {torn.reason}"
+
+
+def _before(conversation: ConversationStore, number: int, later: Iterable[Stretch]) -> Iterator[Earlier]:
+    """What each earlier generation has that the next one has not, the oldest first."""
+    found = []
+    known = {_fingerprint(stretch.record) for stretch in later if stretch.record}
+    began_at = next((stretch.record.at for stretch in later if stretch.record), "")
+    for earlier in range(number - 1, -1, -1):
+        try:
+            records = conversation.get_records(generation=earlier)
+        except GenerationNotFoundError:
+            continue  # it was deleted
+        except CorruptTranscriptError as error:
+            found.append(Earlier(earlier, (Stretch(None, str(error)),), began_at))
+            continue
+        gone = tuple(Stretch(each) for each in records if _is_shown(each) and _fingerprint(each) not in known)
+        ended_at = records[-1].at if records else began_at
+        found.append(Earlier(earlier, gone, ended_at))
+        known = {_fingerprint(record) for record in records}
+    return reversed(found)
+
+
+def _is_shown(record: Record) -> bool:
+    """Whether a page has this record: nobody who took a message back wants to hand it on."""
+    return not record.is_retracted
+
+
+def _fingerprint(record: Record) -> int:
+    """Equal for what a replace took over. Its time and its extra may have changed."""
+    return hash(orjson.dumps(record.extra if record.message is None else record.message, option=orjson.OPT_SORT_KEYS))
+
+
+def _salvaged(directory: str | os.PathLike[str], error: Exception) -> Contents:
+    left = salvage(directory)
+    stretches = []
+    for found in left.found:
+        where = f"{many(found.length_bytes, 'byte')} at byte {found.offset_bytes:,}"
+        if found.record is not None and not _is_shown(found.record):
+            continue
+        if found.record is None:
+            stretches.append(Stretch(None, f"{where} cannot be read: {found.damage}"))
+        else:
+            told = f"Damaged ({where}), so this may not be what was stored: {found.damage}"
+            stretches.append(Stretch(found.record, told if found.damage else None))
+    return Contents(left.metadata, left.metadata.generation, tuple(stretches), damage=str(error))
+
+
+def _redacted(found: Contents, redactor: SecretRedactor) -> Contents:
+    counts: Counter[str] = Counter()
+
+    def clean(value: Any) -> Any:
+        value, more = redactor.redact(value)
+        counts.update(more)
+        return value
+
+    def record(given: Record) -> Record:
+        extra, more = (None, {}) if given.extra is None else redacted_extra(given.extra, redactor)
+        counts.update(more)
+        return replace(given, message=clean(given.message), extra=extra)
+
+    def stretches(given: Iterable[Stretch]) -> tuple[Stretch, ...]:
+        return tuple(replace(each, record=each.record and record(each.record)) for each in given)
+
+    metadata = found.metadata
+    prompt, tools, labels = clean([metadata.system_prompt, metadata.tools, metadata.labels])
+    return replace(
+        found,
+        metadata=replace(metadata, system_prompt=prompt, tools=tools, labels=labels),
+        stretches=stretches(found.stretches),
+        before=tuple(replace(each, stretches=stretches(each.stretches)) for each in found.before),
+        redacted=dict(sorted(counts.items())),
+    )

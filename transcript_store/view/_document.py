@@ -1,0 +1,145 @@
+"""A conversation as Markdown, to read: what a page shows, without its looks.
+
+Whatever was said stands in fences that it cannot close. So nothing of it is markup: no page that shows the document runs a script or
+fetches an image, and no text can imitate a heading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking
+from transcript_store.messages import parts_of, role_of
+from transcript_store.view._contents import Contents, Stretch
+from transcript_store.view._json import indented
+from transcript_store.view._turns import Said, answers_in, said_in
+from transcript_store.words import many, safe
+
+_BACKTICKS = re.compile("`+")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>&~])")
+
+
+def document(contents: Contents) -> Iterator[bytes]:
+    """The document, in pieces. Events are counted, and left out."""
+    return (piece.encode() for piece in _document(contents))
+
+
+def _document(contents: Contents) -> Iterator[str]:
+    metadata = contents.metadata
+    yield f"# {_escaped(metadata.labels.get('title') or 'Conversation')}\n"
+    events = sum(_is_event(stretch) for stretch in contents.stretches)
+    facts = {
+        "id": metadata.id,
+        "provider": metadata.provider,
+        "model": metadata.model,
+        "created": metadata.created_at,
+        "generation": str(contents.generation) if contents.generation else None,
+        "left out": many(events, "event") if events else None,
+        **{name: text for name, text in metadata.labels.items() if name != "title"},
+    }
+    yield "".join(f"\n- {_escaped(name)}: {_escaped(fact)}" for name, fact in facts.items() if fact) + "\n"
+    if contents.damage:
+        yield _gap(f"This conversation is damaged. {contents.damage}")
+    if metadata.system_prompt:
+        yield f"\n## system prompt\n\n{_fenced(metadata.system_prompt, 'markdown')}"
+    for earlier in contents.before:
+        if earlier.stretches:
+            what = f"compacted or taken back: {many(len(earlier.stretches), 'record')} of generation {earlier.number}"
+            yield f"\n## {_escaped(what)}\n"
+            yield from _messages(earlier.stretches, metadata.provider, "###")
+            yield f"\n## generation {earlier.number + 1}\n"
+    yield from _messages(contents.stretches, metadata.provider, "##")
+
+
+def _is_event(stretch: Stretch) -> bool:
+    return stretch.record is not None and stretch.record.message is None
+
+
+def _messages(stretches: Iterable[Stretch], provider: str | None, heading: str) -> Iterator[str]:
+    said = said_in(stretches, provider)
+    answers = answers_in(said)
+    answered = frozenset(answers.values())
+    for number, each in enumerate(said):
+        if each.stretch.damage:
+            yield _gap(each.stretch.damage)
+        if each.stretch.record is None or each.turn is None:
+            continue
+        body = "".join(_blocks(number, each, said, answers, answered))
+        if body:  # else its results stand with their calls
+            record = each.stretch.record
+            at = record.at[:19].replace("T", " ")
+            yield f"\n{heading} {_escaped(role_of(record.message))} · {at} · \\#{record.seq}\n{body}"
+
+
+def _blocks(
+    number: int,
+    each: Said,
+    said: Sequence[Said],
+    answers: dict[tuple[int, int], tuple[int, int]],
+    answered: frozenset[tuple[int, int]],
+) -> Iterator[str]:
+    assert each.turn is not None
+    assert each.stretch.record is not None
+    for index, block in enumerate(each.turn.blocks):
+        if (number, index) in answered:
+            continue
+        yield from _block(block, each.turn.role)
+        if place := answers.get((number, index)):
+            answer = said[place[0]]
+            assert answer.turn is not None
+            yield from _block(answer.turn.blocks[place[1]], answer.turn.role)
+    if not each.turn.blocks:
+        yield from _parts(each.stretch.record.message)
+
+
+def _block(block: Block, role: str) -> Iterator[str]:
+    if isinstance(block, Text):
+        if block.text.strip():
+            yield f"\n{_fenced(block.text, 'markdown')}"
+    elif isinstance(block, Thinking):
+        yield _titled("thinking", block.text or "(not shown by the provider)")
+    elif isinstance(block, Call):
+        yield _titled(f"call {block.name}", indented(block.arguments), "json")
+    elif isinstance(block, Result):
+        name = f" {block.name}" if block.name else ""
+        yield _titled(f"result{name}{', failed' if block.failed else ''}", block.text)
+        for media in block.media:
+            yield _media(media)
+    elif isinstance(block, Media):
+        yield _media(block)
+    elif isinstance(block, Other) and block.own is not None:
+        yield from _parts({"role": role, "content": [block.own]})
+
+
+def _parts(message: object) -> Iterator[str]:
+    for part in parts_of(message):
+        yield (
+            _titled(part.title or part.kind, part.text)
+            if part.kind != "text"
+            else f"\n{_fenced(part.text, 'markdown')}"
+        )
+
+
+def _media(media: Media) -> str:
+    where = f"at {media.url[:200]}" if media.url else many(len(media.data or "") * 3 // 4, "byte")
+    return f"\n**{_escaped(media.type)}**, {_escaped(where)}: not shown\n"
+
+
+def _titled(title: str, text: str, kind: str = "") -> str:
+    return f"\n**{_escaped(title)}**\n" + (f"\n{_fenced(text, kind)}" if text else "")
+
+
+def _gap(said: str) -> str:
+    return f"\n> {_escaped(said)}\n"
+
+
+def _fenced(text: str, kind: str) -> str:
+    text = safe(text.replace("\r\n", "\n"))
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    return f"{fence}{kind}\n{text}\n{fence}\n"
+
+
+def _escaped(text: str) -> str:
+    """On one line, and no markup."""
+    return _SPECIAL.sub(r"\\\1", safe(" ".join(text.split())))

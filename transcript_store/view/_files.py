@@ -1,0 +1,51 @@
+"""The file of a page: 0600, and complete before it has its name. A page that stands there is replaced, nothing else is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.temporaries import temporary
+
+MARK = b"<!doctype html><!-- transcript-store view -->\n"
+"""How a page begins: what begins so may be replaced by a newer page."""
+
+_FOLDER_MODE = 0o700
+
+
+class PageError(TranscriptStoreError):
+    """A page cannot be written at ``path``; ``reason`` says why. What stands there was not touched."""
+
+    path: str
+    reason: str
+
+
+def replace_page(path: str, pieces: Iterable[bytes]) -> str:
+    """Write the pieces into a new file and give it the name; returns the path. Missing folders are made.
+
+    What a writer of this page left that was killed is removed.
+
+    Raises:
+        PageError: something that is no page stands there, or the system refuses.
+    """
+    folder, name = os.path.split(path)
+    try:
+        os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
+        _refuse_what_is_no_page(path)
+        with temporary(folder, f".{name[:200]}.") as (file, written):
+            file.writelines(pieces)
+            file.flush()
+            os.replace(written, path)
+    except OSError as error:
+        raise PageError(path=path, reason=f"the page cannot be written: {error.strerror}") from error
+    return path
+
+
+def _refuse_what_is_no_page(path: str) -> None:
+    with suppress(FileNotFoundError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            if file.read(len(MARK)) != MARK:
+                raise PageError(path=path, reason="something else than a page is there already; choose another place")

@@ -1,0 +1,160 @@
+"""A conversation that is looked at while it grows: its page, and what of the page is not as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, NamedTuple
+
+from transcript_store.conversation import ConversationStore
+from transcript_store.view._contents import Contents, Stretch, contents_of_store, torn_tail_of
+from transcript_store.view._messages import GrowingPieces
+from transcript_store.view._page import Served, facts, page
+
+
+class Position(NamedTuple):
+    """How far somebody has seen a conversation: a generation, and the number of its last record."""
+
+    generation: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}-{self.seq}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position | None:
+        """What ``str`` made of one; None for any other text."""
+        generation, dash, seq = text.partition("-")
+        is_one = dash and all(part.isascii() and part.isdigit() and len(part) < 19 for part in (generation, seq))
+        return cls(int(generation), int(seq)) if is_one else None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What brings a page from an earlier position to ``position``."""
+
+    position: Position
+    is_another: bool = False
+    """Whether the transcript was replaced, messages were taken back, or an older copy was put back: only a new page will do."""
+    pieces: list[tuple[int, str]] = field(default_factory=list)
+    """The pieces that are new or not as they were, with their numbers."""
+    prompts: list[tuple[str, str]] = field(default_factory=list)
+    """The lines of the outline, as far as they are new: anchor and label."""
+    first_prompt: int = 0
+    """How many lines the outline has before these."""
+    facts: str = ""
+    """The head's list."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "replaced": self.is_another,
+            "pieces": self.pieces,
+            "firstPrompt": self.first_prompt,
+            "prompts": self.prompts,
+            "facts": self.facts,
+        }
+
+
+class LiveConversation:
+    """The page of a conversation, rendered once; what is appended is rendered when it comes. Close it, or use ``with``.
+
+    It reads only, and takes no lock of the conversation. Several threads may use it; one call waits for the other.
+
+    Args:
+        directory: the conversation's folder.
+
+    Raises:
+        TranscriptStoreError: as :meth:`ConversationStore.load`. The page of a damaged one is made by ``render_page``.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._mutex = Lock()
+        self._taken_back_at = 0
+        """How many records there were when messages were last taken back, which an earlier page still shows."""
+        self._store = ConversationStore(directory, read_only=True)
+        try:
+            self._store.load()
+            self._begin()
+        except BaseException:
+            self._store.close()
+            raise
+
+    def close(self) -> None:
+        with self._mutex:
+            self._store.close()
+
+    def __enter__(self) -> LiveConversation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        self._contents = contents_of_store(self._store, with_tail=False)
+        self._growing = GrowingPieces(self._contents.metadata.provider)
+        self._changed: list[int] = []
+        self._new_prompts: list[int] = []
+        self._add(self._contents.stretches, self._store.record_count)
+
+    def _add(self, stretches: tuple[Stretch, ...], seen: int) -> None:
+        """Add what stands in the records up to the number ``seen``."""
+        self._seen = seen
+        for number in self._growing.add(stretches):
+            self._changed[number : number + 1] = [self._seen]
+        more = len(self._growing.pieces.outline) - len(self._new_prompts)
+        self._new_prompts += [self._seen] * more
+
+    def _refresh(self) -> Position:
+        result = self._store.refresh()
+        generation, count = self._store.get_metadata().generation, self._store.record_count
+        if result.started_over or generation != self._contents.generation or count < self._seen:
+            self._begin()
+            self._taken_back_at = 0
+        elif count > self._seen:
+            new = self._store.get_records(last=count - self._seen)
+            if any(record.retracts for record in new):
+                self._begin()
+                self._taken_back_at = count
+            else:
+                self._add(tuple(map(Stretch, new)), count)
+        return Position(generation, count)
+
+    def page(self, served: Served) -> Iterator[bytes]:
+        """The page as the conversation is now. All of it is made on return.
+
+        Raises:
+            TranscriptStoreError: as :meth:`ConversationStore.refresh`.
+        """
+        with self._mutex:
+            position = self._refresh()
+            now = Contents(
+                self._store.get_metadata(), position.generation, self._contents.stretches, self._contents.before
+            )
+            tail = torn_tail_of(self._store)
+            return iter(list(page(now, served=served, live=self._growing.pieces, position=str(position), tail=tail)))
+
+    def change_since(self, position: Position, served: Served) -> Change | None:
+        """What changed since somebody saw it; None if nothing did.
+
+        Raises:
+            ConversationNotFoundError: it was deleted.
+            TranscriptStoreError: as :meth:`ConversationStore.refresh`.
+        """
+        with self._mutex:
+            now = self._refresh()
+            if now == position:
+                return None
+            is_older = now.seq < position.seq or position.seq < self._taken_back_at <= now.seq
+            if now.generation != position.generation or is_older:
+                return Change(now, is_another=True)
+            pieces = self._growing.pieces
+            first_prompt = sum(seen <= position.seq for seen in self._new_prompts)
+            return Change(
+                now,
+                pieces=[(at, pieces.html[at]) for at, seen in enumerate(self._changed) if seen > position.seq],
+                prompts=[(prompt.anchor, prompt.label) for prompt in pieces.outline[first_prompt:]],
+                first_prompt=first_prompt,
+                facts=facts(Contents(self._store.get_metadata(), now.generation, ()), pieces.counts, served),
+            )

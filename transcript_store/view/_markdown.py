@@ -1,0 +1,123 @@
+"""Markdown and code as HTML.
+
+Two locks, one behind the other. The parser makes no HTML of the text's own and no image, and a link only of http, https and
+mailto. What it makes goes through an allow-list (nh3) that knows only the tags and attributes below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MethodType
+from typing import Any
+from urllib.parse import urlsplit
+
+import nh3
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token as MarkdownToken
+
+from transcript_store.view._html import Html, joined, listing, tag, text
+from transcript_store.view.markup import PARSER, coloured, is_address, is_marked, parsed
+from transcript_store.words import safe
+
+_TAGS = {
+    *(
+        "a",
+        "blockquote",
+        "br",
+        "code",
+        "del",
+        "div",
+        "em",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "li",
+        "ol",
+        "p",
+        "pre",
+        "s",
+        "span",
+    ),
+    *("strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
+}
+_CLASSES = {"span": {"k", "s", "c", "m", "f", "t", "ins", "del"}, "a": {"remote"}, "div": {"block"}}
+_SANITIZER = nh3.Cleaner(
+    tags=_TAGS,
+    attributes={"a": {"href"}, "ol": {"start"}, "pre": {"tabindex"}},
+    allowed_classes=_CLASSES,
+    url_schemes={"http", "https", "mailto"},
+    link_rel="noopener noreferrer nofollow",
+    strip_comments=True,
+)
+_PARAGRAPHS = re.compile(r"\n\s*\n")
+
+
+def markdown(said: str) -> Html:
+    """A text with its Markdown. Whatever it says, the result has only tags and attributes of the list above."""
+    said = said.replace("\r\n", "\n")
+    if not is_marked(said):
+        return joined(*(tag("p", paragraph) for paragraph in _PARAGRAPHS.split(said.strip()) if paragraph.strip()))
+    env: dict[str, Any] = {}
+    tokens = parsed(said, env)
+    if tokens is None:
+        return tag("pre", said, class_="wrapped")
+    # Once more behind the parser: it turns &#x202e; into the character.
+    return Html(safe(_SANITIZER.clean(_RENDERER.render(tokens, PARSER.options, env))))
+
+
+def code(said: str, *, language: str = "", file_name: str = "") -> Html:
+    """Code with its colours, where the language is known: spans of the classes above. Without ``pre``."""
+    pieces = coloured(said, language=language, file_name=file_name)
+    if pieces is None:
+        return text(said)
+    return joined(*(tag("span", value, class_=kind) if kind else value for value, kind in pieces))
+
+
+def _link(renderer: RendererHTML, tokens: Sequence[MarkdownToken], index: int, options: Any, env: Any) -> str:
+    """Without an address, its text stands alone."""
+    address = str(tokens[index].attrs.get("href") or "")
+    if not address:
+        return ""  # nobody's end tag is taken out behind the parser
+    tokens[index].attrs = {"href": address}
+    return renderer.renderToken(tokens, index, options, env)
+
+
+def _image(_: RendererHTML, tokens: Sequence[MarkdownToken], index: int, *__: object) -> str:
+    """An image would be fetched from somewhere, so it becomes a link that says where it leads."""
+    address = str(tokens[index].attrs.get("src") or "")
+    about = tokens[index].content or "image"
+    host = urlsplit(address).hostname or address if is_address(address) else ""
+    return tag("a", f"{about} (image at {host})", href=address, class_="remote") if host else text(f"[image: {about}]")
+
+
+def _fence(_: RendererHTML, tokens: Sequence[MarkdownToken], index: int, *__: object) -> str:
+    token = tokens[index]
+    language = (token.info.split() or [""])[0]
+    return listing(code(token.content.removesuffix("\n"), language=language))
+
+
+def _heading(_: RendererHTML, tokens: Sequence[MarkdownToken], index: int, *__: object) -> str:
+    """The page has the first two levels, so a message's headings begin with the third."""
+    token = tokens[index]
+    level = min(6, int(token.tag[1]) + 2)
+    return f"<{'/' if token.nesting < 0 else ''}h{level}>"
+
+
+def _renderer() -> RendererHTML:
+    renderer = RendererHTML()
+    rules: Mapping[str, Any] = {
+        "link_open": _link,
+        "image": _image,
+        "fence": _fence,
+        "code_block": _fence,
+        "heading_open": _heading,
+        "heading_close": _heading,
+    }
+    renderer.rules.update({name: MethodType(rule, renderer) for name, rule in rules.items()})
+    return renderer
+
+
+_RENDERER = _renderer()

@@ -1,0 +1,347 @@
+"""Records as the pieces of a page: messages with their calls and the results of these, events, gaps, days.
+
+One generation at a time. A result is shown with its call, wherever it stands; so its message has no place of its own on the page
+unless it says more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
+from transcript_store.messages import parts_of, role_of, tokens_in
+from transcript_store.view._contents import Stretch
+from transcript_store.view._html import Html, joined, listing, tag
+from transcript_store.view._json import indented
+from transcript_store.view._markdown import code, markdown
+from transcript_store.view._media import media
+from transcript_store.view._times import clock, day, full
+from transcript_store.view._tools import lone_result, tool
+from transcript_store.view._turns import Said, answers_in, said_in
+from transcript_store.words import many
+
+Kind = Literal["text", "tools", "thinking"]
+
+_LONGEST_PROMPT, _LONGEST_EVENT = 120, 4_000
+_SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
+
+
+class Prompt(NamedTuple):
+    """A line of the outline."""
+
+    anchor: str
+    label: str
+
+
+@dataclass(slots=True)
+class Counts:
+    """What is counted for the head of the page."""
+
+    messages: int = 0
+    prompts: int = 0
+    calls: int = 0
+    events: int = 0
+    gaps: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    models: dict[str, None] = field(default_factory=dict)
+    first_at: str = ""
+    last_at: str = ""
+
+
+@dataclass(slots=True)
+class Pieces:
+    """What :func:`pieces_of` makes; ``html`` has a piece for each message, or run of events, or gap."""
+
+    html: list[Html] = field(default_factory=list)
+    outline: list[Prompt] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+
+
+def pieces_of(stretches: Iterable[Stretch], provider: str | None, *, prefix: str = "") -> Pieces:
+    """The stretches, in their order. ``prefix`` stands before the number of a record in its anchor."""
+    growing = GrowingPieces(provider, prefix=prefix)
+    growing.add(stretches)
+    return growing.pieces
+
+
+class GrowingPieces:
+    """The pieces of a conversation that grows: what is added later changes no number of a piece that is there."""
+
+    def __init__(self, provider: str | None, *, prefix: str = "") -> None:
+        self._provider = provider
+        self._said: list[Said] = []
+        self._answers: dict[tuple[int, int], tuple[int, int]] = {}
+        self._renderer = _Renderer(prefix)
+
+    @property
+    def pieces(self) -> Pieces:
+        return self._renderer.pieces
+
+    def add(self, stretches: Iterable[Stretch]) -> list[int]:
+        """Add what comes next; returns the numbers of the pieces that are new or not as they were, in order.
+
+        A piece that was there changes if a call in it is answered, or if it is the run of events at the end and goes on.
+        """
+        first = len(self._said)
+        self._said += said_in(stretches, self._provider)
+        known, self._answers = self._answers, answers_in(self._said)
+        answered = [call[0] for call in self._answers if call not in known]
+        return self._renderer.render(self._said, self._answers, from_number=min([first, *answered]))
+
+
+class _Mark(NamedTuple):
+    """Where the rendering of a message began, and what was known then."""
+
+    number: int
+    pieces: int
+    prompts: int
+    counts: Counts
+    speaker: str
+    day: str
+
+
+class _Renderer:
+    def __init__(self, prefix: str) -> None:
+        self.pieces = self._pieces = Pieces()
+        self._prefix = prefix
+        self._answers: dict[tuple[int, int], tuple[int, int]] = {}
+        self._answered: set[tuple[int, int]] = set()
+        self._speaker = ""
+        self._day = ""
+        self._events: list[Stretch] = []
+        self._anchored: dict[int, int] = {}
+        """The records whose anchor stands within a call, and the number of the message with that call."""
+        self._marks: list[_Mark] = []
+
+    def render(
+        self, said: Sequence[Said], answers: dict[tuple[int, int], tuple[int, int]], *, from_number: int
+    ) -> list[int]:
+        """Render what is said from a number on, anew or for the first time; returns which pieces are not as they were."""
+        start, before = self._rewind(from_number)
+        kept = len(self._pieces.html)
+        self._answers, self._answered = answers, set(answers.values())
+        for number in range(start, len(said)):
+            if not self._events:
+                self._marks.append(self._mark(number))
+            each = said[number]
+            record = each.stretch.record
+            if record is not None:
+                self._count_times(record.at, record.extra or {})
+            if record is not None and each.turn is None and each.stretch.damage is None:
+                self._events.append(each.stretch)
+                continue
+            self._end_events()
+            if each.turn is None:
+                self._gap(each.stretch)
+            else:
+                self._message(number, each, said)
+        self._end_events()
+        after = self._pieces.html[kept:]
+        return [kept + at for at, piece in enumerate(after) if at >= len(before) or before[at] != piece]
+
+    def _mark(self, number: int) -> _Mark:
+        pieces = self._pieces
+        counts = replace(pieces.counts, models=dict(pieces.counts.models))
+        return _Mark(number, len(pieces.html), len(pieces.outline), counts, self._speaker, self._day)
+
+    def _rewind(self, number: int) -> tuple[int, list[Html]]:
+        """Go back to where this message, or the run of events that it is in, begins; returns its number, and the pieces from there on."""
+        at = bisect_right(self._marks, number, key=lambda mark: mark.number) - 1
+        if at < 0:
+            return 0, []
+        mark = self._marks[at]
+        del self._marks[at:]
+        before = self._pieces.html[mark.pieces :]
+        del self._pieces.html[mark.pieces :]
+        del self._pieces.outline[mark.prompts :]
+        self._pieces.counts, self._speaker, self._day = mark.counts, mark.speaker, mark.day
+        self._anchored = {seq: caller for seq, caller in self._anchored.items() if caller < mark.number}
+        return mark.number, before
+
+    def _message(self, number: int, each: Said, said: Sequence[Said]) -> None:
+        record, turn = each.stretch.record, each.turn
+        assert record is not None
+        assert turn is not None
+        self._pieces.counts.messages += 1
+        body, kinds = [], set()
+        for kind, html in self._blocks(number, turn, record.message, said):
+            kinds.add(kind)
+            body.append(html)
+        body += [tag("p", note, class_="note") for note in _notes(record.extra or {})]
+        if each.stretch.damage:
+            body.insert(0, tag("p", each.stretch.damage, class_="gap"))
+        if not body:
+            return  # its results stand with their calls
+        speaker = _SPEAKERS[turn.role]
+        if turn.role == "user" and not any(isinstance(block, (Text, Media)) for block in turn.blocks):
+            speaker = "Tool"
+        is_prompt = speaker == "User"
+        if is_prompt:
+            self._prompt(record.seq, turn)
+        self._show(record.seq, record.at, speaker, body, kinds, extra=record.extra or {}, is_prompt=is_prompt)
+
+    def _blocks(self, number: int, turn: Turn, message: object, said: Sequence[Said]) -> Iterator[tuple[Kind, Html]]:
+        for index, block in enumerate(turn.blocks):
+            if isinstance(block, Call):
+                self._pieces.counts.calls += 1
+                place = self._answers.get((number, index))
+                yield "tools", self._call(block, place, number, said)
+            elif isinstance(block, Result):
+                if (number, index) not in self._answered:
+                    yield "tools", lone_result(block, anchor=None)
+            elif html := _block(block, turn.role):
+                yield html
+        if not turn.blocks:
+            yield from ((_kind(part.kind), _folded(part.title or part.kind, part.text)) for part in parts_of(message))
+
+    def _call(self, call: Call, place: tuple[int, int] | None, number: int, said: Sequence[Said]) -> Html:
+        if place is None:
+            return tool(call, None, anchor=None)
+        answer = said[place[0]]
+        assert answer.turn is not None
+        assert answer.stretch.record is not None
+        result = answer.turn.blocks[place[1]]
+        assert isinstance(result, Result)
+        seq = answer.stretch.record.seq
+        alone = place[0] != number and all(isinstance(block, Result) for block in answer.turn.blocks)
+        anchor = f"{self._prefix}{seq}" if alone and seq not in self._anchored else None
+        self._anchored.setdefault(seq, number)
+        return tool(call, result, anchor=anchor)
+
+    def _prompt(self, seq: int, turn: Turn) -> None:
+        said = " ".join(block.text for block in turn.blocks if isinstance(block, Text))
+        words = " ".join(said[: _LONGEST_PROMPT * 4].split())
+        label = words[:_LONGEST_PROMPT] + ("…" if len(words) > _LONGEST_PROMPT else "")
+        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label or "(an image)"))
+        self._pieces.counts.prompts += 1
+
+    def _show(
+        self,
+        seq: int,
+        at: str,
+        speaker: str,
+        body: Sequence[Html],
+        kinds: Iterable[Kind],
+        *,
+        extra: dict[str, Any],
+        is_prompt: bool,
+    ) -> None:
+        anchor = f"{self._prefix}{seq}"
+        model = extra.get("model")
+        if isinstance(model, str):
+            self._pieces.counts.models[model] = None
+        goes_on = speaker == self._speaker and not is_prompt
+        self._speaker = speaker
+        told = [tag("h2" if is_prompt else "h3", speaker)]
+        if isinstance(model, str) and not goes_on:
+            told.append(tag("span", model, class_="model"))
+        link = tag(
+            "a", tag("time", clock(at), datetime=at, title=full(at)), f" #{seq}", href=f"#{anchor}", class_="link"
+        )
+        heading = tag("header", *told, link)
+        classes = [speaker.lower(), "prompt" if is_prompt else "reply", *(f"has-{kind}" for kind in sorted(set(kinds)))]
+        if goes_on:
+            classes.append("goes-on")
+        article = tag("article", heading, *body, id=anchor, class_=" ".join(classes), tabindex=-1)
+        self._add(at, article)
+
+    def _add(self, at: str, html: Html) -> None:
+        if at and (today := day(at)) != self._day:
+            self._day = today
+            html = joined(tag("p", today, class_="day"), html)
+        self._pieces.html.append(html)
+
+    def _gap(self, stretch: Stretch) -> None:
+        self._pieces.counts.gaps += 1
+        self._speaker = ""
+        self._pieces.html.append(tag("p", stretch.damage or "", class_="gap"))
+
+    def _end_events(self) -> None:
+        if not self._events:
+            return
+        events, self._events = self._events, []
+        self._pieces.counts.events += len(events)
+        shown: list[Html] = []
+        names: dict[str, None] = {}
+        for event in events:
+            record = event.record
+            assert record is not None
+            name, value = _event(record.extra or {})
+            if record.retracts is not None:
+                name, value = "messages were taken back", {"retracts": record.retracts, **(record.extra or {})}
+            names[name] = None
+            head = tag("p", tag("span", name, class_="name"), f" {clock(record.at)} #{record.seq}")
+            shown.append(tag("div", head, _json(value), id=f"{self._prefix}{record.seq}", class_="event"))
+        listed = ", ".join(list(names)[:6]) + (", …" if len(names) > 6 else "")
+        summary = tag("summary", many(len(events), "event"), tag("span", listed, class_="about"))
+        self._pieces.html.append(tag("details", summary, *shown, class_="events"))
+
+    def _count_times(self, at: str, extra: dict[str, Any]) -> None:
+        counts = self._pieces.counts
+        counts.first_at, counts.last_at = counts.first_at or at, at
+        usage = extra.get("usage")
+        if isinstance(usage, dict):
+            tokens = tokens_in(usage)
+            counts.tokens_in += tokens.input or 0
+            counts.tokens_out += tokens.output or 0
+
+
+def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
+    if isinstance(block, Text):
+        return ("text", tag("div", markdown(block.text), class_="said")) if block.text.strip() else None
+    if isinstance(block, Thinking):
+        if not block.text.strip():
+            return "thinking", tag("p", "Thinking, not shown by the provider", class_="note")
+        said = " ".join(block.text[:400].split())
+        first = said[:160] + ("…" if len(said) > 160 else "")
+        summary = tag("summary", tag("span", "Thinking", class_="name"), tag("span", first, class_="about"))
+        return "thinking", tag("details", summary, tag("div", markdown(block.text), class_="said"), class_="thinking")
+    if isinstance(block, Media):
+        return "text", media(block)
+    own = block.own if isinstance(block, Other) else None
+    if own is None:
+        return None
+    parts = parts_of({"role": role, "content": [own]})
+    return "text", joined(*(_folded(part.title or part.kind, part.text) for part in parts))
+
+
+def _folded(title: str, said: str) -> Html:
+    return tag("details", tag("summary", tag("span", title, class_="name")), listing(said), class_="tool")
+
+
+def _kind(kind: str) -> Kind:
+    return "tools" if kind in ("call", "result") else "thinking" if kind == "thinking" else "text"
+
+
+def _notes(extra: dict[str, Any]) -> Iterator[str]:
+    """What a client noted of a reply that a person should know."""
+    incomplete = extra.get("incomplete")
+    if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
+        yield f"Interrupted: {incomplete['reason']}"
+    lost = extra.get("interrupted")
+    if isinstance(lost, list):
+        yield f"Interrupted: nobody knows the outcome of {', '.join(map(str, lost))}"
+    if extra.get("compaction") is True:
+        yield "This stands for what was compacted."
+
+
+def _event(extra: dict[str, Any]) -> tuple[str, Any]:
+    """What an event is called, and what it says: of an imported line the line."""
+    source = extra.get("source")
+    lines = source.get("lines") if isinstance(source, dict) else None
+    first = lines[0] if isinstance(lines, list) and len(lines) == 1 else None
+    if isinstance(first, dict):
+        line = first.get("line", first.get("raw", first))
+        return (role_of(line) if isinstance(line, dict) else "a line that is no message"), line
+    return ", ".join(extra) or "event", extra
+
+
+def _json(value: Any) -> Html:
+    said = value if isinstance(value, str) else indented(value)
+    cut = len(said) - _LONGEST_EVENT
+    more = f"\n… {many(cut, 'more character')}: `transcript-store show` has them" if cut > 0 else ""
+    return listing(joined(code(said[:_LONGEST_EVENT], language="json"), more))

@@ -1,0 +1,293 @@
+"""The page: head, sidebar, the messages in chunks of 100, and the only script and style that it may run.
+
+The first chunks stand in the page as they are. The others are inert JSON, which the script puts in when they come near. What is in
+the file is all there is: the policy (CSP) allows our script and style by their hashes, images from ``data:``, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from transcript_store.view._contents import Contents, Earlier
+from transcript_store.view._files import MARK
+from transcript_store.view._head import asset, head
+from transcript_store.view._html import NOTHING, Html, joined, listing, tag, text
+from transcript_store.view._json import indented
+from transcript_store.view._markdown import code, markdown
+from transcript_store.view._messages import Counts, Pieces, pieces_of
+from transcript_store.view._times import full, span
+from transcript_store.words import many
+
+_CHUNK = 100
+_SHOWN_WITHOUT_SCRIPTS = 2
+"""In chunks."""
+_MOST_LINKS = 8
+"""To other generations."""
+_END_OF_SCRIPT = "})();\n"
+_CHARACTERS_A_PIXEL = 12
+"""Roughly: how high a chunk is before anybody has seen it."""
+_SLASH_COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?:\s|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Where a page stands that a server gives out, by addresses relative to it."""
+
+    home: str
+    """The list of all conversations."""
+    of_conversation: Callable[[str], str | None]
+    """The page of the conversation with an id; None if there is none."""
+    of_generation: Callable[[int | None], str]
+    """The page of a generation of this one; None is the live one."""
+
+
+def page(
+    contents: Contents,
+    *,
+    plain: bool = False,
+    served: Served | None = None,
+    live: Pieces | None = None,
+    position: str | None = None,
+    tail: str | None = None,
+) -> Iterator[bytes]:
+    """The page, in pieces.
+
+    Args:
+        contents: what is shown.
+        plain: put all messages in, for who has no scripts.
+        served: where it stands; None for a file.
+        live: the pieces of the records, if they were made already.
+        position: how far it goes, for its events; None if nothing follows.
+        tail: what is wrong behind the last record, in a sentence.
+    """
+    live = live or pieces_of(contents.stretches, contents.metadata.provider)
+    before = [
+        (each, pieces_of(each.stretches, contents.metadata.provider, prefix=f"g{each.number}-"))
+        for each in contents.before
+    ]
+    title = _title(contents, live)
+    chunks = _Chunks(plain=plain)
+    yield MARK
+    yield _encoded(
+        Html('<html lang="en" class="show-prompts show-answers show-tools show-thinking"'),
+        Html("" if position is None else f' data-position="{text(position)}"'),
+        Html(">"),
+        tag("head", *head(title, script_of(position is not None), is_served=served is not None)),
+        Html("<body>"),
+        tag("a", "Skip to the conversation", href="#conversation", class_="skip"),
+        _sidebar(live, served),
+        Html('<main id="conversation" tabindex="-1">'),
+        _top(title, contents, live.counts, served),
+    )
+    for each, pieces in before:
+        if pieces.html:
+            yield _encoded(_taken_away(each, chunks.make(pieces.html, is_open=plain)))
+    yield from (_encoded(chunk) for chunk in chunks.make(live.html, is_open=True))
+    yield _encoded(
+        tag("p", tail, class_="gap") if tail else NOTHING,
+        tag("p", "End of the conversation" if live.html else "There are no messages.", class_="end"),
+        _rest(chunks.waiting),
+        Html("</main>"),
+        _help(),
+        tag("script", script_of(position is not None)),
+    )
+    yield from (_encoded(_inert(number, pieces)) for number, pieces in chunks.waiting)
+    yield b"</body></html>\n"
+
+
+class _Chunks:
+    def __init__(self, *, plain: bool) -> None:
+        self.waiting: list[tuple[int, Sequence[Html]]] = []
+        """The chunks that are not in the page itself, by their numbers."""
+        self._plain = plain
+        self._made = 0
+
+    def make(self, pieces: Sequence[Html], *, is_open: bool) -> Iterator[Html]:
+        """The pieces as chunks; the first of them filled, if they are seen at once."""
+        for place, start in enumerate(range(0, len(pieces), _CHUNK)):
+            some = pieces[start : start + _CHUNK]
+            self._made += 1
+            if self._plain or (is_open and place < _SHOWN_WITHOUT_SCRIPTS):
+                yield tag("div", *some, class_="chunk")
+            else:
+                self.waiting.append((self._made, some))
+                height = 24 * len(some) + sum(map(len, some)) // _CHARACTERS_A_PIXEL
+                yield tag("div", class_="chunk", data_chunk=self._made, data_height=height)
+
+
+def script_of(is_live: bool) -> Html:
+    """The script of a page. That of a live one goes on with its events, within the same function."""
+    script = asset("page.js")
+    return Html(script.removesuffix(_END_OF_SCRIPT) + asset("live.js") + _END_OF_SCRIPT if is_live else script)
+
+
+def _top(title: str, contents: Contents, counts: Counts, served: Served | None) -> Html:
+    damage = tag("p", f"This conversation is damaged. {contents.damage}", class_="gap") if contents.damage else NOTHING
+    return tag(
+        "header",
+        tag("h1", title, class_="long" if len(title) > 80 else None),
+        tag("dl", facts(contents, counts, served)),
+        damage,
+        *_setup(contents),
+        class_="top",
+    )
+
+
+def facts(contents: Contents, counts: Counts, served: Served | None = None) -> Html:
+    """What is known of the conversation, as names and values."""
+    metadata = contents.metadata
+    models = list(counts.models) or ([metadata.model] if metadata.model else [])
+    tokens = f"{counts.tokens_in:,} in, {counts.tokens_out:,} out" if counts.tokens_in or counts.tokens_out else ""
+    origin = metadata.forked_from
+    known = {
+        "Model": ", ".join(models) or metadata.provider,
+        "When": span(counts.first_at, counts.last_at) or full(metadata.created_at),
+        "Holds": ", ".join(_amounts(counts)),
+        "Tokens": tokens,
+        "From": metadata.labels.get("source"),
+        "In": metadata.labels.get("cwd"),
+        "Part of": _linked(metadata.labels.get("part_of"), served),
+        "Forked from": joined(_linked(str(origin.get("conversation")), served), f", after #{origin.get('seq')}")
+        if isinstance(origin, dict)
+        else None,
+        "Generation": _generation(contents, served),
+        "Conversation": metadata.id,
+    }
+    return joined(*(joined(tag("dt", name), tag("dd", fact)) for name, fact in known.items() if fact))
+
+
+def _linked(id: str | None, served: Served | None) -> str | None:
+    """The id of another conversation; a link to it, where it can be had."""
+    address = served.of_conversation(id) if served and id else None
+    return tag("a", id, href=address) if address else id
+
+
+def _setup(contents: Contents) -> Iterator[Html]:
+    prompt, tools = contents.metadata.system_prompt, contents.metadata.tools
+    if prompt:
+        note = tag("span", many(len(prompt), "character"), class_="note")
+        summary = tag("summary", tag("span", "System prompt", class_="name"), note)
+        yield tag("details", summary, tag("div", markdown(prompt), class_="said"), class_="tool")
+    if tools:
+        names = tag("span", ", ".join(str(tool.get("name")) for tool in tools), class_="about")
+        summary = tag("summary", tag("span", many(len(tools), "tool"), class_="name"), names)
+        yield tag("details", summary, listing(code(indented(tools), language="json")), class_="tool")
+
+
+def _amounts(counts: Counts) -> Iterator[str]:
+    yield many(counts.messages, "message")
+    for number, what in (
+        (counts.prompts, "prompt"),
+        (counts.calls, "call"),
+        (counts.events, "event"),
+        (counts.gaps, "gap"),
+    ):
+        if number:
+            yield many(number, what)
+
+
+def _generation(contents: Contents, served: Served | None) -> str | None:
+    live, shown = contents.metadata.generation, contents.generation
+    said = str(live) if live and shown == live else None
+    if shown != live:
+        said = f"{shown}, which was replaced; the live one is {live}"
+    if served is None or said is None:
+        return said
+    others = [
+        tag("a", str(each), href=served.of_generation(None if each == live else each))
+        for each in range(live + 1)
+        if each != shown
+    ]
+    return joined(said, *(joined(", " if at else "; see ", link) for at, link in enumerate(others[-_MOST_LINKS:])))
+
+
+def _title(contents: Contents, live: Pieces) -> str:
+    prompts = [prompt.label for prompt in live.outline]
+    said = [
+        label for label in prompts if not _SLASH_COMMAND.match(label)
+    ]  # /mode is told to the program, not to the model
+    return contents.metadata.labels.get("title") or next(iter(said or prompts), "Conversation")
+
+
+def _taken_away(earlier: Earlier, chunks: Iterator[Html]) -> Html:
+    records = many(len(earlier.stretches), "record")
+    said = f"{records} of generation {earlier.number} stood here until {full(earlier.ended_at)}"
+    summary = tag("summary", tag("span", "Compacted or taken back", class_="name"), tag("span", said, class_="about"))
+    return tag("details", summary, *chunks, class_="before")
+
+
+def _sidebar(live: Pieces, served: Served | None) -> Html:
+    outline = [tag("li", tag("a", tag("span", prompt.label), href=f"#{prompt.anchor}")) for prompt in live.outline]
+    filters = [
+        tag("label", tag("input", type="checkbox", checked=True, data_show=name.lower()), name)
+        for name in ("Prompts", "Answers", "Tools", "Thinking")
+    ]
+    controls = tag(
+        "div",
+        tag("input", type="search", id="search", placeholder="Search all messages", aria_label="Search all messages"),
+        tag("p", class_="status", role="status"),
+        tag("fieldset", tag("legend", "Show"), *filters),
+        class_="controls",
+    )
+    foot = tag(
+        "div",
+        tag("button", "Theme: system", type="button", id="theme"),
+        tag("button", "Keys", type="button", id="keys"),
+        class_="controls foot",
+    )
+    return joined(
+        tag("button", "Contents", type="button", id="menu", class_="controls", aria_expanded="false"),
+        tag(
+            "aside",
+            tag("a", "All conversations", href=served.home, class_="home") if served else None,
+            controls,
+            tag("ol", class_="hits", hidden=True),
+            tag("nav", tag("ol", *outline), aria_label="Prompts"),
+            foot,
+            aria_label="Contents",
+        ),
+    )
+
+
+def _rest(waiting: Sequence[tuple[int, Sequence[Html]]]) -> Html:
+    if not waiting:
+        return NOTHING
+    number = many(sum(len(pieces) for _, pieces in waiting), "more message")
+    said = f"{number} can be seen with scripts only. `transcript-store view --plain` makes a page that needs none."
+    return tag("noscript", tag("p", said, class_="gap"))
+
+
+def _help() -> Html:
+    keys = {
+        "j k": "next and previous message",
+        "n p": "next and previous prompt",
+        "/": "search in all messages (the browser's own search does not see those that are far away)",
+        "t": "unfold, or fold, all thinking",
+        "o": "unfold, or fold, all tools",
+        "?": "this list",
+    }
+    listed = [joined(tag("dt", *_keys(names)), tag("dd", what)) for name, what in keys.items() for names in [name]]
+    close = tag("form", tag("button", "Close", type="submit"), method="dialog")
+    return tag("dialog", tag("h2", "Keys", id="keys-title"), tag("dl", *listed), close, aria_labelledby="keys-title")
+
+
+def _keys(names: str) -> Iterator[Html]:
+    return (tag("kbd", name) for name in names.split())
+
+
+def _inert(number: int, pieces: Sequence[Html]) -> Html:
+    r"""A chunk as JSON, which no browser runs.
+
+    Only ``</script`` ends the element, and only ``<!--`` hides such an end from the browser (the HTML standard, "restrictions for
+    contents of script elements"). So ``</`` is written ``<\/`` and ``<!`` is ``\u003c!``: a page has a hundred thousand other ``<``.
+    """
+    data = json.dumps(pieces, ensure_ascii=False).replace("</", "<\\/").replace("<!", "\\u003c!")
+    data = data.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return Html(f'<script type="application/json" id="chunk-{number}">{data}</script>\n')
+
+
+def _encoded(*pieces: Html) -> bytes:
+    return joined(*pieces).encode()

@@ -1,0 +1,134 @@
+"""A call together with its result: its name, what it is about, the first lines of what came of it, and all of it folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from textwrap import dedent
+from typing import Any
+
+from transcript_store.formats import Call, Result, Text
+from transcript_store.view._diff import diff_of
+from transcript_store.view._html import NOTHING, Html, joined, listing, tag
+from transcript_store.view._json import indented
+from transcript_store.view._markdown import code
+from transcript_store.view._media import media
+from transcript_store.view._terminal import terminal, without_colours
+from transcript_store.words import many
+
+_ABOUT = (
+    *("command", "cmd", "script", "file_path", "path", "filePath", "filename", "notebook_path", "absolute_path"),
+    *("pattern", "query", "url", "description", "prompt", "name", "id"),
+)
+"""What a call is about: the first of these members that is a text."""
+_PATHS = ("file_path", "path", "filePath", "filename", "absolute_path", "notebook_path")
+_COMMANDS = ("command", "cmd", "script")
+_CONTENTS = ("content", "contents", "file_text", "text")
+_READERS = frozenset({"read", "read_file", "view", "cat", "readfile", "open_file"})
+_LONGEST_ABOUT, _PEEK_LINES, _PEEK_CHARACTERS, _MOST_OPEN = 160, 4, 400, 24
+
+
+def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
+    """A call and its result as one element that unfolds. ``anchor`` is the id for the result's place."""
+    about, told = _about(call.arguments), diff_of(call.arguments)
+    said = "" if result is None else result.text
+    shown, used = _arguments(call, told)
+    state = "no result" if result is None else "failed" if result.failed else ""
+    note = f"+{told[0].added} −{told[0].removed}" if told else _lines(said) if said else ""
+    head = [tag("span", call.name or "tool", class_="name"), tag("span", about, class_="about")]
+    if note:
+        head.append(tag("span", note, class_="note"))
+    if state:
+        head.append(tag("span", state, class_="state"))
+    if told is None and (first := _peek(said)):
+        head.append(tag("span", terminal(first), class_="peek"))
+    rest = {name: value for name, value in call.arguments.items() if name not in used}
+    inside = [
+        shown,
+        listing(code(indented(rest), language="json")) if rest else NOTHING,
+        _result(call, result, anchor),
+    ]
+    is_open = told is not None and len(told[0].lines) <= _MOST_OPEN
+    kind = "tool failed" if state == "failed" else "tool"
+    return tag("details", tag("summary", *head), *inside, class_=kind, open=is_open)
+
+
+def lone_result(result: Result, *, anchor: str | None) -> Html:
+    """A result whose call is not there."""
+    about = tag("span", f"a result without its call {result.id}".strip(), class_="about")
+    head = [tag("span", result.name or "result", class_="name"), about]
+    if first := _peek(result.text):
+        head.append(tag("span", terminal(first), class_="peek"))
+    body = joined(*_contents(result))
+    return tag("details", tag("summary", *head), tag("div", body, class_="result", id=anchor), class_="tool")
+
+
+def _result(call: Call, result: Result | None, anchor: str | None) -> Html:
+    if result is None:
+        return NOTHING
+    path = _first(call.arguments, _PATHS)
+    if call.name.lower() in _READERS and path and not result.failed and "\x1b" not in result.text and not result.media:
+        body = listing(code(result.text, file_name=path.rpartition("/")[2]))
+    else:
+        body = joined(*_contents(result))
+    return tag("div", body, class_="result", id=anchor)
+
+
+def _contents(result: Result) -> Iterator[Html]:
+    for block in result.content:
+        if not isinstance(block, Text):
+            yield media(block)
+        elif block.text:
+            yield listing(terminal(block.text))
+    if not result.content:
+        yield tag("p", "(nothing was printed)", class_="media")
+
+
+def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
+    """The arguments that have a form of their own, and their names."""
+    if told is not None:
+        diff, names = told
+        return diff.html(), names | (frozenset(_PATHS) & call.arguments.keys())
+    for name in _COMMANDS:
+        command = _command(call.arguments.get(name))
+        if command:
+            return listing(code(command, language="bash")), frozenset({name})
+    path = _first(call.arguments, _PATHS)
+    for name in _CONTENTS:
+        if path and isinstance(call.arguments.get(name), str):
+            shown = code(call.arguments[name], file_name=path.rpartition("/")[2])
+            return listing(shown), frozenset({name, *_PATHS})
+    return NOTHING, frozenset()
+
+
+def _about(arguments: Mapping[str, Any]) -> str:
+    for name in _ABOUT:
+        said = _command(arguments.get(name)).strip()
+        if said:
+            line = said.split("\n", 1)[0]
+            return line[:_LONGEST_ABOUT] + ("…" if len(said) > min(len(line), _LONGEST_ABOUT) else "")
+    return ""
+
+
+def _command(given: object) -> str:
+    """A command as it is typed; of a list for a shell, what the shell is told."""
+    if isinstance(given, list) and given and all(isinstance(word, str) for word in given):
+        return given[2] if len(given) == 3 and given[1] in ("-c", "-lc") else " ".join(given)
+    return given if isinstance(given, str) else ""
+
+
+def _first(members: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((members[name] for name in names if isinstance(members.get(name), str)), "")
+
+
+def _peek(said: str) -> str:
+    """The first lines, with … if there is more."""
+    said = said.strip("\n")
+    lines = said[: _PEEK_CHARACTERS * 4].split("\n")
+    first = dedent("\n".join(lines[:_PEEK_LINES]))
+    if len(first) > _PEEK_CHARACTERS:
+        return f"{without_colours(first)[:_PEEK_CHARACTERS]}…"
+    return f"{first} …" if len(lines) > _PEEK_LINES or len(said) > _PEEK_CHARACTERS * 4 else first
+
+
+def _lines(said: str) -> str:
+    return many(said.strip("\n").count("\n") + 1, "line")

@@ -1,0 +1,43 @@
+// What the list of conversations does: it asks again while somebody types. Without it the form has a button.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const form = document.querySelector("form");
+  const own = { createHTML: (html) => html };
+  const policy = window.trustedTypes ? window.trustedTypes.createPolicy("page", own) : own;
+  let turn = 0;
+  let pause = 0;
+  root.classList.add("js");
+  try {
+    const theme = localStorage.getItem("transcript-store-theme");
+    if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+  } catch { /* a browser that keeps nothing */ }
+
+  function address() {
+    const asked = new URLSearchParams(new FormData(form));
+    for (const [name, value] of [...asked]) if (!value) asked.delete(name);
+    return `?${asked}`;
+  }
+
+  // The server's own page comes back, in which every text is escaped already.
+  async function ask() {
+    const mine = ++turn;
+    const wanted = address();
+    const answer = await fetch(wanted);
+    const html = await answer.text();
+    if (mine !== turn || !answer.ok) return;
+    const page = new DOMParser().parseFromString(policy.createHTML(html), "text/html");
+    document.querySelector("main").replaceWith(document.importNode(page.querySelector("main"), true));
+    history.replaceState(null, "", wanted);
+  }
+
+  form.addEventListener("input", () => {
+    clearTimeout(pause);
+    pause = setTimeout(ask, 150);
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target.matches("input, select") || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    form.elements.q.focus();
+  });
+})();

@@ -1,0 +1,168 @@
+"""Markdown as tokens, and code as pieces with what each is: what a page and a terminal have in common, with the bounds of both.
+
+Nothing of a text becomes markup of its own: its HTML is text, and a link has http, https or mailto, or is none.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token as MarkdownToken
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
+from pygments.token import Token
+from pygments.util import ClassNotFound
+
+from transcript_store.words import safe
+
+__all__ = ["PARSER", "Coloured", "coloured", "is_address", "is_marked", "parsed"]
+
+_LONGEST_MARKDOWN = 100_000
+"""In characters. A longer text is shown as it is: some Markdown takes more than linear time."""
+_MOST_ADDRESSES = 1_000_000
+"""In characters, of all links and images of a text together. A definition may be used by ten thousand, and each would repeat its
+address: those for which there is no room have none."""
+_MOST_CELLS = 20_000
+"""Of tables, in all of a text. One that would have more is shown as it is."""
+_LONGEST_CODE = 20_000
+"""In characters. Longer code is shown without colours."""
+_LONGEST_LINE = 2_000
+"""The same of code with a longer line: some lexers take its square."""
+_LONGEST_SECONDS = 0.5
+"""The same of code that keeps the processor longer: others take the square of words or blank lines. Usual code takes milliseconds."""
+_BLANK = re.compile(r"\s{200}")
+"""The same of code with so much white space in one place: a pattern of one lexer takes the third power of it, and cannot be stopped."""
+
+_MARKED = re.compile(r"[*_`#\[\]<>|~\\&]|^[ \t]*(?:[-+=]|\d+[.)])|^(?: {4}|\t)|(?: {2}|\\)$|https?:", re.MULTILINE)
+_ADDRESS = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
+_HEAD_ENDS = re.compile(r"^[ \t>]*[|:-][-:| \t]*\|[-:| \t]*$", re.MULTILINE)
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
+
+
+def is_marked(said: str) -> bool:
+    """Whether a text may be more than short paragraphs."""
+    return len(said) > _LONGEST_MARKDOWN or _MARKED.search(said) is not None
+
+
+def is_address(url: str) -> bool:
+    """Whether an address is of a kind that a link may lead to."""
+    return _ADDRESS.match(url) is not None
+
+
+def parsed(said: str, env: dict[str, Any]) -> list[MarkdownToken] | None:
+    """The tokens of a text without carriage returns; None if it is too long, too deep or too wide, and is shown as it is.
+
+    The parser turns ``&#x202e;`` into the character: whoever shows the tokens makes them safe.
+    """
+    if len(said) > _LONGEST_MARKDOWN or _cells(said) > min(_MOST_CELLS, 500 + len(said) // 2):
+        return None
+    tokens = PARSER.parse(safe(said), env)
+    if any(token.level >= PARSER.options["maxNesting"] - 1 for token in tokens):
+        return None  # the parser leaves out what nests deeper
+    _leave_out_addresses(tokens)
+    return tokens
+
+
+def _leave_out_addresses(tokens: Iterable[MarkdownToken]) -> None:
+    """Take the addresses away for which there is no room."""
+    room = _MOST_ADDRESSES
+    for child in chain.from_iterable(token.children or () for token in tokens):
+        for name in ("href", "src"):
+            room -= len(str(child.attrs.get(name, "")))
+            if room < 0:
+                child.attrs.pop(name, None)
+
+
+def _cells(said: str) -> int:
+    """How many cells the tables of a text may have, or enough to refuse it.
+
+    The parser fills up each row that ends early, so a kilobyte can ask for sixty thousand: more than it can say, which is
+    one in two characters.
+    """
+    cells = 0
+    for rule in _HEAD_ENDS.finditer(said):
+        end = _BLANK_LINE.search(said, rule.end())
+        rows = said.count("\n", rule.end(), end.start() if end else len(said))
+        cells += (rows + 1) * rule[0].count("|")
+        if cells > _MOST_CELLS:
+            break
+    return cells
+
+
+class Coloured(NamedTuple):
+    """A piece of code."""
+
+    text: str
+    kind: str
+    """``k`` keyword, ``t`` type, ``s`` string, ``c`` comment, ``m`` number, ``f`` name that is defined, ``ins``, ``del``, or empty."""
+
+
+def coloured(said: str, *, language: str = "", file_name: str = "") -> list[Coloured] | None:
+    """Code in pieces; None if the language is not known, or finding them takes too long."""
+    is_short = len(said) <= _LONGEST_CODE and max(map(len, said.split("\n"))) <= _LONGEST_LINE
+    lexer = _lexer(language.lower(), file_name) if is_short and not _BLANK.search(said) else None
+    if lexer is None:
+        return None
+    pieces: list[Coloured] = []
+    end = time.process_time() + _LONGEST_SECONDS
+    for kind, value in lexer.get_tokens(safe(said.replace("\r\n", "\n"))):
+        pieces.append(Coloured(value, _class_of(kind)))
+        if time.process_time() > end:
+            return None
+    return pieces
+
+
+@lru_cache(maxsize=256)
+def _lexer(language: str, file_name: str) -> Lexer | None:
+    """None where nobody knows the language, and for plain text."""
+    options = {"stripnl": False, "ensurenl": False}
+    try:
+        found = get_lexer_by_name(language, **options) if language else get_lexer_for_filename(file_name, **options)
+    except (ClassNotFound, ValueError):
+        return None
+    return None if found.name == "Text only" else found
+
+
+_KINDS = {
+    Token.Keyword: "k",
+    Token.Keyword.Type: "t",
+    Token.Literal.String: "s",
+    Token.Comment: "c",
+    Token.Literal.Number: "m",
+    Token.Name.Function: "f",
+    Token.Name.Class: "f",
+    Token.Name.Tag: "k",
+    Token.Name.Attribute: "f",
+    Token.Name.Builtin: "t",
+    Token.Name.Decorator: "t",
+    Token.Name.Exception: "t",
+    Token.Generic.Inserted: "ins",
+    Token.Generic.Deleted: "del",
+    Token.Generic.Heading: "f",
+    Token.Operator.Word: "k",
+}
+
+
+@lru_cache(maxsize=1024)
+def _class_of(kind: Any) -> str:
+    while kind is not None:
+        if kind in _KINDS:
+            return _KINDS[kind]
+        kind = kind.parent
+    return ""
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.validateLink = is_address  # type: ignore[method-assign]
+    return parser
+
+
+PARSER = _parser()
+"""It makes no HTML of the text's own."""

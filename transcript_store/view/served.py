@@ -1,0 +1,54 @@
+"""What a server of pages needs besides ``render_page``: pages that grow, and pages of its own made in the same safe way.
+
+:mod:`transcript_store.serving` is that server. The extra ``view`` has what is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from transcript_store.view._contents import contents_of
+from transcript_store.view._head import asset, head, policy
+from transcript_store.view._html import Html, joined, tag
+from transcript_store.view._live import Change, LiveConversation, Position
+from transcript_store.view._page import Served, page, script_of
+from transcript_store.view._times import full
+
+__all__ = [
+    "Change",
+    "Html",
+    "LiveConversation",
+    "Position",
+    "Served",
+    "document",
+    "full",
+    "joined",
+    "policies",
+    "still_page",
+    "tag",
+]
+
+
+def still_page(directory: str | os.PathLike[str], *, generation: int | None, served: Served) -> Iterator[bytes]:
+    """The page of a conversation that nothing is added to: of an earlier generation, or of a damaged one.
+
+    Raises:
+        GenerationNotFoundError: there is no such generation.
+        TranscriptStoreError: as :func:`transcript_store.salvage`.
+    """
+    return page(contents_of(directory, generation=generation, redact=None), served=served)
+
+
+def document(title: str, *body: Html) -> bytes:
+    """A page of the server's own: it has the style of the others, and the script ``library.js``."""
+    script = Html(asset("library.js"))
+    top = tag("head", *head(title, script, is_served=True))
+    page = joined(top, tag("body", *body, tag("script", script), class_="library"))
+    return joined(Html("<!doctype html>"), tag("html", page, lang="en")).encode()
+
+
+def policies() -> dict[str, str]:
+    """The policy of each kind of page, to be sent with it: ``live``, ``still`` and ``library``."""
+    scripts = {"live": script_of(True), "still": script_of(False), "library": asset("library.js")}
+    return {kind: policy(script, is_served=True) for kind, script in scripts.items()}

@@ -1,0 +1,165 @@
+"""Our own contract, the SDK's kit, and what is ours of this one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import anyio
+import pytest
+from claude_agent_sdk import fold_session_summary, list_sessions_from_store
+from claude_agent_sdk.testing import run_session_store_conformance
+
+from tests.compat.api import surface
+from tests.integrations.claude_agent_sdk.bench import PROJECT, Bench, InTheMessage, key_of
+from transcript_store import ConversationLockedError, ConversationStore
+from transcript_store.integrations.claude_agent_sdk import TranscriptSessionStore
+from transcript_store.testing import check_integration
+
+KEY = key_of("one")
+WEIRD = {"project_key": "../a\ud800", "session_id": "../../b\0", "subpath": "subagents/../x" * 1000}
+
+
+def said(n, **more):
+    return {"type": "user", "uuid": f"uuid-{n}", "message": {"role": "user", "content": f"{n}"}, **more}
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = TranscriptSessionStore(tmp_path)
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("bench", [Bench, InTheMessage])
+def test_the_contract_of_integrations(bench):
+    """I1 to I10."""
+    check_integration(bench)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_kit_of_the_sdk(backend, tmp_path_factory):
+    """All fourteen of its contracts, in both event loops."""
+    anyio.run(
+        run_session_store_conformance,
+        lambda: TranscriptSessionStore(tmp_path_factory.mktemp("kit")),
+        backend=backend,
+    )
+
+
+def test_a_batch_that_is_tried_again(store):
+    """Whole, in part, after a restart, and twice within itself: each uuid is stored once. What has none is always stored."""
+
+    async def scenario():
+        await store.append(KEY, [said(1), said(2)])
+        await store.append(KEY, [said(1), said(2)])
+        await store.append(KEY, [said(2), said(3), said(3), {"type": "title"}])
+        store.close()
+        await store.append(KEY, [said(3), said(4), {"type": "title"}])
+        assert await store.load(KEY) == [said(1), said(2), said(3), {"type": "title"}, said(4), {"type": "title"}]
+
+    anyio.run(scenario)
+
+
+def test_the_summary_is_that_of_all_entries(store):
+    """It is what the SDK folds of all entries at once, also after a restart, and in the same commit as they."""
+    entries = [said(1, gitBranch="main", timestamp="2026-01-01T00:00:00Z"), said(2, customTitle="Moving"), said(3)]
+
+    async def scenario():
+        for entry in entries:
+            await store.append(KEY, [entry])
+            store.close()
+        (summary,) = await store.list_session_summaries(PROJECT)
+        assert summary["data"] == fold_session_summary(None, KEY, entries)["data"]
+        (listed,) = await store.list_sessions(PROJECT)
+        assert listed["mtime"] == summary["mtime"]
+        assert listed["session_id"] == summary["session_id"] == "one"
+
+    anyio.run(scenario)
+
+
+def test_what_is_underneath_is_a_conversation_of_claudes_messages(store):
+    """Messages are the model's own; what is around them, and entries without one, are extras."""
+    anyio.run(store.append, KEY, [{"type": "mode", "mode": "plan"}, said(1)])
+    with store.conversation(KEY) as conversation:
+        assert conversation.get_messages() == [{"role": "user", "content": "1"}]
+        extras = [record.extra for record in conversation.get_records()]
+        metadata = conversation.get_metadata()
+    assert extras[0] == {"entry": {"type": "mode", "mode": "plan"}}
+    assert extras[1]["entry"] == {**said(1), "message": None}
+    assert metadata.provider == "claude-agent-sdk"
+    assert json.loads(metadata.labels["claude-agent-sdk.key"]) == [PROJECT, "one", None]
+
+
+def test_keys_of_any_kind(store, tmp_path):
+    """Project, session and sub-agent may have any characters and any length; nothing leaves the directory."""
+
+    async def scenario():
+        await store.append(WEIRD, [said(1)])
+        await store.append({**WEIRD, "subpath": "b"}, [said(2)])
+        main = {name: WEIRD[name] for name in ("project_key", "session_id")}
+        assert await store.load(main) is None
+        assert sorted(await store.list_subkeys(main)) == ["b", WEIRD["subpath"]]
+        await store.append(main, [said(3)])
+        assert [one["session_id"] for one in await store.list_sessions(WEIRD["project_key"])] == [WEIRD["session_id"]]
+        await store.delete(main)
+        assert await store.list_subkeys(main) == []
+        assert await store.list_sessions(WEIRD["project_key"]) == []
+
+    anyio.run(scenario)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_sdk_lists_what_is_stored(store, tmp_path):
+    """``list_sessions_from_store`` of the SDK needs no entry: the summaries have all."""
+    project = tmp_path / "project"
+    project.mkdir()
+    from claude_agent_sdk import project_key_for_directory
+
+    key = {"project_key": project_key_for_directory(str(project)), "session_id": "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"}
+
+    async def scenario():
+        await store.append(key, [said("What is on the list?", timestamp="2026-01-01T00:00:00Z", cwd=str(project))])
+        (info,) = await list_sessions_from_store(store, directory=str(project))
+        assert (info.session_id, info.first_prompt) == (key["session_id"], "What is on the list?")
+
+    anyio.run(scenario)
+
+
+def test_a_repaired_session_loads(store):
+    """The note that a repair leaves of a gap is no entry."""
+    anyio.run(store.append, KEY, [said(n) for n in range(5)])
+    store.close()
+    with ConversationStore(store.directory(KEY)) as conversation:
+        conversation.load()
+        conversation.append_event({"transcript_store.gap": {"offset": 1, "length": 2}})
+    assert anyio.run(store.load, KEY) == [said(n) for n in range(5)]
+
+
+def test_another_process_has_it(store, tmp_path):
+    """The call waits for the given time. Then its error names the process that has the session."""
+    anyio.run(store.append, KEY, [said(1)])
+    store.close()
+    impatient = TranscriptSessionStore(tmp_path, lock_timeout_seconds=0)
+    with ConversationStore(store.directory(KEY)) as other:
+        other.load()
+        with pytest.raises(ConversationLockedError):
+            anyio.run(impatient.append, KEY, [said(2)])
+    anyio.run(impatient.append, KEY, [said(2)])
+    impatient.close()
+
+
+def test_a_conversation_that_was_removed(store):
+    """Nothing is there any more, so the next batch begins anew."""
+    anyio.run(store.append, KEY, [said(1)])
+    store.close()
+    shutil.rmtree(store.directory(KEY))
+    anyio.run(store.append, KEY, [said(1)])
+    assert anyio.run(store.load, KEY) == [said(1)]
+
+
+def test_the_public_surface():
+    """After a change that is meant, write what this finds into api.txt, and a line into CHANGELOG.md."""
+    agreed = Path(__file__).with_name("api.txt").read_text().splitlines()
+    assert surface([".integrations.claude_agent_sdk"]) == agreed

@@ -1,0 +1,283 @@
+"""Our own contract, which none of the frameworks' tests asks for; and what is ours of this one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.compat.api import surface
+from tests.integrations.openai_agents.bench import Bench
+from transcript_store import ConversationLibrary, ConversationStore, InvalidMessageError
+from transcript_store.integrations import _conversations
+from transcript_store.integrations.openai_agents import TranscriptSession
+from transcript_store.testing import check_integration
+
+
+def item(n):
+    return {"role": "user", "content": f"{n}"}
+
+
+@pytest.fixture
+def session(tmp_path):
+    session = TranscriptSession("user-1", tmp_path / "chats")
+    yield session
+    session.close()
+
+
+def test_the_contract_of_integrations():
+    """I1 to I10."""
+    check_integration(Bench)
+
+
+async def fill(session, *batches):
+    for batch in batches:
+        await session.add_items([item(n) for n in batch])
+
+
+def test_what_was_taken_back_cleared_or_compacted_is_still_readable(session):
+    """A pop, a clear and a compaction are no deletion: records and generations have it all."""
+
+    async def scenario():
+        await fill(session, [1, 2, 3])
+        assert await session.pop_item() == item(3)
+        await session._atomic_replace_items([item("summary")])
+        await fill(session, [4])
+        await session.clear_session()
+        assert await session.get_items() == []
+
+    asyncio.run(scenario())
+    with session.conversation() as conversation:
+        said = [
+            [record.message["content"] for record in conversation.get_records(generation=n) if record.message]
+            for n in (0, 1)
+        ]
+        assert said == [["1", "2", "3"], ["summary", "4"]]
+        assert [generation.record_count for generation in conversation.generations()] == [4, 2, 0]
+
+
+def test_forgetting(tmp_path):
+    """With keep_cleared=False nothing is left of what was cleared and compacted."""
+    session = TranscriptSession("user-1", tmp_path, keep_cleared=False)
+
+    async def scenario():
+        await fill(session, [1, 2])
+        await session._atomic_replace_items([item("summary")])
+        await session.clear_session()
+        await fill(session, [3])
+
+    asyncio.run(scenario())
+    session.close()
+    texts = [path.read_text() for path in tmp_path.rglob("*.jsonl")]
+    assert len(texts) == 1
+    assert "summary" not in texts[0]
+
+
+def test_limits(session):
+    """As the SDK's own: None asks the settings, 0 gives no item, a negative number gives all."""
+
+    async def scenario():
+        await fill(session, range(5))
+        assert [len(await session.get_items(limit)) for limit in (None, 0, 2, 9, -1)] == [5, 0, 2, 5, 5]
+        limited = TranscriptSession("user-1", os.path.dirname(session.directory), {"limit": 3})
+        assert await limited.get_items() == [item(n) for n in (2, 3, 4)]
+        assert len(await limited.get_items(4)) == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_compaction_of_the_end_is_one_commit_and_fits_or_is_not_made(session):
+    """The end is replaced only if nothing came since it was read; what stands before it keeps its time."""
+
+    async def scenario():
+        await fill(session, range(5))
+        times = [record.at for record in _records(session)]
+        snapshot = await session._get_compaction_snapshot(3)
+        assert (snapshot.items, snapshot.complete) == ([item(2), item(3), item(4)], False)
+        assert (await session._get_compaction_snapshot(5)).complete
+        assert await snapshot.replace_suffix(1, [item("summary")])
+        assert await session.get_items() == [item(0), item(1), item(2), item("summary")]
+        assert [record.at for record in _records(session)][:3] == times[:3]
+        assert not await snapshot.replace_suffix(1, [item("again")])
+        assert not await snapshot.replace_suffix(3, [item("nothing to replace")])
+        late = await session._get_compaction_snapshot(9, prune_prefix=lambda each: each["content"] < "2")
+        assert await late.replace_suffix(3, [item("shorter")])
+        assert await session.get_items() == [item(2), item("shorter")]
+
+    asyncio.run(scenario())
+
+
+def _records(session):
+    with session.conversation() as conversation:
+        return conversation.get_records()
+
+
+def test_a_subclass_is_compacted_by_its_own_methods(tmp_path):
+    """Whoever changes what is stored does not get the hooks that go past those changes."""
+
+    class Own(TranscriptSession):
+        pass
+
+    own = Own("user-1", tmp_path)
+    assert asyncio.run(own._get_compaction_snapshot(3)) is None
+    assert asyncio.run(own._atomic_replace_items([])) is False
+
+
+def test_a_generation_that_cannot_take_back_learns_it(tmp_path, session):
+    """A conversation that somebody else made under this key is popped all the same."""
+    asyncio.run(fill(session, [1]))
+    folder = session.directory
+    session.close()
+    library = ConversationLibrary(os.path.dirname(folder))
+    library.delete(os.path.basename(folder))
+    with ConversationStore(folder) as made:
+        made.initialize(id=os.path.basename(folder), provider="openai-agents", messages=[item(1), item(2)])
+    assert asyncio.run(session.pop_item()) == item(2)
+    assert asyncio.run(session.get_items()) == [item(1)]
+
+
+def test_an_item_that_is_too_long(session, tmp_path):
+    """It is refused with its place, and nothing of its batch is stored."""
+    with pytest.raises(InvalidMessageError, match=r"items\[1\]"):
+        asyncio.run(session.add_items([item(1), item("x" * (64 << 20))]))
+    assert asyncio.run(session.get_items()) == []
+
+
+def test_arguments(tmp_path):
+    """What cannot be is refused when the object is made."""
+    with pytest.raises(ValueError, match="durability"):
+        TranscriptSession("user-1", tmp_path, durability="none")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="limitt"):
+        TranscriptSession("user-1", tmp_path, {"limitt": 1})
+    with pytest.raises(TypeError, match="a key must be text, not NoneType"):
+        TranscriptSession(None, tmp_path)  # type: ignore[arg-type]  # one session for all whose id was forgotten
+    (tmp_path / "old.db").write_bytes(b"SQLite format 3")
+    with pytest.raises(ValueError, match=r"old\.db is a file: name the folder for the conversations"):
+        TranscriptSession("user-1", tmp_path / "old.db")
+    assert repr(TranscriptSession("user-1", tmp_path)).startswith("TranscriptSession('user-1', ")
+
+
+@pytest.mark.parametrize("items", [item(1), "Hello"])
+def test_one_item_in_the_place_of_a_list_is_refused(session, items):
+    """Else the names of its members, or its letters, would be items."""
+    with pytest.raises(TypeError, match=r"items must be a list, not (dict|str): give \[item\]"):
+        asyncio.run(session.add_items(items))
+    with pytest.raises(TypeError, match=r"items\[1\]: Object of type object is not JSON serializable"):
+        asyncio.run(session.add_items([item(1), object()]))
+    assert asyncio.run(session.get_items()) == []
+
+
+def test_sessions_with_other_options_take_turns_in_one_process(tmp_path):
+    """Else the second would wait for a lock that its own process holds, and give up."""
+    sessions = [
+        TranscriptSession("user-1", tmp_path, durability=durability, lock_timeout_seconds=0)
+        for durability in ("power-loss", "process-crash")
+    ]
+
+    async def scenario():
+        for n in range(3):
+            for session in sessions:
+                await fill(session, [n])
+        return await sessions[0].get_items()
+
+    assert asyncio.run(scenario()) == [item(n) for n in (0, 0, 1, 1, 2, 2)]
+    for session in sessions:
+        session.close()
+
+
+def test_no_more_are_open_than_agreed(tmp_path, monkeypatch):
+    """The longest unused session is closed when there are too many, and opens again by itself."""
+    monkeypatch.setattr(_conversations, "MOST_OPEN", 4)
+    sessions = [TranscriptSession(f"user-{n}", tmp_path) for n in range(10)]
+
+    async def scenario():
+        for _ in range(2):
+            for session in sessions:
+                await fill(session, [1])
+        assert [len(await session.get_items()) for session in sessions] == [2] * 10
+
+    asyncio.run(scenario())
+    open_files = [os.readlink(link) for link in map(str, Path("/proc/self/fd").iterdir()) if os.path.exists(link)]
+    assert 1 <= sum(path.endswith("transcript.jsonl") and str(tmp_path) in path for path in open_files) <= 4
+    for session in sessions:
+        session.close()
+
+
+def test_one_that_is_being_closed_is_taken_again(tmp_path, monkeypatch):
+    """The one too many was out of the table before it was closed: a call that needed it just then met the lock of this very process."""
+    monkeypatch.setattr(_conversations, "MOST_OPEN", 4)
+    sessions = [TranscriptSession(f"user-{n}", tmp_path, lock_timeout_seconds=0) for n in range(12)]
+
+    async def scenario():
+        for _ in range(5):
+            await asyncio.gather(*(fill(session, [1]) for session in sessions))
+        assert [len(await session.get_items()) for session in sessions] == [5] * 12
+
+    asyncio.run(scenario())
+    assert len([key for key in _conversations._table if key[0] == str(tmp_path)]) <= 4
+    for session in sessions:
+        session.close()
+
+
+def test_a_cancelled_call_leaves_none_open_that_nobody_knows(tmp_path, monkeypatch):
+    """It was closing others, one after the other: those behind were neither closed nor in the table."""
+    sessions = [TranscriptSession(f"user-{n}", tmp_path, lock_timeout_seconds=0) for n in range(8)]
+
+    async def scenario():
+        await asyncio.gather(*(fill(session, [1]) for session in sessions))
+        known = list(_conversations._table.values())  # else the end of the last reference closes them
+        monkeypatch.setattr(_conversations, "MOST_OPEN", 2)
+        cancelled = asyncio.ensure_future(sessions[0].get_items())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        for session in sessions:
+            await fill(session, [2])
+        assert len(known) >= 8
+
+    asyncio.run(scenario())
+    for session in sessions:
+        session.close()
+
+
+def test_a_close_comes_before_or_after_a_call_of_another_thread(session):
+    """A call may be several calls of the store, and a close between two of them was told to the caller as an error."""
+    ended = []
+
+    def use(number):
+        async def scenario():
+            for _ in range(12):
+                await fill(session, [number])
+                if await session.pop_item() is not None:
+                    session.close()
+
+        asyncio.run(scenario())
+        ended.append(number)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ended) == 6
+
+
+def test_a_conversation_that_is_in_another_folder(tmp_path):
+    """A folder that was copied under another key's name is not taken for that key's session."""
+    one, two = TranscriptSession("one", tmp_path), TranscriptSession("two", tmp_path)
+    asyncio.run(fill(one, [1]))
+    one.close()
+    (folder,) = tmp_path.iterdir()
+    folder.rename(two.directory)
+    with pytest.raises(ValueError, match="belongs to"):
+        asyncio.run(two.get_items())
+
+
+def test_the_public_surface():
+    """After a change that is meant, write what this finds into api.txt, and a line into CHANGELOG.md."""
+    agreed = Path(__file__).with_name("api.txt").read_text().splitlines()
+    assert surface([".integrations.openai_agents"]) == agreed

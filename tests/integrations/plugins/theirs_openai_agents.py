@@ -1,0 +1,27 @@
+"""A plugin for the tests of OpenAI's Agents SDK: where they say ``SQLiteSession``, they get ours.
+
+It runs in the environment of that SDK, in front of its tests. ``:memory:``, which is their default, is a new folder.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import wraps
+from typing import Any
+
+import agents
+import agents.memory
+
+from transcript_store.integrations.openai_agents import TranscriptSession
+
+_theirs_takes = TranscriptSession.__init__
+
+
+@wraps(_theirs_takes)
+def _init(self: Any, session_id: str, db_path: Any = ":memory:", *_: Any, session_settings: Any = None) -> None:
+    directory = tempfile.mkdtemp() if str(db_path) == ":memory:" else db_path
+    _theirs_takes(self, session_id, directory, session_settings)
+
+
+TranscriptSession.__init__ = _init  # type: ignore[method-assign,assignment]
+agents.SQLiteSession = agents.memory.SQLiteSession = TranscriptSession

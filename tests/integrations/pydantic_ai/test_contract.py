@@ -1,0 +1,191 @@
+"""Our own contract, and what is ours of this one: what a run has and what is stored are equal, at each step."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+
+from tests.compat.api import surface
+from tests.integrations.pydantic_ai.bench import Bench
+from transcript_store.integrations.pydantic_ai import TranscriptHistory
+from transcript_store.testing import check_integration
+
+
+@pytest.fixture
+def history(tmp_path):
+    history = TranscriptHistory("user-1", tmp_path)
+    yield history
+    history.close()
+
+
+def run(agent, question, **more):
+    return asyncio.run(agent.run(question, **more))  # run_sync() leaves an event loop to the garbage collector
+
+
+def asked(messages):
+    return [part.content for part in messages[-1].parts if isinstance(part, UserPromptPart)]
+
+
+def answering(seen=None):
+    """A model that calls a tool if it is asked to, and notes what it was sent."""
+
+    def model(messages, info):
+        if seen is not None:
+            seen.append([*messages])
+        if asked(messages) == ["look"]:
+            return ModelResponse(parts=[ToolCallPart("look", {"at": 1})])
+        return ModelResponse(parts=[TextPart(f"answer {len(messages)}")])
+
+    async def streamed(messages, info):
+        if asked(messages) == ["look"]:
+            yield {0: DeltaToolCall(name="look", json_args='{"at": 1}', tool_call_id="1")}
+        else:
+            yield "answer "
+            yield f"{len(messages)}"
+
+    return FunctionModel(model, stream_function=streamed)
+
+
+def test_the_contract_of_integrations():
+    """I1 to I10."""
+    check_integration(Bench)
+
+
+def test_a_history_comes_back_by_itself(history):
+    """The next run sends what was said before; all_messages() of a run, and what is stored, are the same."""
+    seen: list[Any] = []
+    agent = Agent(answering(seen), capabilities=[history])
+    for n in range(3):
+        result = run(agent, f"question {n}")
+        assert asyncio.run(history.messages()) == result.all_messages()
+        assert len(result.new_messages()) == 2
+        assert len(seen[-1]) == 2 * n + 1
+    with history.conversation() as conversation:
+        assert conversation.record_count == 6
+        assert conversation.get_metadata().labels["title"] == "user-1"
+
+
+def test_each_message_is_on_disk_before_what_follows_it(history):
+    """The question when the model is asked, the reply when a tool runs, the result when the model is asked again."""
+    on_disk = []
+
+    async def kinds():
+        return [message.kind for message in await history.messages()]
+
+    async def model(messages, info):
+        on_disk.append(await kinds())
+        called = any(isinstance(part, ToolCallPart) for message in messages for part in message.parts)
+        return ModelResponse(parts=[TextPart("done") if called else ToolCallPart("look", {})])
+
+    agent = Agent(FunctionModel(model), capabilities=[history])
+
+    @agent.tool_plain
+    async def look() -> str:
+        on_disk.append(await kinds())
+        return "seen"
+
+    run(agent, "look")
+    assert on_disk == [["request"], ["request", "response"], ["request", "response", "request"]]
+    assert asyncio.run(kinds()) == ["request", "response"] * 2
+
+
+def test_streamed(history):
+    """A run that is streamed stores the same."""
+    agent = Agent(answering(), capabilities=[history])
+
+    @agent.tool_plain
+    def look(at: int) -> str:
+        return "seen"
+
+    async def scenario():
+        for question in ("look", "again"):
+            async with agent.run_stream(question) as stream:
+                assert (await stream.get_output()).startswith("answer")
+            assert [m.kind for m in await history.messages()] == [m.kind for m in stream.all_messages()]
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_that_was_sent_back(history):
+    """What the model is told to do again is stored too, as it is in the run's own history."""
+    tries = []
+    agent = Agent(answering(), capabilities=[history])
+
+    @agent.output_validator
+    def check(output: str) -> str:
+        tries.append(output)
+        if len(tries) == 1:
+            raise ModelRetry("again")
+        return output
+
+    result = run(agent, "question")
+    assert len(result.all_messages()) == 4
+    assert asyncio.run(history.messages()) == result.all_messages()
+
+
+def test_a_history_that_is_given(history):
+    """It has to begin with what is stored; what it has more is stored. Anything else is refused before a request is made."""
+    seen: list[Any] = []
+    agent = Agent(answering(seen), capabilities=[history])
+    first = run(agent, "one").all_messages()
+    more = [*first, ModelRequest(parts=[UserPromptPart("by hand")]), ModelResponse(parts=[TextPart("so")])]
+    result = run(agent, "two", message_history=more)
+    assert asyncio.run(history.messages()) == result.all_messages()
+    assert len(result.all_messages()) == 6
+    before = len(seen)
+    for other in (first, more[2:], [ModelRequest(parts=[UserPromptPart("else")])]):
+        with pytest.raises(ValueError, match="does not begin with the 6 messages"):
+            run(agent, "three", message_history=other)
+    assert len(seen) == before
+    assert asyncio.run(history.messages()) == result.all_messages()
+
+
+@pytest.mark.parametrize("messages", ["Hello", [ModelRequest(parts=[]), {"role": "user", "content": "Hello"}]])
+def test_what_is_no_message_is_refused(history, messages):
+    """It would be stored, and then no run could read the history."""
+    with pytest.raises(TypeError, match=r"messages\[[01]\] must be a ModelRequest or a ModelResponse, not (str|dict)"):
+        asyncio.run(history.append(messages))
+    assert asyncio.run(history.messages()) == []
+
+
+def test_a_run_that_failed_goes_on(history):
+    """If the model fails, the question is stored; the next run sends it before its own."""
+
+    def fails(messages, info):
+        raise RuntimeError("no connection")
+
+    with pytest.raises(RuntimeError, match="no connection"):
+        run(Agent(FunctionModel(fails), capabilities=[history]), "one")
+    seen: list[Any] = []
+    run(Agent(answering(seen), capabilities=[history]), "two")
+    assert [part.content for message in seen[-1] for part in message.parts] == ["one", "two"]
+
+
+def test_a_call_whose_tool_was_cut_off_gets_a_result(history):
+    """A process that ended within a tool leaves a call without a result, which providers refuse; the next run says so to the model."""
+    seen: list[Any] = []
+    agent = Agent(answering(seen), capabilities=[history])
+
+    @agent.tool_plain
+    def look(at: int) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(agent, "look")
+    assert [message.kind for message in asyncio.run(history.messages())] == ["request", "response"]
+    result = run(agent, "and now?")
+    told, question = seen[-1][-1].parts
+    assert (told.tool_name, told.outcome, question.content) == ("look", "interrupted", "and now?")
+    assert asyncio.run(history.messages()) == result.all_messages()
+
+
+def test_the_public_surface():
+    """After a change that is meant, write what this finds into api.txt, and a line into CHANGELOG.md."""
+    agreed = Path(__file__).with_name("api.txt").read_text().splitlines()
+    assert surface([".integrations.pydantic_ai"]) == agreed

@@ -1,0 +1,160 @@
+"""``transcript-store mcp`` as a process, asked by the SDK's own client over standard input and output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.cli.helpers import COMMAND
+from tests.search.libraries import begun
+from transcript_store import ConversationLibrary
+
+pytestmark = pytest.mark.skipif(not find_spec("mcp"), reason="needs the extra `mcp`")
+
+TOOLS = ("list_conversations", "search_conversations", "read_conversation", "read_record")
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> ConversationLibrary:
+    return ConversationLibrary(tmp_path / "chats")
+
+
+@asynccontextmanager
+async def asked(library: ConversationLibrary, *options: str, mode: str = "auto") -> AsyncIterator[Any]:
+    """A client of a server for this library. The server's process ends with it."""
+    from mcp.client import Client  # a second: for the worker that asks, not for each that collects the tests
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    cache = f"{library.directory}-cache"
+    process = StdioServerParameters(
+        command=sys.executable,
+        args=[*COMMAND[1:], "mcp", library.directory, *options],
+        env={**os.environ, "XDG_CACHE_HOME": cache},
+    )
+    async with Client(stdio_client(process), mode=mode) as client:
+        yield client
+
+
+async def told(client: Any, tool: str, **arguments: Any) -> dict[str, Any]:
+    """What a tool answers: the same as text and as an object."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    (text,) = result.content
+    assert json.loads(text.text) == result.structured_content
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+async def refused(client: Any, tool: str, **arguments: Any) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, (tool, arguments)
+    text: str = result.content[0].text
+    return text
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_agent_finds_and_reads_what_was_said(chats: ConversationLibrary, mode: str) -> None:
+    own_id = begun(chats, "Why does the socket time out?", "And the pipe?", labels={"title": "A socket"})
+
+    async def ask() -> None:
+        async with asked(chats, mode=mode) as client:
+            tools = (await client.list_tools()).tools
+            assert tuple(tool.name for tool in tools) == TOOLS
+            for tool in tools:
+                assert tool.annotations.read_only_hint
+                assert not {"path", "file", "directory", "library"} & tool.input_schema["properties"].keys()
+            (listed,) = (await told(client, "list_conversations", query="socket"))["conversations"]
+            assert (listed["id"], listed["quoted"]["title"]) == (own_id, "A socket")
+            (hit,) = (await told(client, "search_conversations", query='"time out"'))["hits"]
+            assert (hit["id"], hit["seq"]) == (own_id, 1)
+            first = await told(client, "read_conversation", id=own_id, limit=1)
+            (second,) = (await told(client, "read_conversation", cursor=first["cursor"]))["messages"]
+            assert second["quoted"]["parts"] == [{"kind": "text", "text": "And the pipe?"}]
+            record = await told(client, "read_record", id=own_id, seq=1)
+            assert record["quoted"]["parts"][0]["text"] == "Why does the socket time out?"
+
+    anyio.run(ask)
+
+
+def test_hostile_arguments_are_refused_and_the_server_goes_on(chats: ConversationLibrary) -> None:
+    own_id = begun(chats, "a socket")
+    hostile: list[dict[str, Any]] = [
+        {"id": "../../etc/passwd"},
+        {"id": "/etc/passwd"},
+        {"id": "x" * 1_000_000},
+        {"id": None},
+        {"id": {"$ne": ""}},
+        {"id": own_id, "cursor": "forged"},
+        {"id": own_id, "seq": "1; DROP TABLE conversation", "from_seq": [1]},
+        {"path": "/etc/passwd"},
+    ]
+
+    async def ask() -> None:
+        async with asked(chats) as client:
+            for arguments in hostile:
+                for tool in ("read_conversation", "read_record"):
+                    assert "root:" not in await refused(client, tool, **arguments)
+            for tool in TOOLS[:2]:
+                for arguments in (
+                    {"query": "x" * 1001},
+                    {"query": 7},
+                    {"limit": -1},
+                    {"sort": "rank; --"},
+                    {"cursor": "x" * 101},
+                ):
+                    await refused(client, tool, **arguments)
+            await refused(client, "write_conversation")
+            assert len((await told(client, "search_conversations", query="socket", limit=10**30))["hits"]) == 1
+            assert (await told(client, "read_conversation", id=own_id, from_seq=10**30))["messages"] == []
+
+    anyio.run(ask)
+
+
+def test_a_path_given_besides_is_not_looked_at(chats: ConversationLibrary, tmp_path: Path) -> None:
+    other = ConversationLibrary(tmp_path / "other")
+    begun(other, "a secret socket")
+    begun(chats, "nothing of it")
+
+    async def ask() -> None:
+        async with asked(chats) as client:
+            answer = await told(client, "search_conversations", query="socket", library=other.directory)
+            assert answer["hits"] == []
+
+    anyio.run(ask)
+
+
+def test_labels_and_patterns_of_the_command_line_hold(chats: ConversationLibrary) -> None:
+    inside = begun(chats, "the socket of ACME-123456", labels={"project": "x"})
+    begun(chats, "another socket", labels={"project": "y"})
+
+    async def ask() -> None:
+        async with asked(chats, "--label", "project=x", "--redact-pattern", r"ACME-\d{6}") as client:
+            (hit,) = (await told(client, "search_conversations", query="socket"))["hits"]
+            assert (hit["id"], hit["quoted"]["excerpt"]) == (inside, "the socket of [redacted:pattern]")
+
+    anyio.run(ask)
+
+
+def test_many_calls_at_once_are_each_answered(chats: ConversationLibrary) -> None:
+    own_id = begun(chats, *(f"socket {number}" for number in range(20)))
+
+    async def ask() -> None:
+        async with asked(chats) as client, anyio.create_task_group() as group:
+            for seq in range(1, 21):
+
+                async def one(seq: int = seq) -> None:
+                    answer = await told(client, "read_record", id=own_id, seq=seq)
+                    assert answer["quoted"]["parts"][0]["text"] == f"socket {seq - 1}"
+
+                group.start_soon(one)
+
+    anyio.run(ask)

@@ -1,0 +1,172 @@
+"""Many conversations, for tasks: ``AsyncConversationLibrary``."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+from transcript_store._os.filesystem import AnyPath, FileSystem
+from transcript_store.aio._conversation import AsyncConversationStore
+from transcript_store.aio._worker import Worker, interruptions
+from transcript_store.conversation import ConversationStore, Redact, Verify
+from transcript_store.library import ConversationLibrary, ConversationSummary, CreateArguments, Pruning, StoreOptions
+
+if TYPE_CHECKING:
+    from transcript_store._snapshots.summary import SnapshotStore
+
+T = TypeVar("T")
+
+
+class AsyncConversationLibrary:
+    """The conversations in a directory, by id, for tasks of asyncio or trio: :class:`ConversationLibrary`, awaited.
+
+    Each call has the arguments, the result and the errors of the call of that name there, and runs in a thread of its own. A
+    call that has begun is made to its end, also if its caller is cancelled, and then the cancellation is raised.
+
+    Args:
+        directory: the library's folder.
+        redact: as of :class:`ConversationLibrary`; it is called in the threads that store.
+        file_system: another file system, for tests (``transcript_store.testing``).
+    """
+
+    def __init__(
+        self, directory: AnyPath, *, redact: Redact | None = None, file_system: FileSystem | None = None
+    ) -> None:
+        self._library = ConversationLibrary(directory, redact=redact, file_system=file_system)
+
+    @property
+    def directory(self) -> str:
+        """The absolute path of the library."""
+        return self._library.directory
+
+    def __repr__(self) -> str:
+        return f"AsyncConversationLibrary({self.directory!r})"
+
+    async def call(self, function: Callable[[ConversationLibrary], T]) -> T:
+        """Call ``function(library)`` in a thread, with the ``ConversationLibrary`` underneath, and return what it returns.
+
+        For everything that is not here by name, as a whole ``with library.together()`` block.
+
+        Raises:
+            BaseException: what ``function`` raises.
+        """
+        worker = Worker()
+        try:
+            return await worker.call(partial(function, self._library))
+        finally:
+            worker.let_go()
+
+    async def create(self, *, id: str | None = None, **arguments: Unpack[CreateArguments]) -> AsyncConversationStore:
+        """As :meth:`ConversationLibrary.create`; use the store in an ``async with`` statement, or close it.
+
+        If the caller is cancelled, the conversation is created, and its store closed.
+
+        Raises:
+            TranscriptStoreError: as :meth:`ConversationLibrary.create`.
+        """
+        return await self._loaded(lambda library: library.create(id=id, **arguments))
+
+    async def open(self, id: str, *, verify: Verify = "all", **options: Unpack[StoreOptions]) -> AsyncConversationStore:
+        """As :meth:`ConversationLibrary.open`; use the store in an ``async with`` statement, or close it.
+
+        Raises:
+            TranscriptStoreError: as :meth:`ConversationLibrary.open`.
+        """
+        return await self._loaded(lambda library: library.open(id, verify=verify, **options))
+
+    async def _loaded(self, load: Callable[[ConversationLibrary], ConversationStore]) -> AsyncConversationStore:
+        stores: builtins.list[ConversationStore] = []
+        interrupting = interruptions()
+        try:
+            await self.call(lambda library: stores.append(load(library)))
+        except interrupting:
+            for store in stores:  # nobody gets it
+                await AsyncConversationStore.of(store).close()
+            raise
+        return AsyncConversationStore.of(stores[0])
+
+    async def list(self, *, last_extra: bool = False) -> builtins.list[ConversationSummary]:
+        """As :meth:`ConversationLibrary.list`.
+
+        Raises:
+            StorageError: the directory cannot be read, or is a file.
+        """
+        return await self.call(lambda library: library.list(last_extra=last_extra))
+
+    async def fork(
+        self,
+        id: str,
+        *,
+        through_seq: int | None = None,
+        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | None = None,
+    ) -> str:
+        """As :meth:`ConversationLibrary.fork`.
+
+        Raises:
+            ValueError: the original has fewer records than ``through_seq``.
+            TranscriptStoreError: as :meth:`ConversationLibrary.fork`.
+        """
+        other = into._library if isinstance(into, AsyncConversationLibrary) else into
+        return await self.call(lambda library: library.fork(id, through_seq=through_seq, into=other))
+
+    async def fork_from(
+        self,
+        directory: AnyPath,
+        *,
+        through_seq: int | None = None,
+        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | None = None,
+    ) -> str:
+        """As :meth:`ConversationLibrary.fork_from`.
+
+        Raises:
+            ValueError: the original has fewer records than ``through_seq``.
+            TranscriptStoreError: as :meth:`ConversationLibrary.fork_from`.
+        """
+        other = into._library if isinstance(into, AsyncConversationLibrary) else into
+        return await self.call(lambda library: library.fork_from(directory, through_seq=through_seq, into=other))
+
+    async def delete(self, id: str) -> None:
+        """As :meth:`ConversationLibrary.delete`.
+
+        Raises:
+            TranscriptStoreError: as :meth:`ConversationLibrary.delete`.
+        """
+        await self.call(lambda library: library.delete(id))
+
+    async def delete_folder(self, name: str) -> None:
+        """As :meth:`ConversationLibrary.delete_folder`.
+
+        Raises:
+            TranscriptStoreError: as :meth:`ConversationLibrary.delete`.
+        """
+        await self.call(lambda library: library.delete_folder(name))
+
+    async def prune(
+        self,
+        *,
+        older_than: str | datetime | timedelta | None = None,
+        keep_generations: int | None = None,
+        keep_quarantine: bool = True,
+        labels: Mapping[str, str] | None = None,
+        snapshots: SnapshotStore | None = None,
+        dry_run: bool = True,
+    ) -> Pruning:
+        """As :meth:`ConversationLibrary.prune`. ``snapshots`` is called in the call's thread.
+
+        Raises:
+            ValueError: as there.
+            TranscriptStoreError: as :meth:`ConversationLibrary.prune`.
+        """
+        return await self.call(
+            lambda library: library.prune(
+                older_than=older_than,
+                keep_generations=keep_generations,
+                keep_quarantine=keep_quarantine,
+                labels=labels,
+                snapshots=snapshots,
+                dry_run=dry_run,
+            )
+        )

@@ -1,0 +1,8 @@
+"""Our store behind the agent frameworks' own protocols: a module for each framework, imported by whoever has it.
+
+* ``openai_agents``: ``TranscriptSession``, a session of OpenAI's Agents SDK.
+* ``claude_agent_sdk``: ``TranscriptSessionStore``, a session store of the Claude Agent SDK.
+* ``pydantic_ai``: ``TranscriptHistory``, the history of a pydantic-ai agent.
+
+docs/integrations.md says what each stores, and what a crash leaves.
+"""

@@ -1,0 +1,250 @@
+"""The conversations that a framework uses in this process: opened when a call needs them, shared, and closed when unused.
+
+Frameworks make a session object for each request, and several for one key. So the open stores stand in one table. What holds:
+
+* Two objects with the same key and the same options use one store, whichever event loop or thread they are in. With other
+  options they take turns: a call closes the stores of the others first, or it would wait for a lock of its own process.
+* A call is made to its end, also if its caller is cancelled (``transcript_store.aio``).
+* After an error that is not about the caller's values the store is closed: the next call looks at the disk anew, and meets
+  the same damage, or goes on.
+* No more than ``MOST_OPEN`` stay open that nobody uses; the longest unused one is closed first.
+* A forked child begins with an empty table. At the end of the interpreter all are closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID, uuid5
+
+from transcript_store.aio import AsyncConversationStore
+from transcript_store.conversation import ConversationStore, Durability
+from transcript_store.errors import (
+    ConversationChangedError,
+    ConversationExistsError,
+    ConversationNotFoundError,
+    ConversationNotLoadedError,
+    CorruptTranscriptError,
+    FeatureNotEnabledError,
+    InvalidMessageError,
+    InvalidMetadataError,
+    StorageError,
+    TranscriptStoreError,
+)
+
+logger: logging.Logger = logging.getLogger("transcript_store.integrations")
+
+T = TypeVar("T")
+
+NAMESPACE = UUID("6d1f1f0a-2f3c-5f0e-8a43-0b6a54f1c7d9")
+"""It never changes: with another one no conversation would be found again."""
+MOST_OPEN = 32
+CACHE_BYTES = 1280 << 10
+"""Of each open conversation so much is in memory: the end, which the next request reads again. A thousand messages of 1 KB fit,
+and all of it together is 40 MB. What is read from the disk is verified again, which takes several times as long."""
+
+_ABOUT_THE_CALL = (ConversationChangedError, FeatureNotEnabledError, InvalidMessageError, InvalidMetadataError)
+
+
+class Options(NamedTuple):
+    """What a conversation is opened with."""
+
+    durability: Durability = "power-loss"
+    lock_timeout_seconds: float = 10.0
+
+
+def id_of(framework: str, *key: str) -> str:
+    """The id of the conversation that belongs to a key, which may hold any characters and any number of them.
+
+    Raises:
+        TypeError: it is no text. An id that a program forgot to set, None, would be one conversation for everybody.
+    """
+    for part in key:
+        if not isinstance(part, str):
+            raise TypeError(f"a key must be text, not {type(part).__name__}")
+    return str(uuid5(NAMESPACE, json.dumps([framework, *key])))
+
+
+def library_at(directory: str | os.PathLike[str]) -> str:
+    """The absolute path of the folder with the conversations.
+
+    Raises:
+        ValueError: a file is there: the database of the store that was used before, say.
+    """
+    path = os.path.realpath(directory)
+    if os.path.isfile(path):
+        raise ValueError(f"{path} is a file: name the folder for the conversations, which is made if there is none")
+    return path
+
+
+class Conversation:
+    """One conversation, opened by the first call that needs it, and again by the first call after it was closed."""
+
+    def __init__(self, directory: str, id: str, options: Options) -> None:
+        self.key = directory, id, options
+        self.id = id
+        self.store = ConversationStore(f"{directory}/{id}", cache_bytes=CACHE_BYTES, **options._asdict())
+        self.awaited = AsyncConversationStore.of(self.store)
+        self.busy = threading.Lock()
+        """A call has it, which may be many calls of the store: a close comes before it or after it."""
+        self.users = 0
+        """How many calls need it just now; the table counts them."""
+        self.closer: object = None
+        """Who is closing it because it is one too many, if nobody needed it since. It stays in the table until it is closed: a call
+        that needs it meanwhile has its turn behind that, and does not meet the lock of a store that nobody knows any more."""
+        self.memo: Any = None
+        """What an integration knows of this conversation since it was opened."""
+
+    async def call(
+        self, function: Callable[[ConversationStore], T], begin: Callable[[ConversationStore], T] | None = None
+    ) -> T | None:
+        """Call ``function(store)`` in the store's thread; if there is no conversation, ``begin(store)``, which creates it.
+
+        Returns:
+            What the function returns; None if there is no conversation and no ``begin``.
+
+        Raises:
+            TranscriptStoreError: as ``ConversationStore.load``, and what the function raises.
+        """
+        return await self.awaited.call(partial(self._call, function, begin))
+
+    def _call(
+        self,
+        function: Callable[[ConversationStore], T],
+        begin: Callable[[ConversationStore], T] | None,
+        store: ConversationStore,
+    ) -> T | None:
+        try:
+            with self.busy:
+                return self._opened(function, begin, store)
+        except _ABOUT_THE_CALL:
+            raise
+        except TranscriptStoreError:
+            _close(self)
+            raise
+
+    def _opened(
+        self,
+        function: Callable[[ConversationStore], T],
+        begin: Callable[[ConversationStore], T] | None,
+        store: ConversationStore,
+    ) -> T | None:
+        while True:
+            try:
+                return function(store)
+            except ConversationNotLoadedError:  # the first call, or it was closed, or this is a forked child
+                self.memo = None
+            try:
+                store.load(verify="tail")
+            except ConversationNotFoundError:
+                if begin is None:
+                    return None
+                try:
+                    return begin(store)
+                except ConversationExistsError:
+                    store.load(verify="tail")  # another process was faster; or this says what stands there
+            if store.id != self.id:
+                reason = f"conversation {store.id} is in the folder that belongs to {self.id}"
+                raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
+
+
+_Key = tuple[str, str, Options]
+_table: OrderedDict[_Key, Conversation] = OrderedDict()
+"""The longest unused one stands first."""
+_guard = threading.Lock()
+
+
+@asynccontextmanager
+async def conversation(directory: str, id: str, options: Options) -> AsyncIterator[Conversation]:
+    """The conversation with this id, for one call or a few; it is not closed meanwhile."""
+    key = (directory, id, options)
+    with _guard:
+        found = _table.get(key) or Conversation(*key)
+        _table[key] = found
+        _table.move_to_end(key)
+        found.users += 1
+        found.closer = None
+        surplus = _surplus()
+        others = [
+            each for place, each in _table.items() if place[:2] == key[:2] and each is not found and each.closer is None
+        ]
+    try:
+        await _close_unused(surplus)
+        for other in others:
+            await other.awaited.call(partial(_close, other))
+        yield found
+    finally:
+        with _guard:
+            found.users -= 1
+
+
+def close(directory: str, id: str, options: Options) -> None:
+    """Close the conversation, when the call on it that is under way is done. The next call opens it again."""
+    with _guard:
+        found = _table.get((directory, id, options))
+    if found is not None:
+        with found.busy:
+            found.store.close()
+
+
+def close_within(directory: str) -> None:
+    """The same for all conversations in a folder, and in the folders within."""
+    with _guard:
+        found = [each for (place, *_), each in _table.items() if f"{place}/".startswith(f"{directory}/")]
+    for each in found:
+        with each.busy:
+            each.store.close()
+
+
+def _surplus() -> list[Conversation]:
+    staying = [each for each in _table.values() if each.closer is None]
+    surplus = [each for each in staying if not each.users][: max(0, len(staying) - MOST_OPEN)]
+    for each in surplus:
+        each.closer = surplus
+    return surplus
+
+
+async def _close_unused(surplus: Sequence[Conversation]) -> None:
+    closed = 0
+    try:
+        for unused in surplus:
+            closed += 1  # it is closed also if we are cancelled now
+            await unused.awaited.call(partial(_close, unused))
+            await unused.awaited.close()  # and its thread ends
+    finally:
+        with _guard:
+            for number, each in enumerate(surplus):
+                if each.closer is surplus:
+                    each.closer = None
+                    if number < closed:
+                        _table.pop(each.key, None)
+
+
+def _close(found: Conversation, *_: object) -> None:
+    try:
+        found.store.close()
+    except StorageError as error:  # it was written, and not synced: durability="process-crash" promises no more
+        logger.warning("%s", error)
+
+
+def _close_all() -> None:
+    for each in _table.values():
+        _close(each)
+
+
+def _begin_anew() -> None:
+    """In a forked child: the stores are its parent's, and another thread may hold the guard for ever."""
+    global _table, _guard
+    _table, _guard = OrderedDict(), threading.Lock()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,71 @@
+"""The items of a framework as messages, and back: each comes back as ``json.loads(json.dumps(item))`` gives it.
+
+A message may hold less than ``json`` writes. Enums, tuples and subclasses of ``str`` become what ``json.dumps`` makes of them.
+NaN, infinities, lone surrogates, integers beyond 64 bits, deep nesting, and an item that is no object stand in the transcript
+as ``{"transcript_store.json": "<the item as ASCII JSON>"}``. The stores of the frameworks take all of these, so a run that
+switches to ours must not fail on them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from transcript_store.errors import InvalidMessageError
+from transcript_store.messages import EncodedMessage, encode_message
+
+_AS_TEXT = "transcript_store.json"
+
+
+def stored(item: Any, name: str, max_bytes: int) -> EncodedMessage:
+    """An item as it is stored: a copy, which later changes of the item do not reach.
+
+    Raises:
+        TypeError: JSON cannot carry it, as ``json.dumps`` says. The message begins with ``name``.
+        ValueError: it contains itself.
+        InvalidMessageError: it takes more than ``max_bytes``.
+    """
+    if not _is_marked(item):
+        with suppress(InvalidMessageError):
+            return EncodedMessage(encode_message(item, name, max_bytes))
+    try:
+        text = json.dumps(item)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    plain = json.loads(text)
+    if not _is_marked(plain):
+        with suppress(InvalidMessageError):
+            return EncodedMessage(encode_message(plain, name, max_bytes))
+    return EncodedMessage(encode_message({_AS_TEXT: text}, name, max_bytes))
+
+
+def require_items(name: str, items: object) -> None:
+    """Refuse one item in the place of a list: its letters, or the names of its members, would be stored as items.
+
+    Raises:
+        TypeError: it is a text or an object.
+    """
+    if isinstance(items, (str, bytes, Mapping)):
+        raise TypeError(f"{name} must be a list, not {type(items).__name__}: give [item]")
+
+
+def restored(message: dict[str, Any]) -> Any:
+    """The item that was stored as this message. A text that we did not write stays the message that it is."""
+    if _is_marked(message):
+        with suppress(TypeError, ValueError):
+            return json.loads(message[_AS_TEXT])
+    return message
+
+
+def _is_marked(item: Any) -> bool:
+    return isinstance(item, dict) and item.keys() == {_AS_TEXT}
+
+
+def readable(key: str) -> str:
+    """A key as a label: what a person recognizes it by. Lone surrogates are escaped, and of a long one the beginning is left."""
+    shown = key if len(key) <= 200 else f"{key[:199]}…"
+    return shown.encode("utf-8", "backslashreplace").decode()

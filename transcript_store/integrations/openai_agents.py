@@ -1,0 +1,267 @@
+"""Sessions of OpenAI's Agents SDK that survive a power cut.
+
+.. code-block:: text
+
+    from transcript_store.integrations.openai_agents import TranscriptSession
+
+    await Runner.run(agent, "Hello", session=TranscriptSession("user-1", "chats"))
+
+It needs the extra ``openai-agents``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from transcript_store.conversation import ConversationStore, Durability
+from transcript_store.errors import ConversationChangedError, FeatureNotEnabledError, MissingExtraError
+
+try:
+    from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
+except ModuleNotFoundError as _error:
+    if (_error.name or "").partition(".")[0] != "agents":
+        raise
+    raise MissingExtraError(feature="transcript_store.integrations.openai_agents", extra="openai-agents") from _error
+
+from transcript_store.integrations._conversations import Options, close, conversation, id_of, library_at
+from transcript_store.integrations._values import readable, require_items, restored, stored
+from transcript_store.messages import EncodedMessage
+
+__all__ = ["TranscriptSession"]
+
+FRAMEWORK = "openai-agents"
+
+T = TypeVar("T")
+
+
+class TranscriptSession:
+    """A ``Session`` of the OpenAI Agents SDK: a conversation in ``directory``, whose messages are the SDK's items.
+
+    The call that adds items returns when they survive a power loss: all of them or, after a crash before that, none. Any number
+    of objects may name one session, in any number of tasks and threads. What is taken back, cleared or compacted does not count
+    any more, and can still be read with ``conversation()``.
+
+    Args:
+        session_id: the session's key: any text.
+        directory: the folder with the conversations, a library. It is made if there is none.
+        session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` gives if it is not told.
+        durability: as of ``ConversationStore``.
+        lock_timeout_seconds: how long to wait for another process that has the session open.
+        keep_cleared: whether ``clear_session()`` keeps what it clears, in ``archive/``. With False, what was cleared and
+            compacted is removed.
+
+    Raises:
+        TypeError: the key is no text.
+        ValueError: ``directory`` is a file, or there is no such ``durability``.
+        CorruptTranscriptError: any call; the session is damaged. ``transcript-store verify`` and ``repair`` help.
+        ConversationLockedError: any call; another process has the session open.
+        TranscriptStoreError: any call, as ``ConversationStore``.
+    """
+
+    session_settings: SessionSettings | None = None
+
+    def __init__(
+        self,
+        session_id: str,
+        directory: str | os.PathLike[str],
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        *,
+        durability: Durability = "power-loss",
+        lock_timeout_seconds: float = 10.0,
+        keep_cleared: bool = True,
+    ) -> None:
+        self.session_id = session_id
+        self.session_settings = (
+            SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
+        )
+        options = Options(durability, lock_timeout_seconds)
+        self._place = (library_at(directory), id_of(FRAMEWORK, session_id), options)
+        self._max_bytes = ConversationStore(directory, **options._asdict()).max_line_bytes  # which checks the options
+        self._keep_cleared = keep_cleared
+
+    def __repr__(self) -> str:
+        return f"TranscriptSession({self.session_id!r}, {os.path.dirname(self.directory)!r})"
+
+    # ---- the protocol --------------------------------------------------------------------------------------------
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        """The items in order: fresh copies.
+
+        Args:
+            limit: only the last so many; 0 is none, less is all. None: as ``session_settings`` says.
+
+        Raises:
+            TranscriptStoreError: the session cannot be read. It is never taken for an empty one.
+        """
+        last = resolve_session_limit(limit, self.session_settings)
+        if last is not None and last < 0:
+            last = None
+        return [restored(message) for message in await self._call(lambda store: store.get_messages(last=last)) or ()]
+
+    async def add_items(self, items: Sequence[Any]) -> None:
+        """Append items as one batch; on return they are durable. Without items nothing is written.
+
+        Raises:
+            TypeError: JSON cannot carry an item, or this is no list. Nothing was stored.
+            InvalidMessageError: an item is too long. Nothing was stored.
+            TranscriptStoreError: as ``ConversationStore.append_messages``.
+        """
+        if messages := self._stored(items):
+            await self._call(
+                lambda store: store.append_messages(messages),
+                lambda store: store.initialize(
+                    id=self._place[1],
+                    provider=FRAMEWORK,
+                    labels={f"{FRAMEWORK}.session_id": readable(self.session_id), "title": readable(self.session_id)},
+                    messages=messages,
+                    features=["retract"],
+                ),
+            )
+
+    async def pop_item(self) -> Any | None:
+        """Take back the last item, and return it; None if there is none. It costs an append.
+
+        Raises:
+            TranscriptStoreError: as ``ConversationStore.retract``.
+        """
+        return await self._call(_pop)
+
+    async def clear_session(self) -> None:
+        """Begin anew without items. What there was stays readable, unless ``keep_cleared`` is False.
+
+        Raises:
+            TranscriptStoreError: as ``ConversationStore.replace_transcript``.
+        """
+        await self._call(partial(_clear, keep=self._keep_cleared))
+
+    # ---- besides -------------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> str:
+        """The conversation's folder."""
+        return "/".join(self._place[:2])
+
+    def close(self) -> None:
+        """Let other processes have the session. The next call opens it again."""
+        close(*self._place)
+
+    def conversation(self) -> ConversationStore:
+        """The conversation underneath, loaded to read: use it in a ``with`` statement, or close it.
+
+        Raises:
+            ConversationNotFoundError: nothing was added yet.
+            TranscriptStoreError: as ``ConversationStore.load``.
+        """
+        store = ConversationStore(self.directory, read_only=True)
+        store.load()
+        return store
+
+    # ---- hooks that the SDK looks for by name, to compact in one commit ------------------------------------------
+    # They are private there. Without them it clears and then adds, and a crash in between leaves an empty session. A subclass may
+    # change what the four methods do, so it does not get them: SQLiteSession and RedisSession do the same.
+
+    async def _atomic_replace_items(self, items: Sequence[Any]) -> bool:
+        if type(self) is not TranscriptSession:
+            return False
+        messages = self._stored(items)
+        done = await self._call(lambda store: _begin_anew(store, messages))
+        return done is not None
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
+    ) -> _Snapshot | None:
+        if type(self) is not TranscriptSession:
+            return None
+        head, messages = await self._call(lambda store: (store.head, store.get_messages(last=limit + 1))) or ("", [])
+        items = [restored(message) for message in messages[-limit:]] if limit else []
+
+        async def replace_suffix(start: int, output: list[Any]) -> bool:
+            if start >= len(items):
+                return False
+            new, replaced = self._stored(output), len(items) - start
+            done = await self._call(lambda store: _replace_end(store, head, replaced, new, prune_prefix))
+            return bool(done)
+
+        return _Snapshot(items, len(messages) <= limit, replace_suffix)
+
+    # ---- within --------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self, function: Callable[[ConversationStore], T], begin: Callable[[ConversationStore], Any] | None = None
+    ) -> T | None:
+        async with conversation(*self._place) as found:
+            return await found.call(function, begin)
+
+    def _stored(self, items: Sequence[Any]) -> list[EncodedMessage]:
+        require_items("items", items)
+        return [stored(item, f"items[{k}]", self._max_bytes) for k, item in enumerate(items)]
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """The end of a session, and a way to replace it if it is still the same: what the SDK reads of one."""
+
+    items: list[Any]
+    complete: bool
+    """Whether these are all items."""
+    replace_suffix: Callable[[int, list[Any]], Awaitable[bool]]
+    """Replace the items from the number ``start``; False, and nothing was done, if the session is not as it was."""
+
+
+def _pop(store: ConversationStore) -> Any | None:
+    while True:
+        head, messages = store.head, store.get_messages(last=1)
+        if not messages:
+            return None
+        try:
+            store.retract(if_head=head)
+        except ConversationChangedError:
+            continue  # another process added something: that is the last item now
+        except FeatureNotEnabledError:  # somebody made this generation without it
+            store.keep_records(range(1, store.record_count + 1), features=["retract"])
+            continue
+        return restored(messages[0])
+
+
+def _clear(store: ConversationStore, *, keep: bool) -> None:
+    if store.record_count:
+        _begin_anew(store, [])
+    if not keep:
+        for generation in store.generations()[:-1]:
+            store.delete_generation(generation.number)
+
+
+def _begin_anew(store: ConversationStore, messages: Sequence[EncodedMessage]) -> bool:
+    store.replace_transcript(messages, features=["retract"])
+    return True
+
+
+def _replace_end(
+    store: ConversationStore,
+    head: str,
+    replaced: int,
+    new: Sequence[EncodedMessage],
+    prune_prefix: Callable[[Any], bool] | None,
+) -> bool:
+    """Replace the last messages by new ones in one commit; those before keep their times and extras."""
+    records = [record for record in store.get_records() if record.message is not None and not record.is_retracted]
+    kept = records[: len(records) - replaced]
+    if prune_prefix is not None:
+        while kept and prune_prefix(restored(kept[0].message or {})):
+            kept.pop(0)
+    behind = [None] * len(new)
+    try:
+        store.replace_transcript(
+            [*(record.message for record in kept), *new],
+            extras=[*(record.extra for record in kept), *behind],
+            times=[*(record.at for record in kept), *behind],
+            if_head=head,
+            features=["retract"],
+        )
+    except ConversationChangedError:
+        return False
+    return True

@@ -1,0 +1,38 @@
+"""A library for agents: four tools of the Model Context Protocol, which read and never write.
+
+.. code-block:: python
+
+    from transcript_store.mcp import Past, Scope, make_server
+
+    with Past("chats", scope=Scope(["project=x"])) as past:
+        print(past.search_conversations("socket")["hits"])  # what an agent would be told
+        server = make_server(past)  # server.run() answers on standard input and output
+
+The server needs the extra ``mcp``. docs/mcp.md says what the tools answer, and what an agent cannot get at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from transcript_store.errors import MissingExtraError
+from transcript_store.mcp._past import Past
+from transcript_store.mcp._scope import Scope
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+__all__ = ["Past", "Scope", "make_server"]
+
+
+def make_server(past: Past) -> MCPServer[Any]:
+    """A server of the MCP SDK with the four tools. Its ``run()`` answers on standard input and output until the input ends.
+
+    Raises:
+        MissingExtraError: the extra ``mcp`` is not installed.
+    """
+    try:
+        from transcript_store.mcp._server import server_of
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(feature="a server for agents", extra="mcp") from error
+    return server_of(past)

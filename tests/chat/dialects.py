@@ -61,6 +61,16 @@ def sse(data: Any, event: str | None = None) -> str:
     return (f"event: {event}\n" if event else "") + f"data: {json.dumps(data)}\n\n"
 
 
+def events(*chunks: Any) -> Answer:
+    """A stream of these events."""
+    return Answer("".join(map(sse, chunks)).encode(), content_type="text/event-stream")
+
+
+def delta(finish_reason: str | None = None, index: int | None = 0, **members: Any) -> dict[str, Any]:
+    """A chunk of a chat completion."""
+    return {"choices": [{"index": index, "delta": members, "finish_reason": finish_reason}]}
+
+
 class Claude(Dialect):
     name = provider = "claude"
 

@@ -28,11 +28,11 @@ class MortalStore(ConversationStore):
         super().__init__(directory)
         self.dies, self.at, self.appended = dies, at, 0
 
-    def append_message(self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None) -> Any:
-        return self._around(lambda: ConversationStore.append_message(self, message, extra=extra))
+    def append_message(self, message: Mapping[str, Any], **more: Any) -> Any:
+        return self._around(lambda: ConversationStore.append_message(self, message, **more))
 
-    def append_event(self, extra: Mapping[str, Any]) -> Any:
-        return self._around(lambda: ConversationStore.append_event(self, extra))
+    def append_event(self, extra: Mapping[str, Any], **more: Any) -> Any:
+        return self._around(lambda: ConversationStore.append_event(self, extra, **more))
 
     def _around(self, append: Callable[[], Any]) -> Any:
         self.appended += 1

@@ -52,7 +52,7 @@ def accepted(url: str, *, allow_insecure: bool = False) -> bool:
 
 @pytest.mark.parametrize("row", table("validate_url.json"))
 def test_the_go_table(row: dict[str, Any]) -> None:
-    """We accept what the Go program accepts, but for the differences that are listed, and nothing else."""
+    """We accept what the Go program accepts and nothing else, except the differences that are listed."""
     assert accepted(row["in"]) == (row["ok"] and row["in"] not in STRICTER)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Dialect
@@ -15,7 +17,8 @@ from tests.chat.server import Answer, Server, serving
 from transcript_store import ConversationStore
 from transcript_store.chat import ResumableChatClient
 from transcript_store.chat._history import History
-from transcript_store.testing import ScriptedReply, SentRequest, check_chat_client
+from transcript_store.testing import ChatBench, ScriptedReply, SentRequest, check_chat_client
+from transcript_store.testing.machines import ChatClientMachine
 
 
 class Bench:
@@ -62,6 +65,50 @@ def benches(dialect: Dialect) -> Any:
 def test_our_clients_keep_the_contract(dialect: Dialect) -> None:
     """Every one of its points, for each provider."""
     check_chat_client(benches(dialect))
+
+
+def machine_of(dialect: Dialect) -> type[ChatClientMachine]:
+    class Clients(ChatClientMachine):
+        def make_bench(self) -> AbstractContextManager[ChatBench]:
+            made: AbstractContextManager[ChatBench] = benches(dialect)()
+            return made
+
+    return Clients
+
+
+@pytest.mark.parametrize("lives", [2, pytest.param(40, marks=pytest.mark.long)])
+def test_a_client_lives_on(dialect: Dialect, lives: int) -> None:
+    """P1, P3, P21: turns, tools, failures, Ctrl-C, kills and resumes in any order, for each provider."""
+    live(machine_of(dialect), lives)
+
+
+def test_the_machine_objects_to_a_client_that_asks_with_an_open_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose: an interrupted call gets no result before the next question."""
+
+    def say_without_settling(self: Any, prompt: str) -> None:
+        self._history.refresh()
+        self._history.append(self._wire.user_message(prompt))
+
+    monkeypatch.setattr("transcript_store.chat._client.paired", lambda wire, messages: list(messages))
+    monkeypatch.setattr(ResumableChatClient, "_say", say_without_settling)
+    with pytest.raises(AssertionError):
+        live(machine_of(DIALECTS["openai"]), 10)
+
+
+def live(machine: type[ChatClientMachine], lives: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=lives,
+            stateful_step_count=10,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
 
 
 def test_the_contract_tells_a_client_that_does_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:

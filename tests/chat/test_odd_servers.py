@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.chat.conftest import connect
-from tests.chat.dialects import DIALECTS, Dialect, sse
+from tests.chat.dialects import DIALECTS, Dialect, delta, events, sse
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore
 from transcript_store.chat import TextDelta, Tool, ToolCallStarted
@@ -29,20 +29,12 @@ def answer(body: Any) -> Answer:
     return Answer(json.dumps(body).encode())
 
 
-def events(*chunks: Any) -> Answer:
-    return Answer("".join(map(sse, chunks)).encode(), content_type="text/event-stream")
-
-
 def claude(content: list[Any], stop_reason: str = "end_turn") -> Answer:
     return answer({**DIALECTS["claude"].body("", ()), "content": content, "stop_reason": stop_reason})
 
 
 def openai(message: Any, finish_reason: str = "stop") -> Answer:
     return answer({"choices": [{"index": 0, "message": message, "finish_reason": finish_reason}]})
-
-
-def delta(finish_reason: str | None = None, index: int | None = 0, **members: Any) -> dict[str, Any]:
-    return {"choices": [{"index": index, "delta": members, "finish_reason": finish_reason}]}
 
 
 def tool(handler: Any) -> Tool:

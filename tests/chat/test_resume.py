@@ -509,3 +509,27 @@ def test_the_client_of_the_documents(provider: Any, tmp_path: Path) -> None:
             client.add("Remember this.")
             assert conversation.get_messages() == client.export_history()
             assert len(client.export_history()) == 1
+
+
+def test_what_was_taken_back_is_not_sent(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """A reply and its question are taken back, by other code of this process; the next turn goes on before them.
+
+    Then down to a call: it owes its result again, and the one that was taken back is not it.
+    """
+    conversation = ConversationStore(tmp_path / "c")
+    conversation.initialize(provider=dialect.provider, features=["retract"])
+    client = begin(dialect, server, conversation)
+    history = client.export_history()
+    server.answers += [dialect.reply("I add again.", CALLS), dialect.reply("Three.")]
+    assert client.chat("Once more?") == "Three."
+    conversation.retract(len(client.export_history()) - len(history))
+    server.answers += [dialect.reply("Yes.")]
+    assert client.chat("Are you sure?") == "Yes."
+    assert dialect.messages(server.bodies[-1])[:-1] == history
+    while conversation.get_messages()[-1] != history[1]:
+        conversation.retract()
+    server.answers += [dialect.reply("I see.")]
+    assert client.chat("And now?") == "I see."
+    sent = dialect.messages(server.bodies[-1])
+    assert "Three." not in json.dumps(sent)
+    conversation.close()

@@ -4,8 +4,10 @@ next step. The SDKs are the real ones and speak real HTTP; what they sent is loo
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,40 @@ def test_what_a_handler_raises_goes_back_to_the_model(
     warnings = [record.getMessage() for record in caplog.records if record.name == "transcript_store.chat"]
     assert warnings[0] == "tool broken: the handler raised OSError, and the model is told"
     assert "no such file" not in "".join(warnings)
+
+
+@pytest.mark.parametrize("within_a_loop", [False, True])
+def test_a_handler_may_be_a_coroutine_function(server: Server, tmp_path: Path, within_a_loop: bool) -> None:
+    """Its result, or its error, is what it comes to; also where an event loop runs in the thread, as in a notebook."""
+    language = ContextVar("language", default="none")
+
+    async def greet(name: str) -> str:
+        await asyncio.sleep(0)
+        return f"{language.get()}: {name}"
+
+    async def broken() -> str:
+        await asyncio.sleep(0)
+        raise OSError("no such file")
+
+    dialect = DIALECTS["openai"]
+    server.answers += [dialect.reply("", (("greet", {"name": "Ada"}), ("broken", {}))), dialect.reply("I see.")]
+    client = connect(dialect, server)
+    client.set_tools([Tool(one.__name__, "", {"type": "object"}, handler=one) for one in (greet, broken)])
+
+    async def main() -> None:
+        turn()
+
+    def turn() -> None:
+        language.set("English")
+        assert client.chat("Go") == "I see."
+
+    if within_a_loop:
+        asyncio.run(main())
+    else:
+        copy_context().run(turn)
+    raw = server.requests[1].raw.decode()
+    assert "English: Ada" in raw
+    assert "OSError: no such file" in raw
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", "null", '{"a": ' + "1" * 5000 + "}", "[" * 200_000])
@@ -233,11 +269,6 @@ def test_a_tool_that_is_none_is_refused_when_it_is_made(dialect: Dialect, server
     with pytest.raises(TypeError, match="the handler must be callable"):
         Tool("add", "Add.", {"type": "object"}, handler=None)  # type: ignore[arg-type]
 
-    async def asynchronous() -> None:
-        pass
-
-    with pytest.raises(TypeError, match="an ordinary function"):
-        Tool("add", "Add.", {"type": "object"}, handler=asynchronous)
     with pytest.raises(TypeError, match="a tool's name"):
         Tool("", "Add.", {"type": "object"}, handler=print)
     with pytest.raises(TypeError, match="JSON schema"):

@@ -32,3 +32,9 @@ def cli(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer than a second for anything; the line that says so is tested where it is wanted."""
     monkeypatch.setattr("transcript_store.cli._shared.progress.PATIENCE_SECONDS", 60.0)
+
+
+@pytest.fixture
+def a_cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an import keeps of itself goes nowhere near the cache of whoever runs this."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))

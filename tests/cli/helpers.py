@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
+import subprocess
 import sys
+import termios
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from transcript_store import ConversationStore
 
-COMMAND = (sys.executable, "-m", "transcript_store.cli")
+COMMAND = (sys.executable, "-m", "transcript_store")
 """The command as a process."""
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | {"PYTHONUTF8": "1"}
@@ -31,6 +36,24 @@ class Cli(Protocol):
     """The fixture ``cli``: run a command in this process, with these bytes on its standard input."""
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Result: ...
+
+
+def on_a_terminal(
+    *arguments: str, rows: int = 20, columns: int = 60, environment: Mapping[str, str] = ENVIRONMENT
+) -> tuple[int, str]:
+    """Run a command with all that it prints on a terminal; its exit code, and what the terminal got."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (rows, columns))
+    said = b""
+    try:
+        process = subprocess.Popen((*COMMAND, *arguments), stdin=slave, stdout=slave, stderr=slave, env=environment)
+        os.close(slave)
+        with suppress(OSError):  # the end, as Linux says it
+            while piece := os.read(master, 65536):
+                said += piece
+    finally:
+        os.close(master)
+    return process.wait(), said.decode().replace("\r\n", "\n")
 
 
 def conversation(directory: Path, messages: Iterable[dict[str, Any]] = (), **metadata: Any) -> str:
@@ -59,6 +82,14 @@ def damage(directory: Path, old: bytes, new: bytes) -> None:
 def lines(*messages: object) -> bytes:
     """Messages as a program would send them: one JSON value a line."""
     return b"".join(json.dumps(message, ensure_ascii=False).encode() + b"\n" for message in messages)
+
+
+_LOOKS = re.compile(r"\x1b\[(?:0|(?:[12349]|3[1-6])(?:;(?:[12349]|3[1-6]))*)m")
+
+
+def without_looks(text: str) -> str:
+    r"""A text of ours on a terminal without how its pieces look. Of a transcript's own escapes at least ``\x1b[7m`` would be left."""
+    return _LOOKS.sub("", text)
 
 
 def obeyed(text: str) -> set[str]:

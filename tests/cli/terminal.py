@@ -19,7 +19,7 @@ _PROMPT = b"\x1b[?2004h"
 """The beginning of a prompt: from here on a pasted text comes as one."""
 _SENT = b"\x1b[?2004l"
 """The end of a prompt."""
-_STATUS = re.compile(r"[a-z ]*… \d+ s|\(it is told [^)]*\)")
+_STATUS = re.compile(r"[a-z ]*… \d+ s|\(the model gets [^)]*\)")
 """What the program says of itself while an answer is waited for."""
 _WORD = re.compile(r"[A-Za-z]{3}")
 _POSITION_REQUEST = b"\x1b[6n"

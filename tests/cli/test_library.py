@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.helpers import Cli, conversation, damage, obeyed
 from transcript_store import ConversationLibrary, ConversationStore
+from transcript_store.cli._shared.terminal import columns_of
 
 UNKNOWN = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 
@@ -38,6 +41,49 @@ def test_list(cli: Cli, tmp_path: Path) -> None:
     assert found[2]["title"] == "A\ttitle\x1b[2J"
 
 
+def test_list_says_where_each_came_from(cli: Cli, tmp_path: Path) -> None:
+    """The label `source` of an import, before the title; a line without a title does not end in blanks."""
+    conversation(tmp_path / "a", [{"n": 1}], provider="claude", labels={"source": "claude-code", "title": "Beams"})
+    conversation(tmp_path / "b", [{"n": 1}], labels={"source": "evil\x1b[2J"})
+    mine, other = sorted(cli("list", str(tmp_path)).out.splitlines())
+    assert mine.endswith("  claude  from claude-code  Beams")
+    assert other.endswith("  from evil\\x1b[2J")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_title_is_cut_to_the_terminal(cli: Cli, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit on one line has another, and ends with … at the edge. A pipe gets all of it."""
+    title = "Ein Café am 河边 " + "e\u0301" * 200
+    conversation(tmp_path / "a", [{"n": 1}], labels={"title": title})
+    assert cli("list", str(tmp_path)).out.endswith(f"  {title}\n")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    *facts, last = (line for line in cli("list", str(tmp_path)).out.splitlines() if "FOLDER" not in line)
+    assert last.endswith("…")
+    assert sum(0 if c == "\u0301" else 2 if c in "河边" else 1 for c in last) == width
+    assert ("Café" in last, len(facts)) == (True, 1 if width > 79 else 2)
+    conversation(tmp_path / "others/b", [{"n": 1}], labels={"title": "Short", "source": "pi"})
+    shown = [line for line in cli("list", str(tmp_path / "others")).out.splitlines() if "FOLDER" not in line]
+    assert (len(shown), shown[-1].endswith("  from pi  Short")) == (1 if width > 79 else 3, True)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_a_list_is_in_line_and_in_the_terminal(
+    cli: Cli, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id and its facts stand on one line of 80 columns, and no number is ever cut in two by the edge."""
+    conversation(tmp_path / UNKNOWN, [{"n": 1}], model="a-model", labels={"title": "Beams"})
+    conversation(tmp_path / "河", [{"n": 1}, {"n": 2}])
+    in_a_pipe = cli("list", str(tmp_path)).out.splitlines()
+    assert len({columns_of(line[: line.index(" UTC")]) for line in in_a_pipe}) == 1
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = [line for line in cli("list", str(tmp_path)).out.splitlines() if "FOLDER" not in line]
+    assert max(map(columns_of, shown)) <= width
+    (of_the_id,) = (line for line in shown if line.startswith(UNKNOWN))
+    assert (" record " in of_the_id and of_the_id.endswith(" B")) == (width > 79)
+
+
 def test_list_of_nothing(cli: Cli, tmp_path: Path) -> None:
     """An empty directory holds no conversation, which is no error; a directory that is not there is one."""
     assert "there is no conversation directly under it" in cli("list", str(tmp_path)).out
@@ -45,6 +91,30 @@ def test_list_of_nothing(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("list", str(tmp_path / "absent"))
     assert (code, out) == (1, "")
     assert "there is no such directory" in err
+
+
+def test_a_folder_of_libraries_is_told(cli: Cli, tmp_path: Path) -> None:
+    """A Claude Agent has a library for each project, and the one who looks for a conversation names the folder above."""
+    conversation(tmp_path / "chats" / "-home-ada-app" / UNKNOWN, [{"n": 1}])
+    conversation(tmp_path / "chats" / "-home-ada-web" / UNKNOWN, [{"n": 1}])
+    (tmp_path / "chats" / "empty").mkdir()
+    (tmp_path / "chats" / "note").write_text("x")
+    within = tmp_path / "chats" / "-home-ada-app"
+    found = f"there are some in 2 folders of it, as in {within}: name that"
+    says = f"{tmp_path}/chats: there is no conversation directly under it; {found}\n"
+    assert cli("list", str(tmp_path / "chats")).out == says
+    for command in (("search", "x"), ("prune", "--older-than", "7d")):
+        assert cli(*command, str(tmp_path / "chats")).err == f"transcript-store: {says}"
+
+
+def test_a_name_that_begins_with_a_dash(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken for an option; how it is written instead is said."""
+    conversation(tmp_path / "-home-ada-app" / UNKNOWN, [{"n": 1}])
+    monkeypatch.chdir(tmp_path)
+    code, _, err = cli("list", "-home-ada-app")
+    assert code == 2
+    assert "; a name that begins with a dash is written ./-home-ada-app" in err
+    assert UNKNOWN in cli("list", "./-home-ada-app").out
 
 
 def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
@@ -101,7 +171,14 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
         assert f"{tmp_path}/{UNKNOWN}: there is no " in err
     code, out, err = cli("fork", str(tmp_path), original, "--through-seq", "3")
     assert (code, out) == (2, "")
-    assert "--through-seq is 3" in err
+    assert "there is no record 3: the conversation has fewer" in err
+    (tmp_path / "file").write_text("a file")
+    for into, says in (
+        ("file", "a file stands where a library should be"),
+        (original, "this is a conversation, and no library"),
+    ):
+        code, out, err = cli("fork", str(tmp_path), original, "--into", str(tmp_path / into))
+        assert (code, out, f"{tmp_path / into}: {says}; " in err) == (1, "", True)
     with ConversationLibrary(tmp_path).open(original):
         code, _, err = cli("delete", str(tmp_path), original)
         assert code == 1

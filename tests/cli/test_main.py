@@ -23,9 +23,18 @@ COMMANDS = [
     "record",
     "show",
     "list",
+    "search",
+    "index",
+    "import",
+    "mcp",
+    "view",
+    "serve",
+    "export",
+    "bisect",
     "fork",
     "rename",
     "delete",
+    "prune",
     "generations",
     "verify",
     "repair",
@@ -42,10 +51,10 @@ def test_version(cli: Cli) -> None:
 
 
 def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """`python -m transcript_store.cli` is the same command, under its own name."""
+    """`python -m transcript_store` is the same command, under its own name."""
     monkeypatch.setattr(sys, "argv", ["anything", "--version"])
     with pytest.raises(SystemExit) as end:
-        runpy.run_module("transcript_store.cli", run_name="__main__")
+        runpy.run_module("transcript_store", run_name="__main__")
     assert end.value.code == 0
     assert capsys.readouterr().out == f"transcript-store {__version__}\n"
 
@@ -112,6 +121,26 @@ def test_misuse(cli: Cli, arguments: tuple[str, ...]) -> None:
     assert err.startswith("usage: transcript-store")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("search", "--lmit", "3", "x"), "search: error: unrecognized arguments: --lmit"),
+        (("rename", "c", "Moving", "to", "Rome"), "rename: error: unrecognized arguments: Rome"),
+        (("snapshot", "list", "--store", "s", "--sealed"), "snapshot list: error: unrecognized arguments: --sealed"),
+        (("search",), "search: error: the following arguments are required: QUERY "),  # a library need not be named
+        (("record", "c", "--wait", "long"), "record: error: argument --wait: 'long' is not a number of seconds"),
+    ],
+)
+def test_misuse_is_told_by_the_command_that_was_meant(cli: Cli, arguments: tuple[str, ...], says: str) -> None:
+    """Its usage is shown, and how to see more: that of the whole program would name none of the command's options."""
+    command = says.partition(":")[0]
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"usage: transcript-store {command} [-h]")
+    assert says in err
+    assert err.endswith(f"(`transcript-store {command} --help` says more)\n")
+
+
 @pytest.mark.parametrize("command", ["show", "verify", "head"])
 def test_nothing_there(cli: Cli, tmp_path: Path, command: str) -> None:
     """A conversation that is not there is exit code 1 and one line that names the path."""
@@ -139,6 +168,10 @@ def test_a_library_is_no_conversation(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("show", str(tmp_path / "library"))
     assert (code, out) == (1, "")
     assert f"this is a library, a directory of conversations: `transcript-store list {tmp_path}/library` lists" in err
+    conversation(tmp_path / "library" / "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", [{"content": "first"}])
+    err = cli("show", str(tmp_path / "library")).err  # its folders are called by their ids, which says it already
+    assert f"; `transcript-store list {tmp_path}/library` lists them; name one" in err
+    assert err.count(" a library") == 1
 
 
 def test_another_writer(cli: Cli, tmp_path: Path) -> None:
@@ -177,7 +210,7 @@ def test_interrupted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ("error", "code", "said"),
     [
         (BrokenPipeError(), 141, ""),
-        (OSError(5, "Input/output error"), 1, "transcript-store: cannot go on: [Errno 5] Input/output error\n"),
+        (OSError(5, "Input/output error"), 1, "transcript-store: cannot go on: Input/output error\n"),
     ],
 )
 def test_streams_that_fail(
@@ -270,7 +303,7 @@ def test_output_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
         )
     assert (done.returncode, done.stderr) == (
         1,
-        "transcript-store: cannot go on: [Errno 28] No space left on device\n",
+        "transcript-store: cannot go on: standard output: No space left on device\n",
     )
 
 
@@ -279,7 +312,7 @@ def test_closed_streams(tmp_path: Path) -> None:
     directory = conversation(tmp_path / "c", [{"content": "x"}])
     for command in (f"show '{directory}' >&-", f"record '{directory}' <&-", f"show '{tmp_path}/none' 2>&-; [ $? = 1 ]"):
         done = subprocess.run(
-            ["/bin/sh", "-c", f"'{sys.executable}' -m transcript_store.cli {command}"],
+            ["/bin/sh", "-c", f"'{sys.executable}' -m transcript_store {command}"],
             capture_output=True,
             check=False,
             env=ENVIRONMENT,

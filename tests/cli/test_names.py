@@ -113,7 +113,13 @@ def test_a_folder_comes_first(cli: Cli, chats: Path) -> None:
 
 
 def test_in_two_words(cli: Cli, chats: Path) -> None:
-    """`fork LIBRARY ID` and `delete LIBRARY ID` go on working, with the beginning of an id too; nothing leads out of it."""
+    """Every command takes LIBRARY ID, with the beginning of an id too; nothing leads out of it."""
+    for command in ("show", "head", "generations", "verify", "repair"):
+        assert cli(command, "chats", "77aa").out == cli(command, "chats/77aa").out != ""
+    assert cli("snapshot", "save", "chats", "77aa", "--store", str(chats.parent / "store")).code == 0
+    assert cli("rename", "chats", "77aa", "A title").code == 0
+    assert "title=A title" in cli("show", "chats", "77aa").out
+    assert cli("rename", "chats/77aa", "Another").code == 0
     fork = cli("fork", "chats", "77aa").out.strip()
     assert cli("delete", "chats", fork).code == 0
     (chats.parent / "etc").mkdir()
@@ -177,3 +183,14 @@ def test_a_damaged_one_is_found_too(cli: Cli, chats: Path) -> None:
     assert cli("verify", "chats/0b8f5c1").code == 1
     assert cli("repair", "chats/0b8f5c1", "--apply").code == 0
     assert cli("verify", "chats/0b8f5c1").code == 0
+
+
+@pytest.mark.parametrize("command", [("show",), ("verify",), ("rename", "x"), ("view",), ("fork",)])
+def test_a_beginning_that_is_too_short_is_told_as_that(cli: Cli, chats: Path, command: tuple[str, ...]) -> None:
+    """Three characters are what one types for a commit; here they could be a mistyped folder, so they name nothing."""
+    name, *others = command
+    code, out, err = cli(name, "chats/77a", *others)
+    assert (code, out) == (1, "")
+    assert f"{chats}/77a: there is no conversation, and the beginning of an id has at least four characters; " in err
+    conversation(chats / "77a")
+    assert cli("show", "chats/77a").code == 0, "a folder of that name is meant, as ever"

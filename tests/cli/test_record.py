@@ -55,6 +55,22 @@ def test_creates_and_appends(cli: Cli, tmp_path: Path) -> None:
     assert stored(directory) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
+def test_secrets_are_taken_out_before_anything_is_stored(cli: Cli, tmp_path: Path) -> None:
+    """`--redact` and `--redact-pattern`: of the messages and of the prompt, and the end says how many of each kind."""
+    key = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z0123"
+    arguments = ["record", str(tmp_path / "c"), "--redact-pattern", r"ACME-\d+", "--system", f"Use {key}."]
+    code, out, err = cli(*arguments, stdin=lines({"content": key}, {"content": "ACME-1"}, {"content": "fine"}))
+    assert (code, out) == (0, "1\n2\n3\n")
+    assert err == "transcript-store: redacted: 2 github-token, 1 pattern\n"
+    assert [message["content"] for message in stored(tmp_path / "c")] == [
+        "[redacted:github-token]",
+        "[redacted:pattern]",
+        "fine",
+    ]
+    assert metadata(tmp_path / "c").system_prompt == "Use [redacted:github-token]."
+    assert not any(key.encode() in path.read_bytes() for path in (tmp_path / "c").iterdir() if path.is_file())
+
+
 def test_metadata_is_of_the_creation(cli: Cli, tmp_path: Path) -> None:
     """Provider, model and system prompt are set when the conversation is created, and never changed after."""
     directory = str(tmp_path / "c")

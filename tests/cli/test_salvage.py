@@ -137,6 +137,15 @@ def test_lost_metadata_and_a_lost_header(tmp_path: Path) -> None:
     assert read == MESSAGES
 
 
+def test_metadata_that_a_person_edited_is_shown_as_edited(tmp_path: Path) -> None:
+    """Nobody is asked for a mode before he may read: what stands there counts, as in a repair that accepts edits."""
+    directory = conversation(tmp_path / "c", MESSAGES, model="m")
+    metadata = tmp_path / "c" / "metadata.json"
+    metadata.write_bytes(metadata.read_bytes().replace(b'"model": "m"', b'"model": "mine"'))
+    left = salvage(directory)
+    assert (left.metadata.model, left.metadata_from) == ("mine", "metadata.json")
+
+
 def test_apply_without_a_mode_is_a_question(cli: Cli, damaged: str) -> None:
     """Where nobody can be asked, nothing is changed: what each mode keeps is printed, and that one must be chosen."""
     before = contents(damaged)
@@ -150,7 +159,7 @@ def test_apply_without_a_mode_is_a_question(cli: Cli, damaged: str) -> None:
 
 def test_apply_at_a_terminal_asks(damaged: str) -> None:
     """A person sees what each mode keeps, and chooses; what is no mode changes nothing."""
-    command = [sys.executable, "-m", "transcript_store.cli", "repair", damaged, "--apply"]
+    command = [sys.executable, "-m", "transcript_store", "repair", damaged, "--apply"]
     before = contents(damaged)
     for answer, code, records in (("\r", 2, None), ("salvage\r", 0, 3)):
         with Terminal(command, ENVIRONMENT) as terminal:

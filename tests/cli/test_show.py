@@ -213,6 +213,30 @@ def test_gemini(cli: Cli, tmp_path: Path) -> None:
     assert body_of(cli("show", conversation(tmp_path / "c", GEMINI)).out) == GEMINI_SHOWN
 
 
+def test_what_was_taken_back_is_left_out(cli: Cli, tmp_path: Path) -> None:
+    """It is counted at the top, and what took it back is an event; ``--full`` prints all of it, and ``--json`` says the same."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(
+            messages=[{"role": "user", "content": word} for word in ("one", "two", "three")], features=["retract"]
+        )
+        store.retract(2)
+        store.append_message({"role": "user", "content": "four"})
+        store.retract()
+    shown = cli("show", str(tmp_path / "c")).out
+    assert ("one" in shown, "two" in shown, "three" in shown, "four" in shown) == (True, False, False, False)
+    assert "messages       1 (and 2 records of events)" in shown
+    assert "taken back     3 messages" in shown
+    assert "took back the messages from #2 to #3" in shown
+    assert "took back #5" in shown
+    full = cli("show", str(tmp_path / "c"), "--full").out
+    assert ("two" in full, full.count("  taken back\n")) == (True, 3)
+    lines = [json.loads(line) for line in cli("show", str(tmp_path / "c"), "--json").out.splitlines()]
+    assert [(line["seq"], line.get("retracts")) for line in lines] == [(1, None), (4, [2, 3]), (6, [5, 5])]
+    lines = [json.loads(line) for line in cli("show", str(tmp_path / "c"), "--json", "--full").out.splitlines()]
+    assert [line["seq"] for line in lines if line.get("is_retracted")] == [2, 3, 5]
+    assert "two" not in cli("show", str(tmp_path / "c"), "--salvage").out
+
+
 def test_description(cli: Cli, tmp_path: Path) -> None:
     """On top stands what the conversation is."""
     directory = conversation(
@@ -285,6 +309,22 @@ def test_extras_and_events(cli: Cli, tmp_path: Path) -> None:
         shown
         == '#1  user  TIME\n    hello\n    extra\n      {"tokens": 3}\n\n#2  event  TIME\n    extra\n      {"note": "marker"}\n'
     )
+
+
+def test_what_claude_code_had_around_a_message_is_named(cli: Cli, tmp_path: Path) -> None:
+    """A session store of the Claude Agent SDK keeps it, and the SDK's summary: both in full with --full alone."""
+    entry = {"type": "user", "uuid": "u", "message": None}
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize()
+        store.append_message(
+            {"role": "user", "content": "hello"}, extra={"entry": entry, "summary": {"first_prompt": "hello"}}
+        )
+        store.append_event({"entry": {"type": "mode", "mode": "plan"}})
+    assert body_of(cli("show", str(tmp_path / "c")).out) == (
+        "#1  user  TIME\n    hello\n    around it: type, uuid\n\n"
+        '#2  event  TIME\n    extra\n      {"entry": {"type": "mode", "mode": "plan"}}\n'
+    )
+    assert "first_prompt" in cli("show", str(tmp_path / "c"), "--full").out
 
 
 def test_full(cli: Cli, tmp_path: Path) -> None:

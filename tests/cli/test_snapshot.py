@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ from transcript_store._os.lock import Lock
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 IMAGE = "A" * 600
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -215,7 +222,10 @@ def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyte
     id = saved(cli, tmp_path)  # noqa: A001
     other = conversation(tmp_path / "other", provider="openai")
     for arguments, said in (
-        (("show", "../../etc/passwd\x1b"), "is not a canonical lower-case UUID"),
+        (
+            ("show", "../../etc/passwd\x1b"),
+            "is not a canonical lower-case UUID; `transcript-store snapshot list` shows what there is",
+        ),
         (("restore", id, "--into", other), "messages of provider 'claude' cannot be continued with 'openai'"),
     ):
         code, out, err = cli("snapshot", *arguments, *store)
@@ -317,8 +327,25 @@ def test_a_rotation_that_leaves_something_behind(cli: Cli, tmp_path: Path, key: 
 
 
 def test_a_store_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
-    """A typo in the name of the store is not an empty store, but for a save."""
+    """A typo in the name of the store is an error; only a save makes a store."""
     for command in ("list", "verify", "collect-media"):
         code, out, err = cli("snapshot", command, "--store", str(tmp_path / "typo"))
         assert (code, out) == (1, "")
         assert "there is no such directory" in err
+
+
+def test_a_list_keeps_what_it_read_and_nothing_of_a_sealed_store(
+    cli: Cli, tmp_path: Path, cache: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.time_ns() + 3600 * 10**9  # what was written a moment ago is not kept
+    monkeypatch.setattr("time.time_ns", lambda: later)
+    saved(cli, tmp_path, "--key-file", key)
+    assert cli("snapshot", "list", "--store", str(tmp_path / "s"), "--key-file", key).out.count("\n") == 1
+    assert not cache.exists()
+    (tmp_path / "s").rename(tmp_path / "sealed")
+    (tmp_path / "c").rename(tmp_path / "before")
+    saved(cli, tmp_path)
+    first = cli("snapshot", "list", "--store", str(tmp_path / "s"))
+    assert first.out.count("\n") == 1
+    assert list((cache / "transcript-store").glob("snapshots-*"))
+    assert cli("snapshot", "list", "--store", str(tmp_path / "s")) == first

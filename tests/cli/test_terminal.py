@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, lines, obeyed, tear
+from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation, damage, lines, obeyed, tear, without_looks
 from transcript_store import ConversationStore
 from transcript_store.cli._shared.terminal import as_json, complain, one_line, safe, say, say_json
 
@@ -26,7 +26,7 @@ C0 = "".join(map(chr, range(0x20)))
 C1 = "".join(map(chr, range(0x7F, 0xA0)))
 BIDI = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 SEPARATORS = "\u2028\u2029"
-SEQUENCES = "\x1b[2J\x1b]0;title\x07\x1b]52;c;cm0=\x1b\\\x9b31m\x9d8;;http://x\x9c\x1bP1$r\x1b\\\x1bc"
+SEQUENCES = "\x1b[7m\x1b[2J\x1b]0;title\x07\x1b]52;c;cm0=\x1b\\\x9b31m\x9d8;;http://x\x9c\x1bP1$r\x1b\\\x1bc"
 HOSTILE = f"<{C0}{C1}{BIDI}{SEPARATORS}{SEQUENCES}>"
 HOSTILE_NAME = "".join(c for c in HOSTILE if c not in "\0/")[:100]
 
@@ -56,7 +56,7 @@ def under_a_terminal(*arguments: str, stdin: bytes = b"") -> tuple[int, str]:
         os.close(master)
         if slave >= 0:
             os.close(slave)
-    return process.returncode, received.decode("utf-8").replace("\r\n", "\n")  # the terminal's own CR LF
+    return process.returncode, without_looks(received.decode("utf-8").replace("\r\n", "\n"))  # the terminal's own CR LF
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def test_the_way_out_works(cli: Cli, tmp_path: Path) -> None:
     damage(tmp_path / "it's a folder", b"message 4", b"MESSAGE 4")
     (finding,) = json.loads(cli("verify", directory, "--json").out)["findings"]
     _, command, _ = finding["way_out"].split("`")
-    command = command.replace("transcript-store", f"'{sys.executable}' -m transcript_store.cli")
+    command = command.replace("transcript-store", f"'{sys.executable}' -m transcript_store")
     done = subprocess.run(
         ["/bin/sh", "-c", f"{command} --mode prefix --apply"], cwd=tmp_path, check=True, capture_output=True
     )

@@ -423,7 +423,10 @@ class ResumableChatClient:
         """Record a reply: its message, or a record without a message if nothing of the reply can be sent again."""
         extra = reply.extra
         if reply.incomplete:
-            extra = {**extra, "incomplete": {"reason": reply.incomplete, "partial": reply.raw}}
+            # Events that were not understood are in pieces, and a secret that is cut in two has no form.
+            in_pieces = self._history.redacts and isinstance(reply.raw, list)
+            partial = "[redacted:pieces]" if in_pieces else reply.raw
+            extra = {**extra, "incomplete": {"reason": reply.incomplete, "partial": partial}}
         try:
             if reply.message is not None:
                 self._history.append(reply.message, extra)
@@ -432,7 +435,8 @@ class ResumableChatClient:
         except InvalidMessageError as error:
             # The reply has a lone surrogate or an integer beyond 64 bits, or is longer than a line may be. It is kept as text.
             # A quarter of a line leaves room for the escapes.
-            partial = json.dumps([reply.message, extra])[: self._history.max_bytes // 4]
+            cut = json.dumps([reply.message, extra])[: self._history.max_bytes // 4]
+            partial = "[redacted:pieces]" if self._history.redacts else cut
             self._history.note({"incomplete": {"reason": str(error), "partial": partial}})
             raise
         took = tokens_in(reply.extra.get("usage") or {})

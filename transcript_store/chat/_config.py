@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -29,9 +30,11 @@ class Tool:
         handler: called with the model's arguments by name. It returns a text, or any other JSON value. An ``Exception`` that
             it raises goes to the model as an error result, and its type to the log. It should be idempotent: if the process
             dies while it runs, the model is told that the outcome is unknown, and may ask for the same call again.
+            It may be ``async def``. Then each call runs in an asyncio event loop of its own, so it cannot use what belongs to
+            another loop (an open connection, a lock).
 
     Raises:
-        TypeError: an argument has the wrong type, or the handler is a coroutine function.
+        TypeError: an argument has the wrong type.
     """
 
     name: str
@@ -46,8 +49,6 @@ class Tool:
             raise TypeError(f"tool {self.name}: the description is a str and the parameters are a JSON schema (a dict)")
         if not callable(self.handler):
             raise TypeError(f"tool {self.name}: the handler must be callable, not {type(self.handler).__name__}")
-        if inspect.iscoroutinefunction(self.handler):
-            raise TypeError(f"tool {self.name}: the handler must be an ordinary function; call asyncio.run() within it")
 
     def describe(self) -> ToolDescription:
         """The tool without its handler, as requests and the record have it."""
@@ -63,12 +64,30 @@ class Tool:
             return "the arguments are not a JSON object", True
         try:
             result = self.handler(**arguments)
+            if inspect.isawaitable(result):
+                result = _outcome_of(result)
             text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         except Exception as error:
             _log.warning("tool %s: the handler raised %s, and the model is told", self.name, type(error).__name__)
             _log.debug("tool %s: the handler raised", self.name, exc_info=True)
             return _plain(f"{type(error).__name__}: {error}"), True
         return _plain(text), False
+
+
+def _outcome_of(result: Awaitable[Any]) -> Any:
+    """Await what a handler returned: here, or if an event loop runs in this thread (a notebook's), in another one."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    async def outcome() -> Any:
+        return await result
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(outcome())
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, asyncio.run, outcome()).result()
 
 
 def _plain(text: str) -> str:

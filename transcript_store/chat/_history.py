@@ -69,6 +69,11 @@ class History:
         return DEFAULT_MAX_LINE_BYTES if self._conversation is None else self._conversation.max_line_bytes
 
     @property
+    def redacts(self) -> bool:
+        """Whether what is recorded may be less than what was given."""
+        return self._conversation is not None and self._conversation.redacts
+
+    @property
     def ends_cut_short(self) -> bool:
         """Whether the last message is a reply that ended early."""
         return self._ends_with_a_reply and "incomplete" in (self._tail[0].extra or {})
@@ -125,28 +130,30 @@ class History:
     def append(self, message: Message, extra: JSON | None = None) -> None:
         """Add a message. On return it is durable."""
         conversation = self._conversation
-        seen = None
+        entry, seen = _Entry(message=message, extra=extra), None
         if conversation is None:
             encode_message(message, "message", self.max_bytes)  # raises as the record would
         else:
-            seen = self._followed(lambda: conversation.append_message(message, extra=extra or None))
-            if seen is None:
+            followed = self._followed(entry, lambda: conversation.append_message(message, extra=extra or None))
+            if followed is None:
                 return  # the list was read anew, with this message
-        self._messages.append(message)
+            entry, seen = followed
+        self._messages.append(message if entry.message is None else entry.message)
         if self._wire.is_reply(message):
             self._tail.clear()
-        self._tail.append(_Entry(message=message, extra=extra))
+        self._tail.append(entry)
         self._seen = seen  # last: an interruption before this makes the next turn read the transcript
 
     def note(self, extra: JSON) -> None:
         """Add a record without a message. On return it is durable."""
         conversation = self._conversation
-        seen = None
+        entry, seen = _Entry(message=None, extra=extra), None
         if conversation is not None:
-            seen = self._followed(lambda: conversation.append_event(extra))
-            if seen is None:
+            followed = self._followed(entry, lambda: conversation.append_event(extra))
+            if followed is None:
                 return
-        self._tail.append(_Entry(message=None, extra=extra))
+            entry, seen = followed
+        self._tail.append(entry)
         self._seen = seen
 
     def note_result(self, place: int, call: ToolCall, result: JSON) -> None:
@@ -168,16 +175,25 @@ class History:
         replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
         self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
 
-    def _followed(self, append: Callable[[], AppendResult]) -> TranscriptPosition | None:
-        """Append a record. Return the transcript's new end if the record directly follows those that the list has.
+    def _followed(self, entry: _Entry, append: Callable[[], AppendResult]) -> tuple[_Entry, TranscriptPosition] | None:
+        """Append a record. Return it as it is stored, and the transcript's new end, if it directly follows what the list has.
 
         If it does not (a tool appended something in between), read the transcript anew and return None.
         """
         appended = append()
         if self._seen is not None and appended.previous_head == self._seen.head:
-            return TranscriptPosition(appended.seq, appended.head)
+            stored = self._as_stored(entry, appended.seq)
+            if stored is not None:
+                return stored, TranscriptPosition(appended.seq, appended.head)
         self.refresh()
         return None
+
+    def _as_stored(self, entry: _Entry, seq: int) -> _Entry | None:
+        """What the transcript has of a record that was just appended: less than was given, if the store takes out secrets."""
+        if self._conversation is None or not self.redacts:
+            return entry
+        records = self._conversation.iter_records(after_seq=seq - 1, through_seq=seq)
+        return next((_Entry(message=record.message, extra=record.extra) for record in records), None)
 
     def _owed(self) -> Owed:
         journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)
@@ -189,6 +205,7 @@ class History:
         look, total = _FIRST_LOOK, conversation.record_count
         while True:
             records = conversation.get_records(last=look)
+            records = [record for record in records if not record.is_retracted]
             for place in range(len(records) - 1, -1, -1):
                 message = records[place].message
                 if message is not None and self._wire.is_reply(message):

@@ -31,13 +31,15 @@ class Facts:
             "system_prompt": None,
             "tools": None,
         }
+        self._given: dict[str, Any] = {}
+        """What was set last: what is on record may be less, if the store takes out secrets."""
         self.refresh()
 
     def refresh(self) -> None:
         """Read the settings on record, then replace those that the configuration gives."""
         if self._conversation is not None:
-            metadata = self._conversation.get_metadata()
-            self._values = {name: getattr(metadata, name) for name in self._values}
+            self._values = self._on_record(self._conversation)
+        self._given.clear()
         self._set(
             provider=self._config.provider,
             model=self._config.model or self._values["model"] or self._default_model,
@@ -86,7 +88,14 @@ class Facts:
         )
 
     def _set(self, **values: Any) -> None:
-        changed = {name: value for name, value in values.items() if value != self._values[name]}
+        changed = {name: value for name, value in values.items() if value != self._given.get(name, self._values[name])}
         if changed and self._conversation is not None:
             self._conversation.update_metadata(**changed)
+        self._given.update(changed)
         self._values.update(changed)
+        if changed and self._conversation is not None and self._conversation.redacts:
+            self._values = self._on_record(self._conversation)  # a request has what is on record, and nothing more
+
+    def _on_record(self, conversation: ConversationStore) -> dict[str, Any]:
+        metadata = conversation.get_metadata()
+        return {name: getattr(metadata, name) for name in self._values}

@@ -7,10 +7,11 @@ An error is one line on standard error, without a traceback.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from transcript_store import InvalidBaseUrlError, InvalidIdError, MissingTokenError, TranscriptStoreError, __version__
 from transcript_store.cli._shared import terminal
@@ -27,7 +28,11 @@ examples:
   transcript-store chat                            talk to a model; the same again goes on with it
   agent | transcript-store record chats/today      log what an agent prints, one JSON message a line
   transcript-store show chats/today --last 5       read the end of it
+  transcript-store view chats/today --open         the same as a page, in the browser
+  transcript-store serve chats                     look at all of them, in the browser
   transcript-store list chats                      which conversations are there?
+  transcript-store search "socket timeout" chats   where was that said?
+  transcript-store import                          what other programs keep here, into a library
   transcript-store verify chats/today              is every line whole?
   transcript-store repair chats/today              if not: what can be kept?
   transcript-store demo                            kill a writer again and again, and see what is left
@@ -40,9 +45,18 @@ _COMMANDS = {
     "record": ("record", "append messages from standard input, and acknowledge each"),
     "show": ("show", "print a conversation: messages, tool calls and results, times and sizes"),
     "list": ("listing", "list the conversations in a directory, the one that changed last first"),
+    "search": ("search", "find messages in libraries"),
+    "index": ("index", "bring the index of a library up to date, build it anew, or throw it away"),
+    "import": ("import_", "bring other programs' histories into a library, and keep up with them"),
+    "mcp": ("mcp", "let an agent search and read a library, by the Model Context Protocol"),
+    "view": ("view", "write a conversation as one HTML page, to be looked at in a browser"),
+    "serve": ("serve", "show a library in the browser, with what is appended as it comes"),
+    "export": ("export", "hand a conversation on: as a file, or as a session of another program"),
+    "bisect": ("bisect", "find the first message after which a command fails"),
     "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
     "rename": ("rename", "give a conversation a title"),
     "delete": ("delete", "delete a conversation, its archive and its quarantine"),
+    "prune": ("prune", "remove what a library need not keep any longer, after saying what that is"),
     "generations": ("generations", "list what a conversation was before each replace"),
     "verify": ("verify", "check every line, the archive and the metadata; change nothing"),
     "repair": ("repair", "say what of a damaged conversation can be kept; with --apply, make it whole"),
@@ -57,8 +71,29 @@ _COMMANDS = {
 class _Parser(argparse.ArgumentParser):
     """argparse, with errors made safe for a terminal: they repeat arguments, and an argument may hold control characters."""
 
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """What a command does not know is its own error: argparse would leave it to ``main()``, whose usage has no options."""
+        self._given = args or ()
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help, except to whoever named a folder ``-home-ada``: Python 3.13 takes that for ``-h`` and no more."""
+        if names := self._names_like_options():
+            self.error(f"unrecognized arguments: {names[0]}")
+        super().print_help(file)
+
     def error(self, message: str) -> NoReturn:
-        super().error(terminal.one_line(message))
+        if names := self._names_like_options():  # it was taken for an option, -home-ada for -h
+            message += f"; a name that begins with a dash is written ./{names[0]}"
+        super().error(f"{terminal.one_line(message)} (`{self.prog} --help` says more)")
+
+    def _names_like_options(self) -> list[str]:
+        return [name for name in self._given if name.startswith("-") and os.path.exists(name)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,7 +116,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         # Standard output itself may have failed (a full disk). Python would flush it again at exit, and fail again.
         terminal.give_up_output()
-        terminal.complain(f"cannot go on: {error}")
+        where = f"{error.filename}: " if error.filename else ""
+        terminal.complain(f"cannot go on: {where}{error.strerror or error}")
         return 1
 
 
@@ -111,10 +147,10 @@ def _find(arguments: argparse.Namespace) -> None:
 
     The name may also be given in two words, the library and the id.
     """
-    from transcript_store.cli._shared.conversations import find
+    from transcript_store.cli._shared.conversations import existing
 
     in_library = getattr(arguments, "id", None)
-    arguments.directory = find(f"{arguments.directory}/{in_library}" if in_library else arguments.directory)
+    arguments.directory = existing(f"{arguments.directory}/{in_library}" if in_library else arguments.directory)
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:

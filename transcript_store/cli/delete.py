@@ -6,7 +6,7 @@ import os
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import delete_conversation
-from transcript_store.cli._shared.arguments import NAMES, add_conversation_in_two_words, add_json
+from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
 from transcript_store.cli._shared.terminal import one_line, say, say_json
 
 DESCRIPTION = f"""\
@@ -24,7 +24,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation_in_two_words(parser)
+    add_conversation(parser)
     add_json(parser, "one JSON object with the name of the folder that was deleted")
 
 

@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from transcript_store import doctor
 from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.terminal import one_line, say, say_json
+from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.terminal import columns, one_line, say, say_json, say_wrapped, wrapped
 
 DESCRIPTION = """\
 Try what conversations need of the directory DIR: file system, syncs, locks, renames, cache, space, clock; and say which of
@@ -22,6 +23,7 @@ examples:
   transcript-store doctor /mnt/shared --json | jq '.checks[] | select(.result == "ill")'
 """
 _WORDS = {"well": "ok", "note": "note", "ill": "NO", "untried": "?"}
+_LEAST_COLUMNS = 20
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -39,13 +41,18 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run every check, and print what was found. The exit code is 1 if a check is ``ill``."""
-    found = doctor(arguments.directory)
+    with Working("trying what conversations need of it"):
+        found = doctor(arguments.directory)
     if arguments.json:
         say_json({**asdict(found), "not_held": found.not_held, "is_well": found.is_well})
         return 0 if found.is_well else 1
     say(one_line(found.directory))
+    width = columns()
     for check in found.checks:
-        say(f"  {_WORDS[check.result]:<5}{check.name:<22}{one_line(check.found)}")
+        beside = f"  {_WORDS[check.result]:<5}{check.name:<22}"
+        for line, _ in wrapped(check.found, (), None if width is None else max(_LEAST_COLUMNS, width - len(beside))):
+            say(f"{beside}{line}")
+            beside = " " * len(beside)
     say()
     if found.checks[-1].name == "writing":
         say("no conversation can be kept here")
@@ -53,5 +60,5 @@ def run(arguments: Namespace) -> int:
         say(f"does not hold here: {', '.join(found.not_held)} (docs/durability.md)")
     else:
         say("nothing found that stands against a promise")
-    say("not tried: whether the disk keeps what it says it keeps; only a power cut shows that")
+    say_wrapped("not tried: whether the disk keeps what it says it keeps; only a power cut shows that")
     return 0 if found.is_well else 1

@@ -6,38 +6,44 @@ import os
 from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationLibrary, TranscriptStoreError
-from transcript_store.cli._shared.arguments import NAMES, add_conversation_in_two_words, add_json, count
+from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path
+from transcript_store.cli._shared.libraries import destination
+from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, say, say_json
 
 DESCRIPTION = f"""\
-Copy a conversation into a new one beside it, and print the new one's id. Records keep their times; the new conversation
-remembers where it parted from the old one. The old one may have a live writer.
+Copy a conversation into a new one beside it, or into another library, and print the new one's id. Records keep their
+times; the new conversation remembers where it parted from the old one. The old one may have a live writer.
 
 {NAMES}"""
 EPILOG = """\
 examples:
   transcript-store fork chats/today
-  transcript-store fork chats/0b8f --through-seq 12
+  transcript-store fork chats/0b8f --through 12
+  transcript-store fork chats/last --into archive
   transcript-store fork chats 0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation_in_two_words(parser)
-    parser.add_argument("--through-seq", metavar="N", type=count, help="only the records up to number N")
+    add_conversation(parser)
+    add_through(parser)
+    parser.add_argument("--into", metavar="LIBRARY", type=path, help="the library to copy into (default: its own)")
     add_json(parser, "one JSON object with id and directory")
 
 
 def run(arguments: Namespace) -> int:
     """Fork the conversation, and print the new one's id."""
-    library = ConversationLibrary(os.path.dirname(arguments.directory))
+    into = None if arguments.into is None else destination(arguments.into)
+    library = ConversationLibrary(into or os.path.dirname(arguments.directory))
     try:
-        fork = library.fork_from(arguments.directory, through_seq=arguments.through_seq)
+        with Working("copying"):
+            fork = library.fork_from(arguments.directory, through_seq=arguments.through)
     except TranscriptStoreError:
         raise  # some of these are ValueErrors too
     except ValueError:
-        raise Misuse(f"--through-seq is {arguments.through_seq}, and the conversation has fewer records") from None
+        raise Misuse(f"there is no record {arguments.through}: the conversation has fewer") from None
     if arguments.json:
         say_json({"id": fork, "directory": f"{library.directory}/{fork}"})
     else:

@@ -8,8 +8,9 @@ from errno import errorcode
 from typing import Any
 
 from transcript_store import ConversationStore, InvalidMessageError, PoisonedError, StorageError, WayOut
-from transcript_store.cli._shared.arguments import add_directory
+from transcript_store.cli._shared.arguments import add_directory, seconds
 from transcript_store.cli._shared.input import lines, standard_input
+from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import complain, give_up_output, many, say
 from transcript_store.cli._shared.ways_out import in_the_shell
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
@@ -28,6 +29,7 @@ EPILOG = """\
 examples:
   echo '{"role": "user", "content": "Where were we?"}' | transcript-store record chats/today
   agent | transcript-store record chats/today --provider claude --model claude-opus-4-8
+  agent | transcript-store record chats/today --redact   # keys and tokens are taken out before anything is stored
   jq -c '.messages[]' request.json | transcript-store record chats/today
 """
 
@@ -43,8 +45,9 @@ def configure(parser: ArgumentParser) -> None:
         "or only the end of the process",
     )
     parser.add_argument(
-        "--wait", metavar="SECONDS", type=_seconds, default=0.0, help="how long to wait for another writer (default 0)"
+        "--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to wait for another writer (default 0)"
     )
+    add_redact(parser)
     created = parser.add_argument_group("used when the conversation is created, and ignored after")
     created.add_argument("--provider", metavar="NAME", help="whose form the messages have: claude, openai, gemini, …")
     created.add_argument("--model", metavar="NAME", help="the model that answers")
@@ -53,36 +56,46 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Append until the input ends. The exit code is 1 at the first line that is not a message or cannot be stored."""
-    source = standard_input()
+    redactor = redactor_of(arguments)
     with ConversationStore(
         arguments.directory,
         durability=arguments.durability,
         max_line_bytes=DEFAULT_MAX_LINE_BYTES,
         lock_timeout_seconds=arguments.wait,
+        redact=redactor,
     ) as conversation:
-        recorder = _Recorder(arguments, conversation)
-        for number, line in lines(source, max_bytes=DEFAULT_MAX_LINE_BYTES):
-            try:
-                seq = recorder.store(_message(line))
-            except InvalidMessageError as error:
-                problem = f"{error.member}: {error.reason}"
-                if error.reason.startswith("is not JSON"):
-                    problem += " (one object a line is expected: jq -c makes that of any JSON)"
-                complain(f"standard input, line {number}: {problem}; {recorder.so_far}")
-                return 1
-            except (StorageError, PoisonedError) as error:
-                complain(recorder.refused(error, number))
-                return 1
-            try:
-                say(str(seq), now=True)
-            except BrokenPipeError:
-                raise
-            except OSError as error:
-                give_up_output()
-                what = f"message {seq} is stored, and could not be acknowledged ({error})"
-                complain(f"standard input, line {number}: {what}; stopped, and nothing after it was read")
-                return 1
-        recorder.end()
+        try:
+            return _record(arguments, conversation)
+        finally:
+            if redactor is not None:
+                complain(redacted(redactor.counts))
+
+
+def _record(arguments: Namespace, conversation: ConversationStore) -> int:
+    source = standard_input()
+    recorder = _Recorder(arguments, conversation)
+    for number, line in lines(source, max_bytes=DEFAULT_MAX_LINE_BYTES):
+        try:
+            seq = recorder.store(_message(line))
+        except InvalidMessageError as error:
+            problem = f"{error.member}: {error.reason}"
+            if error.reason.startswith("is not JSON"):
+                problem += " (one object a line is expected: jq -c makes that of any JSON)"
+            complain(f"standard input, line {number}: {problem}; {recorder.so_far}")
+            return 1
+        except (StorageError, PoisonedError) as error:
+            complain(recorder.refused(error, number))
+            return 1
+        try:
+            say(str(seq), now=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            give_up_output()
+            what = f"message {seq} is stored, and could not be acknowledged ({error})"
+            complain(f"standard input, line {number}: {what}; stopped, and nothing after it was read")
+            return 1
+    recorder.end()
     return 0
 
 
@@ -156,10 +169,3 @@ def _message(line: bytes) -> dict[str, Any]:
         )
         raise InvalidMessageError(member="message", reason=reason)
     return message
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(text)
-    return seconds

@@ -22,7 +22,7 @@ _LABEL = "title"
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser)
-    parser.add_argument("title", metavar="TITLE", help="what to call it")
+    parser.add_argument("title", metavar="TITLE", help="what to call it; several words stand in quotes")
 
 
 def run(arguments: Namespace) -> int:

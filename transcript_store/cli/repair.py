@@ -129,9 +129,11 @@ def _print(results: list[Repair]) -> None:
         say(f"a damaged original {'is' if first.applied else 'would be'} kept: {one_line(path)}")
     if first.applied:
         if first.originals:
-            say("to undo it, as long as nothing was appended since:")
+            say("to undo it and repair in another way, as long as nothing was appended since:")
         for path, was in zip(first.originals, first.taken_from, strict=True):
             say(f"  cp -p {one_line(shlex.quote(path))} {one_line(shlex.quote(was))}")
+        if first.originals:
+            say(f"  transcript-store repair {one_line(shlex.quote(first.directory))}")
         say("repaired")
 
 

@@ -4,21 +4,48 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
 
 from transcript_store import ConversationMetadata, ConversationStore, Record, Salvaged, WayOut, salvage
-from transcript_store.cli._shared.arguments import add_conversation, add_json, count
+from transcript_store.cli._shared.arguments import add_conversation, add_json, count, positive
 from transcript_store.cli._shared.follow import news
+from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
+from transcript_store.cli._shared.messages import Manner, lines_of, lines_of_parts, manner_here
+from transcript_store.cli._shared.pager import paged
 from transcript_store.cli._shared.render_extra import parts_of_extra
-from transcript_store.cli._shared.terminal import complain, flush, many, one_line, safe, say, say_json, size, time
+from transcript_store.cli._shared.terminal import (
+    Line,
+    Look,
+    Misuse,
+    Piece,
+    complain,
+    flush,
+    many,
+    one_line,
+    say,
+    say_json,
+    say_line,
+    size,
+    time,
+)
 from transcript_store.cli._shared.ways_out import in_the_shell
-from transcript_store.messages import Part, parts_of, role_of
+from transcript_store.messages import role_of
 
 DESCRIPTION = """\
 Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so
 this works beside a writer. What a terminal would obey (escape sequences, characters that turn the direction of text)
 is shown as an escape such as \\x1b. Times are UTC; sizes are those of the message as JSON.
+
+Messages that were taken back are left out, and counted at the top; --full prints them too.
+
+What an import kept besides messages is shortened: events that stand together are counted on one line, and the lines of
+the source behind a message are not printed. --full prints all of it, --messages no event at all.
+
+On a terminal Markdown and code are shown with what they mean, lines are broken between words, and what is longer than the
+screen goes through $PAGER, or less. --plain, or NO_COLOR=1 in the environment, prints the text as it is written (Markdown needs
+the extra `view`). --no-pager, or TRANSCRIPT_STORE_NO_PAGER=1 in the environment, prints all of it at once.
 
 With --salvage a damaged conversation is printed too: what verifies, what can only be read, and where nothing can be.
 Then the exit code is 1 if anything is not whole.
@@ -26,30 +53,41 @@ Then the exit code is 1 if anything is not whole.
 EPILOG = """\
 examples:
   transcript-store show chats/today --last 5
+  transcript-store show chats/last --messages
+  transcript-store show chats/last --around 14
   transcript-store show chats/today --last 0 --follow
   transcript-store show chats/today --salvage
   transcript-store show chats/today --json | jq -r 'select(.message.role == "user") | .at'
 """
 
-_LINES, _CHARACTERS = 12, 1200
-"""Without ``--full``, a tool's arguments and results, thinking and unknown parts are cut after these numbers."""
+_T = TypeVar("_T")
+_NEIGHBOURS = 3
+_ROLES: Mapping[str, Look] = {"user": "cyan", "assistant": "green", "model": "green"}
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser)
-    parser.add_argument("--last", metavar="N", type=count, help="only the last N records")
-    parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
+    parser.add_argument("--last", metavar="N", type=count, help="only the last N records (with --messages, messages)")
+    parser.add_argument(
+        "--around", metavar="SEQ", type=positive, help="only this record and the three at each side of it"
+    )
+    parser.add_argument("--messages", action="store_true", help="only messages, no events")
+    parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results, thinking and events")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--follow", action="store_true", help="go on with what other processes append, until Ctrl-C")
     which.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
     which.add_argument("--salvage", action="store_true", help="read a damaged conversation as far as that is possible")
+    parser.add_argument("--plain", action="store_true", help="text as it is written, also on a terminal")
+    parser.add_argument("--no-pager", action="store_true", help="print all of it at once, also on a terminal")
     add_json(parser, "one JSON object a record, with generation, seq, at, message and extra")
 
 
 def run(arguments: Namespace) -> int:
     """Print the conversation."""
-    return _show_what_is_left(arguments) if arguments.salvage else _show(arguments)
+    with paged(is_wanted=not (arguments.no_pager or arguments.follow or arguments.json)):
+        return _show_what_is_left(arguments) if arguments.salvage else _show(arguments)
+    return 0  # the pager was left before the end
 
 
 def _show(arguments: Namespace) -> int:
@@ -61,17 +99,17 @@ def _show(arguments: Namespace) -> int:
             what = f"{many(torn.length_bytes, 'byte')} behind the last whole record: {torn.reason}"
             way_out = in_the_shell(WayOut.LOAD_CUTS_IT, conversation.directory)
             complain(f"{conversation.directory}: torn tail: {what}; {way_out}")
+        wanted = _wanted(arguments, _around(arguments.around, records))  # before the first line: it may be misuse
         if not arguments.json:
             for line in _description(conversation.directory, metadata, generation, records):
-                say(line)
-        shown = records if arguments.last is None else records[max(0, len(records) - arguments.last) :]
-        _print(arguments, generation, shown)
+                say_line(line)
+        _print(arguments, generation, wanted if arguments.last is None else _last(arguments.last, wanted))
         if arguments.follow:
             flush()
             for generation, more, event in news(conversation):
                 if event is not None:
                     complain(event) if arguments.json else say(f"\n-- {event}")
-                _print(arguments, generation, more)
+                _print(arguments, generation, _wanted(arguments, more))
                 flush()
     return 0
 
@@ -84,53 +122,92 @@ def _show_what_is_left(arguments: Namespace) -> int:
         for line in _description(
             left.directory, left.metadata, generation, [found.record for found in left.found if found.record]
         ):
-            say(line)
-    for found in left.found if arguments.last is None else left.found[max(0, len(left.found) - arguments.last) :]:
+            say_line(line)
+    manner = manner_here(full=arguments.full, plain=arguments.plain)
+    wanted = [one for one in left.found if one.record is None or _is_wanted(arguments, one.record)]
+    for found in wanted if arguments.last is None else _last(arguments.last, wanted):
         if arguments.json:
             say_json({"generation": generation, **_members(found.record), **_place(found), "damage": found.damage})
         else:
             say()
-            for line in _salvaged(found, full=arguments.full):
-                say(line)
+            for line in _salvaged(found, manner):
+                say_line(line)
     return 0 if left.is_whole else 1
+
+
+def _around(seq: int | None, records: Sequence[Record]) -> Sequence[Record]:
+    """The records near one; all of them for None."""
+    if seq is None:
+        return records
+    if not records or not records[0].seq <= seq <= records[-1].seq:
+        raise Misuse(f"there is no record {seq}: the conversation has {many(len(records), 'record')}")
+    return [record for record in records if abs(record.seq - seq) <= _NEIGHBOURS]
+
+
+def _is_wanted(arguments: Namespace, record: Record) -> bool:
+    is_of_that_kind = record.message is not None or not arguments.messages
+    return is_of_that_kind and (arguments.full or not record.is_retracted)
+
+
+def _wanted(arguments: Namespace, records: Sequence[Record]) -> Sequence[Record]:
+    return [record for record in records if _is_wanted(arguments, record)]
+
+
+def _last(number: int, found: Sequence[_T]) -> Sequence[_T]:
+    return found[max(0, len(found) - number) :]
 
 
 def _members(record: Record | None) -> dict[str, Any]:
     names = ("seq", "at", "message", "extra")
-    return {name: None if record is None else getattr(record, name) for name in names}
+    members = {name: None if record is None else getattr(record, name) for name in names}
+    if record is not None and record.retracts is not None:
+        members["retracts"] = record.retracts
+    if record is not None and record.is_retracted:
+        members["is_retracted"] = True
+    return members
 
 
 def _place(found: Salvaged) -> dict[str, int]:
     return {"offset_bytes": found.offset_bytes, "length_bytes": found.length_bytes}
 
 
-def _salvaged(found: Salvaged, *, full: bool) -> Iterator[str]:
+def _salvaged(found: Salvaged, manner: Manner) -> Iterator[Line]:
     where = f"{many(found.length_bytes, 'byte')} at byte {found.offset_bytes}"
     if found.record is None:
-        yield f"-- {where} cannot be read: {one_line(found.damage or '')}"
+        yield [Piece(f"-- {where} cannot be read: {one_line(found.damage or '')}", ("red",))]
         return
-    lines = _record(found.record, full=full)
+    lines = _record(found.record, manner)
     yield next(lines)
     if found.damage is not None:
-        yield f"    damaged ({where}), so this may not be what was stored: {one_line(found.damage)}"
+        said = f"    damaged ({where}), so this may not be what was stored: {one_line(found.damage)}"
+        yield [Piece(said, ("red",))]
     yield from lines
 
 
 def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> None:
-    for record in records:
-        if arguments.json:
+    if arguments.json:
+        for record in records:
             say_json({"generation": generation, **_members(record)})
-        else:
+        return
+    manner = manner_here(full=arguments.full, plain=arguments.plain)
+    for is_kept, together in groupby(records, lambda record: not arguments.full and _kept(record) is not None):
+        if is_kept:
             say()
-            for line in _record(record, full=arguments.full):
-                say(line)
+            say_line([Piece(_counted(list(together)), ("quiet",))])
+            continue
+        for record in together:
+            say()
+            for line in _record(record, manner):
+                say_line(line)
 
 
 def _description(
     directory: str, metadata: ConversationMetadata, generation: int, records: Sequence[Record]
-) -> Iterator[str]:
-    messages = sum(record.message is not None for record in records)
-    events = len(records) - messages
+) -> Iterator[Line]:
+    in_force = [record for record in records if not record.is_retracted]
+    messages = sum(record.message is not None for record in in_force)
+    events = len(in_force) - messages
+    retracted = len(records) - len(in_force)
     others = f" (and {many(events, 'record')} of {'an event' if events == 1 else 'events'})" if events else ""
     tools = ", ".join(tool["name"] for tool in metadata.tools or ())
     labels = ", ".join(f"{name}={value}" for name, value in metadata.labels.items())
@@ -145,12 +222,13 @@ def _description(
         "created": time(metadata.created_at),
         "updated": time(metadata.updated_at),
         "messages": f"{messages:,}{others}",
+        "taken back": many(retracted, "message") if retracted else None,
         "generation": f"{generation}{_which(generation, metadata)}",
         "forked from": _origin(metadata),
     }
     for name, fact in facts.items():
         if fact:
-            yield f"{name:<14} {one_line(fact)}"
+            yield Piece(f"{name:<14} ", ("quiet",)), Piece(one_line(fact))
 
 
 def _which(generation: int, metadata: ConversationMetadata) -> str:
@@ -162,40 +240,45 @@ def _origin(metadata: ConversationMetadata) -> str | None:
     return f"{origin.get('conversation')}, after its record {origin.get('seq')}" if type(origin) is dict else None
 
 
-def _record(record: Record, *, full: bool) -> Iterator[str]:
+def _kept(record: Record) -> str | None:
+    """What the event is that an import kept of the source, in a word; None for every other record."""
+    return kind_of_event(record.extra) if record.message is None and record.extra is not None else None
+
+
+def _counted(events: Sequence[Record]) -> str:
+    """One line for events that an import kept, and that stand together."""
+    what = summary([_kept(event) or "" for event in events])
+    first, last = events[0], events[-1]
+    if len(events) == 1:
+        return f"#{first.seq}  event  {time(first.at)}  {what}"
+    return f"#{first.seq}–{last.seq}  {many(len(events), 'event')}  {time(first.at)}  {what}"
+
+
+def _record(record: Record, manner: Manner) -> Iterator[Line]:
     """The lines for a record. Only its heading begins in the first column, so that no message can imitate a heading."""
+    extra, full = record.extra, manner.full
+    number = Piece(f"#{record.seq}  ", ("strong",))
     if record.message is None:
-        yield f"#{record.seq}  event  {time(record.at)}"
+        note = None if full or extra is None else kind_of_event(extra) or what_was_imported(extra)
+        note = note if record.retracts is None else _what_was_taken_back(record.retracts)
+        yield number, Piece(f"event  {time(record.at)}" + (f"  {note}" if note else ""), ("quiet",))
+        extra = None if note and record.retracts is None else extra
     else:
         length = size(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
-        yield f"#{record.seq}  {one_line(role_of(record.message))}  {time(record.at)}  {length}"
-        yield from lines_of(record.message, full=full)
-    if record.extra is not None:
-        yield from _lines(parts_of_extra(record.extra), full=full)
+        note = "  taken back" if record.is_retracted else ""
+        role = role_of(record.message)
+        who = Piece(one_line(role), ("strong", _ROLES.get(role, "yellow")))
+        yield number, who, Piece(f"  {time(record.at)}  {length}{note}", ("quiet",))
+        yield from lines_of(record.message, manner)
+    if extra is not None:
+        yield from lines_of_parts(parts_of_extra(extra if full else without_source(extra)), manner)
 
 
-def lines_of(message: object, *, full: bool) -> Iterator[str]:
-    """The lines for a message. All of them are indented: the first column is for the headings of records."""
-    return _lines(parts_of(message), full=full)
-
-
-def _lines(parts: Iterable[Part], *, full: bool) -> Iterator[str]:
-    for part in parts:
-        if part.kind == "text":
-            yield from _indented(part.text, 4)
-        else:
-            yield f"    {one_line(part.title or part.kind)}"
-            if full or part.kind != "besides":
-                yield from _indented(part.text if full else _cut(part.text), 6)
-
-
-def _indented(text: str, columns: int) -> Iterator[str]:
-    return (" " * columns + line for line in safe(text).split("\n")) if text else iter(())
-
-
-def _cut(text: str) -> str:
-    kept = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]
-    return text if kept == text else f"{kept}\n… {many(len(text) - len(kept), 'more character')} (--full shows them)"
+def _what_was_taken_back(named: tuple[int, ...]) -> str:
+    if not named:
+        return "took back messages that are not here"
+    first, last = named[0], named[-1]
+    return f"took back #{first}" if first == last else f"took back the messages from #{first} to #{last}"
 
 
 def _shortened(text: str, length: int) -> str:

@@ -17,8 +17,8 @@ from transcript_store import (
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
-from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, size
-from transcript_store.cli.show import lines_of
+from transcript_store.cli._shared.messages import lines_of, manner_here
+from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, say_line, size
 from transcript_store.messages import role_of
 
 DESCRIPTION = f"""\
@@ -63,7 +63,13 @@ def configure(parser: ArgumentParser) -> None:
 
     add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"))
     add_json(
-        add("list", _list, "list the snapshots, newest first", "What cannot be opened is left out."),
+        add(
+            "list",
+            _list,
+            "list the snapshots, newest first",
+            "What cannot be opened is left out. In a store that is not sealed, files that look as they did the last\ntime "
+            "(inode, size, times) are not read again; verify reads everything.",
+        ),
         "one JSON object a line",
     )
     show = add("show", _show, "print a snapshot")
@@ -161,7 +167,9 @@ def _save(arguments: Namespace) -> int:
 def _list(arguments: Namespace) -> int:
     store = _existing(arguments)
     _refuse_wrong_key(store, arguments)
-    for summary in store.list():
+    from transcript_store.search import list_snapshots
+
+    for summary in list_snapshots(store):
         if arguments.json:
             say_json(asdict(summary))
         else:
@@ -189,11 +197,12 @@ def _show(arguments: Namespace) -> int:
     for name, fact in facts.items():
         if fact:
             say(f"{one_line(name):<14} {one_line(fact)}")
+    manner = manner_here(full=arguments.full, plain=False)
     for number, message in enumerate(snapshot.messages, 1):
         say()
         say(f"#{number}  {one_line(role_of(message))}")
-        for line in lines_of(message, full=arguments.full):
-            say(line)
+        for line in lines_of(message, manner):
+            say_line(line)
     return 0
 
 

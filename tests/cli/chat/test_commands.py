@@ -87,7 +87,7 @@ def test_a_command_that_there_is_not(chat: Chat, tmp_path: Path) -> None:
 def test_help_names_every_command(chat: Chat, tmp_path: Path) -> None:
     result = chat(str(tmp_path / "c"), lines="/help\n")
     assert result.code == 0
-    for name in ("/history", "/retry", "/model", "/quit", "exit", "Ctrl-D", "Alt-Enter"):
+    for name in ("/history", "/search", "/retry", "/model", "/quit", "exit", "Ctrl-D", "Alt-Enter"):
         assert name in result.out
     assert not (tmp_path / "c").exists()
 
@@ -140,7 +140,7 @@ def test_what_is_told_after_a_resume(chat: Chat, tmp_path: Path) -> None:
         stored.load()
         stored.append_messages([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
     chat.server.answers += [OPENAI.stream("One."), OPENAI.stream("Two.")]
-    assert chat(path, lines="c\nd\n").err == "transcript-store: it is told all 3 messages of the conversation\n"
+    assert chat(path, lines="c\nd\n").err == "transcript-store: the model gets the whole conversation: 3 messages\n"
     assert len(OPENAI.messages(chat.server.bodies[0])) == 3
 
 
@@ -280,7 +280,7 @@ def test_a_failed_turn_is_marked_and_an_empty_line_asks_again(chat: Chat, person
     person.script = ["  ", "", "/retry"]
     second = chat(str(tmp_path / "c"))
     assert second.out.count(mark) == 1
-    assert "(it is told all 1 message of the conversation)\nHere.\n" in second.out
+    assert "(the model gets the whole conversation: 1 message)\nHere.\n" in second.out
     assert "(there is nothing to ask again: the last question is answered)" in second.out
     assert said(tmp_path / "c") == [("user", "Where were we?"), ("assistant", "Here.")]
 

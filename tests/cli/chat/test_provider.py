@@ -270,7 +270,7 @@ def test_a_history_that_does_not_fit(cli: Cli, server: Server, local: Path) -> N
     server.answers += [OPENAI.stream("Hello."), OPENAI.stream("Again.")]
     result = cli("chat", str(local), "--system", "word " * 900, stdin=b"How are you?\n")
     assert (result.code, result.out.splitlines()[1:]) == (0, ["Hello."])
-    assert "it is told the last 7 of 21 messages; all of them stay on record" in result.err
+    assert "the model gets the last 7 of 21 messages; all of them stay on record" in result.err
     assert [message["content"].split()[0] for message in OPENAI.messages(server.bodies[0])] == [*"778899", "How"]
     too_long = cli("chat", str(local), stdin=b"word " * 8000)
     assert too_long.code == 1
@@ -295,7 +295,7 @@ def test_a_model_that_cannot_be_had_is_replaced_by_the_smaller_one(
     result = cli("chat", str(local), stdin=b"hi\n")
     assert (result.code, f"cannot be had; {SMOLLM.name} answers instead\n" in result.err) == (0, True)
     assert f"{SMOLLM.name} is a small model" in result.err
-    assert f"with local {SMOLLM.name} (the conversation is with it)" in cli("chat", str(local), stdin=b"and?\n").out
+    assert f"with local {SMOLLM.name} (the conversation's provider)" in cli("chat", str(local), stdin=b"and?\n").out
     for arguments in (("--new", f"{local}-2", "--model", QWEN.name), (str(local), "--model", QWEN.name)):
         result = cli("chat", *arguments, stdin=b"hi\n")
         assert (result.code, "answers instead" in result.err) == (1, False)

@@ -50,12 +50,49 @@ def test_each_line_is_a_turn_and_the_next_process_goes_on(chat: Chat, tmp_path: 
     )
     second = chat(str(tmp_path / "c"), lines="What did I say?")
     assert second.out == (
-        f"{tmp_path}/c: 4 messages, with openai-compatible default (the conversation is with it)\nYou said one, two.\n"
+        f"{tmp_path}/c: 4 messages, with openai-compatible default (the conversation's provider)\nYou said one, two.\n"
     )
-    assert second.err == "transcript-store: it is told all 5 messages of the conversation\n"
+    assert second.err == "transcript-store: the model gets the whole conversation: 5 messages\n"
     with ConversationStore(tmp_path / "c", read_only=True) as stored:
         stored.load()
         assert OPENAI.messages(chat.server.bodies[-1]) == stored.get_messages()[:-1]
+
+
+@pytest.mark.parametrize(
+    "where", [["DIR"], ["--new"], []], ids=["a folder", "a new one of the library", "the last one"]
+)
+def test_secrets_are_taken_out_before_anything_is_recorded(
+    chat: Chat, tmp_path: Path, home: Path, where: list[str]
+) -> None:
+    """`--redact`: neither disk nor model gets what was typed; the screen has what the model said."""
+    token = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z0123"
+    if not where:
+        chat.server.answers += [OPENAI.stream("Hello.")]
+        chat("--new", lines="Hi\n")
+    chat.server.answers += [OPENAI.stream(f"Not {token}?")]
+    arguments = [str(tmp_path / "c") if word == "DIR" else word for word in where]
+    done = chat(*arguments, "--redact", lines=f"Use {token}\n")
+    assert done.code == 0
+    assert f"Not {token}?" in done.out
+    with_title = 3 if where else 2  # the first question is the title too
+    assert done.err.endswith(f"transcript-store: redacted: {with_title} github-token\n")
+    folder = tmp_path / "c" if where == ["DIR"] else next(home.iterdir())
+    assert said(folder)[-2:] == [("user", "Use [redacted:github-token]"), ("assistant", "Not [redacted:github-token]?")]
+    assert token not in str(chat.server.bodies)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_title_does_not_end_in_half_a_secret(chat: Chat, tmp_path: Path, home: Path, is_named: bool) -> None:
+    """It is the beginning of the first question, and half a token has no form that shows what it is."""
+    token = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z0123"
+    chat.server.answers += [OPENAI.stream("Well.")]
+    where = str(tmp_path / "c") if is_named else "--new"
+    assert chat(where, "--redact", lines=f"Use what I tell you here, it is {token}\n").code == 0
+    with ConversationStore(where if is_named else next(home.iterdir()), read_only=True) as stored:
+        stored.load()
+        assert stored.get_metadata().labels["title"].startswith("Use what I tell you here, it is [redacted:")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and token[:8].encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -169,10 +206,20 @@ def test_a_new_conversation_where_something_is(chat: Chat, tmp_path: Path) -> No
     assert {path: path.read_bytes() for path in (tmp_path / "c").iterdir()} == before
 
 
+@pytest.mark.parametrize("is_one_there", [False, True])
+def test_a_new_conversation_is_not_the_last_one(cli: Cli, tmp_path: Path, is_one_there: bool) -> None:
+    """`--new chats/last` contradicts itself, whether one is there or not; nothing is begun under that name."""
+    if is_one_there:
+        conversation(tmp_path / "c")
+    result = cli("chat", "--new", str(tmp_path / "last"), stdin=b"hello\n")
+    assert (result.code, result.out) == (2, "")
+    assert "`last` means one that is there: name the folder of a new one" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["c"] * is_one_there
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--resume", "not-an-id"),
         ("c", "--resume", "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"),
         ("--new", "--resume", "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"),
         ("--timeout", "0"),
@@ -194,9 +241,23 @@ def test_misuse(cli: Cli, home: Path, arguments: tuple[str, ...]) -> None:
     assert not home.exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "says"), [("long", "'long' is not a number of seconds"), ("0", "must be more than 0")]
+)
+def test_a_timeout_that_is_none_is_told_in_plain_words(cli: Cli, given: str, says: str) -> None:
+    """Argparse would print the name of the function that reads it."""
+    code, out, err = cli("chat", "--timeout", given)
+    assert (code, out, f"argument --timeout: {says} (" in err) == (2, "", True)
+
+
 def test_a_conversation_that_is_not_there_or_is_in_use(chat: Chat, cli: Cli, tmp_path: Path) -> None:
-    result = cli("chat", "--resume", "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51")
-    assert (result.code, result.out) == (1, "")
+    for name in ("0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", "0b8f", "today", "last"):
+        result = cli("chat", "--resume", name)
+        assert (result.code, result.out) == (1, "")
+        assert (
+            f"there is no conversation '{name}'; `transcript-store chat --list` shows those that are there"
+            in result.err
+        )
     path = conversation(tmp_path / "c", provider="openai-compatible", model="m")
     with ConversationStore(path) as other:
         other.load()
@@ -308,7 +369,7 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
         for arguments in ((), (str(home / "c"),)):
             result = chat(*arguments, lines="hi\n")
             assert result.code == 1
-            assert "transcript-store[openai]' (or another --provider: local needs no key)" in result.err
+            assert "transcript-store[openai]' (or --new --provider local, which needs no key)" in result.err
     assert not home.exists()
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "platformdirs", None)
@@ -342,6 +403,18 @@ def test_what_takes_long_is_shown_and_goes(monkeypatch: pytest.MonkeyPatch) -> N
     with _working.bar("fetching") as progress:
         progress(1_500_000, 3_000_000)
     assert re.search("fetching.*1.5/3.0 MB", screen.getvalue())
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 200])
+def test_what_is_waited_for_stays_on_its_line(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """A line that is longer than the terminal goes on on the next one, and each update of it would leave one behind."""
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    monkeypatch.setenv("COLUMNS", str(width))
+    with _working.bar("fetching Qwen2.5-Coder-0.5B-Instruct (491 MB, once)") as progress:
+        progress(250_000_000, 491_000_000)
+    shown = screen.getvalue().split("\r\x1b[K")[1]
+    assert len(shown) < width
+    assert ("250.0/491.0 MB" in shown, "[####" in shown) == (width >= 80, width >= 80)
 
 
 def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
+from contextlib import suppress
+from datetime import datetime
+
+from transcript_store.words import MOMENTS, moment
 
 NAMES = """\
 A conversation is named by its folder, or in a directory of conversations by its id, the beginning of its id (at least four
@@ -11,19 +15,17 @@ those of `chat`.
 """
 
 
-def add_conversation(parser: ArgumentParser) -> None:
-    """Add CONVERSATION, the name of a conversation that exists.
+def add_conversation(parser: ArgumentParser, *, in_one_word: bool = False) -> None:
+    """Add CONVERSATION, the name of a conversation that exists. It may also be given in two words: LIBRARY ID.
 
-    The command finds its path in ``arguments.directory``: ``main()`` puts it there before it runs the command.
+    A command with words of any number behind it takes it ``in_one_word``: the second word would be ambiguous. The command
+    finds its path in ``arguments.directory``: ``main()`` puts it there before it runs the command.
     """
     parser.add_argument("directory", metavar="CONVERSATION", type=path, help="its folder, DIR/ID, or DIR/last")
-    parser.set_defaults(names_a_conversation=True)
-
-
-def add_conversation_in_two_words(parser: ArgumentParser) -> None:
-    """Add CONVERSATION, which may also be given in two words: LIBRARY ID."""
-    add_conversation(parser)
-    parser.add_argument("id", metavar="ID", nargs="?", type=_name, help="its id, if the first argument is its library")
+    parser.set_defaults(names_a_conversation=True, id=None)
+    if not in_one_word:
+        what = "its id, if the first argument is its library"
+        parser.add_argument("id", metavar="ID", nargs="?", type=_name, help=what)
 
 
 def add_directory(parser: ArgumentParser) -> None:
@@ -34,6 +36,13 @@ def add_directory(parser: ArgumentParser) -> None:
 def add_json(parser: ArgumentParser, what: str) -> None:
     """Add ``--json``. ``what`` names what it prints, for the help."""
     parser.add_argument("--json", action="store_true", help=f"print {what}")
+
+
+def add_through(parser: ArgumentParser) -> None:
+    """Add ``--through``, by whose other name the library's argument is called."""
+    parser.add_argument(
+        "--through", "--through-seq", metavar="SEQ", type=count, help="only the records up to this number"
+    )
 
 
 def path(text: str) -> str:
@@ -62,3 +71,18 @@ def positive(text: str) -> int:
     if not (number := count(text)):
         raise ArgumentTypeError("must be at least 1")
     return number
+
+
+def seconds(text: str) -> float:
+    """The type of an argument that is a number of seconds, from 0."""
+    with suppress(ValueError):
+        if 0 <= (number := float(text)) < float("inf"):
+            return number
+    raise ArgumentTypeError(f"{text!r} is not a number of seconds")
+
+
+def since(text: str) -> datetime:
+    """The type of an argument that is a moment."""
+    if (at := moment(text)) is None:
+        raise ArgumentTypeError(f"{text!r} is none of these: {MOMENTS}")
+    return at

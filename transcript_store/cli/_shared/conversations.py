@@ -12,6 +12,7 @@ from transcript_store.cli._shared.terminal import Misuse
 LAST = "last"
 _BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
 """The beginning of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
+_TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
 
 
 def chat_library() -> ConversationLibrary:
@@ -43,6 +44,20 @@ def find(name: str) -> str:
         with suppress(ModuleNotFoundError):  # without platformdirs `chat` does not run, so it has no conversations here
             places.append(chat_library().directory)
     return next((found for place in places if (found := find_in(place, what)) is not None), path)
+
+
+def existing(name: str) -> str:
+    """As :func:`find`, for a command that needs the conversation to be there.
+
+    Raises:
+        Misuse: the name is the beginning of several ids.
+        ConversationNotFoundError: it is too short for the beginning of an id. For any other name the command itself says what is missing.
+    """
+    path = find(name)
+    if not os.path.lexists(path) and _TOO_SHORT.fullmatch(os.path.basename(path)):
+        reason = "there is no conversation, and the beginning of an id has at least four characters"
+        raise ConversationNotFoundError(path=path, reason=reason)
+    return path
 
 
 def find_in(directory: str, what: str) -> str | None:

@@ -33,6 +33,22 @@ def instead_of_a_store(directory: str) -> str | None:
     return None
 
 
+def why_not_imported(directory: str) -> str | None:
+    """A sentence for a folder that holds conversations of ours, which need no import, or for a transcript in it. None for others."""
+    copies = "--into LIBRARY` copies it into another library"
+    if os.path.basename(directory) == TRANSCRIPT:
+        directory = os.path.dirname(directory)
+    if all(os.path.lexists(os.path.join(directory, name)) for name in (METADATA, TRANSCRIPT)):
+        return f"this is a conversation of our own, which needs no import: `transcript-store fork {shlex.quote(directory)} {copies}"
+    if _holds_conversations(directory):
+        quoted = shlex.quote(directory)
+        return (
+            "this is a library of our own, which needs no import: copy the folder as it is, or name a conversation in it: "
+            f"`transcript-store fork {quoted} ID {copies}"
+        )
+    return None
+
+
 _MAKES_ONE = "`transcript-store snapshot save DIR --store STORE` puts one of a conversation into another directory"
 
 

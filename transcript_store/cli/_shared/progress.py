@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from transcript_store.cli._shared.terminal import complain, has_status, status
+from transcript_store.cli._shared.terminal import complain, has_status, status, status_columns
 
 PATIENCE_SECONDS = 1.0
 _BAR_CHARACTERS = 30
@@ -69,12 +69,17 @@ def bar(what: str) -> Iterator[Callable[[int, int], object]]:
         complain(f"{what} …")
         yield lambda _done, _total: None
         return
+
+    def show(done: int, total: int) -> None:
+        show_bar(done, total, before=f"{what} ", after=f" {done / 1e6:.1f}/{total / 1e6:.1f} MB")
+
     try:
-        yield lambda done, total: status(f"{what} {drawn(done, total)} {done / 1e6:.1f}/{total / 1e6:.1f} MB")
+        yield show
     finally:
         status("")
 
 
-def drawn(done: int, total: int) -> str:
-    """A bar of text, such as ``[#####     ]``, for ``done`` of ``total``."""
-    return f"[{'#' * (done * _BAR_CHARACTERS // max(total, 1)):<{_BAR_CHARACTERS}}]"
+def show_bar(done: int, total: int, *, before: str = "", after: str) -> None:
+    """Show in the status line a bar such as ``[#####     ]`` for ``done`` of ``total``, as long as fits between two texts."""
+    length = max(0, min(_BAR_CHARACTERS, status_columns() - len(f"{before}[]{after}")))
+    status(f"{before}[{'#' * (done * length // max(total, 1)):<{length}}]{after}")

@@ -1,6 +1,7 @@
 """A record's ``extra``, for a person: usage, an answer that was interrupted, a tool result that came before its message.
 
-A chat client writes these members; docs/chat.md describes them. A member in an unknown form is shown as JSON: nothing
+A chat client writes these members; docs/chat.md describes them. What a session store of the Claude Agent SDK writes around a
+message is of use to Claude Code alone. A member in an unknown form is shown as JSON: nothing
 that is stored raises an error here.
 """
 
@@ -31,6 +32,7 @@ def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
         )
         yield from parts_of(result["result"])
     yield from _reply(rest)
+    yield from _around(rest)
     if rest:
         yield Part("other", "extra", as_text(rest))
 
@@ -52,3 +54,12 @@ def _reply(rest: dict[str, Any]) -> Iterator[Part]:
         if isinstance(rest.get("response_id"), str):
             shown["response_id"] = rest.pop("response_id")
         yield Part("besides", "; ".join(facts), as_text(shown))
+
+
+def _around(rest: dict[str, Any]) -> Iterator[Part]:
+    """What stood around a message of Claude Code, with null in the message's place. Removes from ``rest`` what it shows."""
+    entry = rest.get("entry")
+    if isinstance(entry, dict) and "message" in entry and entry["message"] is None:
+        shown = {name: rest.pop(name) for name in ("entry", "summary") if name in rest}
+        names = ", ".join(name for name in entry if name != "message")
+        yield Part("besides", f"around it: {names}", as_text(shown))

@@ -4,8 +4,8 @@ Everything that a command prints goes through the functions of this module: mess
 warnings, stored text and our own alike. Some characters make a terminal do something instead of being shown; others make
 text look like other text. Both kinds are printed as escapes such as ``\x1b``.
 
-The commands send no colours. Only three things send escape characters: the progress bar, the line that says what is being
-waited for, and the prompt of ``chat``. None of them shows stored text unescaped.
+Only four things send escape characters: the progress bar, the line that says what is being waited for, the prompt of ``chat``, and
+how a piece of a line looks (:func:`say_line`), on a terminal where ``NO_COLOR`` is not set. None of them shows stored text unescaped.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ import json
 import logging
 import os
 import re
+import shlex
+import shutil
 import sys
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+from transcript_store.words import UNSAFE
 from transcript_store.words import many as many  # noqa: PLC0414 (the commands find their words here)
+from transcript_store.words import safe as safe  # noqa: PLC0414
 
 PROGRAM = "transcript-store"
 
-# In this order: C0 except LF and tab, DEL and C1, the marks and overrides of bidirectional text, the line and paragraph
-# separators, other invisible format characters, lone surrogates (Python's form of file names that are not UTF-8), tags.
-_UNSAFE = re.compile(
-    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u206f\\ufff9-\\ufffb"
-    "\\ud800-\\udfff\\U000e0000-\\U000e007f]"
-)
-
+_UNSAFE_IN_A_LINE = re.compile(f"{UNSAFE.pattern}|[\n\t]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -38,14 +37,51 @@ class Misuse(Exception):  # noqa: N818 (it is the user's)
     """The arguments make no sense together. Its one sentence says why, and the exit code is 2."""
 
 
-def safe(text: str) -> str:
-    """Text that is safe on a terminal: control characters become escapes. Line feeds and tabs stay."""
-    return _UNSAFE.sub(_escape, text)
-
-
 def one_line(text: str) -> str:
     """Text that is safe on a terminal, on one line: for names, paths and errors, which must not begin a new line."""
     return safe(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def columns() -> int | None:
+    """How many columns the terminal has to which standard output goes; None if it goes to none: then nothing is cut."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if is_terminal else None
+
+
+def fitting(text: str, room: int) -> str:
+    """The beginning of a text that takes at most ``room`` columns of a terminal, with … at its end if something was cut."""
+    used = end = 0  # end: as much as fits beside the …
+    for number, character in enumerate(text, 1):
+        used += _columns_of(character)
+        if used > room:
+            return f"{text[:end]}…"
+        if used < room:
+            end = number
+    return text
+
+
+def padded(text: str, room: int) -> str:
+    """A text with blanks behind it, up to ``room`` columns of a terminal."""
+    return text + " " * (room - columns_of(text))
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(map(_columns_of, text))
+
+
+def _columns_of(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):  # it stands on the character before it
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def for_shell(text: str) -> str:
+    r"""A text as one word of a shell's command line. What a terminal would obey is an escape in ``$'…'``, which bash and zsh read."""
+    if not _UNSAFE_IN_A_LINE.search(text):
+        return shlex.quote(text)
+    plain = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{_UNSAFE_IN_A_LINE.sub(_escape_bytes, plain)}'"
 
 
 def time(at: str | None) -> str:
@@ -65,41 +101,172 @@ def size(number: float) -> str:
 
 def as_json(value: Any, *, ascii_only: bool = False) -> str:
     r"""A value as JSON on one line. Unsafe characters are ``\u`` escapes: the value is the same, the text is harmless."""
-    return _UNSAFE.sub(_escape_json, json.dumps(value, ensure_ascii=ascii_only))
+    return UNSAFE.sub(_escape_json, json.dumps(value, ensure_ascii=ascii_only))
+
+
+def counted(numbers: Mapping[str, int]) -> Iterator[str]:
+    """A line for each thing that was counted, the most frequent first: ``127 × an event stays here``."""
+    width = max((len(f"{number:,}") for number in numbers.values()), default=0)
+    for what, number in sorted(numbers.items(), key=lambda one: -one[1]):
+        yield f"{number:>{width},} × {what}"
 
 
 def say(text: str = "", *, now: bool = False) -> None:
     """Print one or more lines on standard output. ``now`` flushes them."""
     encoding = _encoding()
-    print(safe(text).encode(encoding, "backslashreplace").decode(encoding), flush=now)
+    _print(safe(text).encode(encoding, "backslashreplace").decode(encoding), flush=now)
+
+
+Span = tuple[int, int]
+
+
+Look = Literal["strong", "quiet", "italic", "under", "struck", "red", "green", "yellow", "blue", "magenta", "cyan"]
+_LOOKS: Mapping[Look, str] = {
+    "strong": "1",
+    "quiet": "2",
+    "italic": "3",
+    "under": "4",
+    "struck": "9",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+"""As ECMA-48 has them."""
+
+
+class Piece(NamedTuple):
+    """A piece of a line, and how it looks where that can be shown."""
+
+    text: str
+    looks: tuple[Look, ...] = ()
+
+
+Line = Sequence[Piece]
+
+
+def has_looks() -> bool:
+    """Whether standard output shows how pieces look: a terminal, unless ``NO_COLOR`` or ``TERM=dumb`` says otherwise."""
+    return columns() is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def say_line(line: Line) -> None:
+    """Print one line, each of its pieces as it looks, where that can be shown. What stands in a piece is obeyed by nobody."""
+    encoding, is_seen = _encoding(), has_looks()
+    out: list[str] = []
+    for text, looks in line:
+        plain = safe(text).replace("\n", "\\n").encode(encoding, "backslashreplace").decode(encoding)
+        codes = ";".join(_LOOKS[look] for look in looks) if is_seen and plain else ""
+        out.append(f"\x1b[{codes}m{plain}\x1b[0m" if codes else plain)
+    _print("".join(out))
+
+
+def say_marked(text: str, marks: Iterable[Span] = (), *, looks: tuple[Look, ...] = ()) -> None:
+    """Print one line in which stretches stand out (``text[start:end]``), where the terminal can show that."""
+    line: list[Piece] = []
+    at = 0
+    for start, end in marks:
+        line += (Piece(text[at:start], looks), Piece(text[start:end], ("strong", "yellow")))
+        at = end
+    say_line([Piece(one_line(piece.text), piece.looks) for piece in (*line, Piece(text[at:], looks))])
+
+
+def wrapped(text: str, marks: Iterable[Span], width: int | None) -> Iterator[tuple[str, list[Span]]]:
+    """The lines of a text that is broken at spaces to fit into so many columns, each with its marks; one line for None.
+
+    Nothing in it is obeyed by a terminal: those characters are escapes already.
+    """
+    cells = [
+        (piece, any(start <= at < end for start, end in marks)) for at, c in enumerate(text) for piece in one_line(c)
+    ]
+    while cells:
+        fits, room = 0, len(cells) if width is None else width
+        while fits < len(cells) and (room := room - _columns_of(cells[fits][0])) >= 0:
+            fits += 1
+        if fits < len(cells):
+            fits = next((at for at in range(fits, 0, -1) if cells[at][0] == " "), fits or 1)
+        yield _with_marks(cells[:fits])
+        cells = cells[fits + (fits < len(cells) and cells[fits][0] == " ") :]
+
+
+def _with_marks(cells: Sequence[tuple[str, bool]]) -> tuple[str, list[Span]]:
+    marks: list[Span] = []
+    for at, (_, is_marked) in enumerate(cells):
+        if is_marked and marks and marks[-1][1] == at:
+            marks[-1] = (marks[-1][0], at + 1)
+        elif is_marked:
+            marks.append((at, at + 1))
+    return "".join(cell for cell, _ in cells), marks
+
+
+def say_wrapped(text: str) -> None:
+    """Print a sentence on one line, or on as many as a terminal needs that breaks it between words."""
+    for line, _ in wrapped(text, (), columns()):
+        say(line, now=True)
 
 
 def say_on(text: str) -> None:
     """Print a piece of a line without ending the line, and flush it."""
     encoding = _encoding()
-    print(safe(text).encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
+    _print(safe(text).encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
 
 
 def say_json(value: Any) -> None:
     """Print a value as one line of JSON."""
-    print(as_json(value, ascii_only=_encoding() != "utf-8"))
+    _print(as_json(value, ascii_only=_encoding() != "utf-8"))
 
 
 def say_json_text(text: str) -> None:
     """Print JSON text with its unsafe characters escaped: the value is the same."""
-    text = _UNSAFE.sub(_escape_json, text)
-    print(text if _encoding() == "utf-8" else _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text))
+    text = UNSAFE.sub(_escape_json, text)
+    _print(text if _encoding() == "utf-8" else _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text))
+
+
+class RawOutput:
+    """Standard output for bytes as they are. ``what`` names them in the error.
+
+    Raises:
+        Misuse: it is a terminal, or closed.
+    """
+
+    def __init__(self, what: str) -> None:
+        if sys.stdout is None or sys.stdout.isatty():
+            raise Misuse(f"--output PATH says where the {what} goes: it is not for a terminal")
+
+    def writelines(self, pieces: Iterable[bytes], /) -> None:
+        for piece in pieces:
+            with _named_output():
+                sys.stdout.buffer.write(piece)
+
+
+def _print(text: str, *, end: str = "\n", flush: bool = False) -> None:
+    with _named_output():
+        print(text, end=end, flush=flush)
+
+
+@contextmanager
+def _named_output() -> Iterator[None]:
+    """An error of standard output that says where it happened. Nobody who reads is no error, and stays as it is."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 def _encoding() -> str:
     return codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
 
 
-def complain(text: str) -> None:
-    """Print one line on standard error, after the program's name."""
+def complain(text: str, details: Iterable[str] = ()) -> None:
+    """Print one line on standard error, after the program's name, and below it its details, indented."""
     if sys.stderr is not None:  # print(file=None) would print on standard output
+        printed = "\n".join([f"{PROGRAM}: {one_line(text)}", *(f"    {one_line(detail)}" for detail in details)])
         with suppress(OSError):  # standard error is closed, too: there is no place left to say anything
-            print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
+            print(printed, file=sys.stderr, flush=True)
 
 
 def is_at_a_terminal() -> bool:
@@ -108,10 +275,18 @@ def is_at_a_terminal() -> bool:
 
 
 def status(text: str) -> None:
-    """Replace the status line on standard error, which says what is being waited for. An empty text removes it."""
+    """Replace the status line on standard error, which says what is being waited for. An empty text removes it.
+
+    It is cut to one line of the terminal: what went on to a second one could not be replaced.
+    """
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
-            print(f"\r\x1b[K{one_line(text)}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{fitting(one_line(text), status_columns())}", end="", file=sys.stderr, flush=True)
+
+
+def status_columns() -> int:
+    """How many columns a status may take. The last one is left to the cursor."""
+    return shutil.get_terminal_size().columns - 1
 
 
 def has_status() -> bool:
@@ -122,7 +297,8 @@ def has_status() -> bool:
 def flush() -> None:
     """Flush standard output. Called before the end: there a full disk can still be reported, as any other error."""
     if sys.stdout is not None:
-        sys.stdout.flush()
+        with _named_output():
+            sys.stdout.flush()
 
 
 def give_up_output() -> None:
@@ -166,9 +342,8 @@ class _Complainer(logging.Handler):
         complain(record.getMessage())
 
 
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+def _escape_bytes(match: re.Match[str]) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in match[0].encode("utf-8", "surrogateescape"))
 
 
 def _escape_json(match: re.Match[str]) -> str:

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from transcript_store import TranscriptStoreError
 from transcript_store.cli._shared.folders import instead_of_a_conversation
-from transcript_store.file_names import METADATA, TRANSCRIPT, generation_of
+from transcript_store.file_names import LOCK, METADATA, TRANSCRIPT, generation_of
 from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:
     from transcript_store import Finding  # only for its type: importing it would import all of verify
-
-_WHAT_IT_IS_INSTEAD = (WayOut.CHOOSE_A_FOLDER, WayOut.OPEN_ONE_OF_THEM)
 
 _CHECK_THE_PATH = "check the path: `transcript-store list DIR` lists the conversations in a directory"
 
@@ -26,15 +24,20 @@ _IN_THE_SHELL = {
     WayOut.CHECK_THE_PATH: _CHECK_THE_PATH,
     WayOut.INITIALIZE: _CHECK_THE_PATH,  # in a shell the path was probably mistyped: nobody wants a conversation there
     WayOut.LIST_TELLS: _CHECK_THE_PATH,
+    WayOut.OPEN_ONE_OF_THEM: "`transcript-store list {directory}` lists them; name one",
     WayOut.LOAD: "begin anew",
     WayOut.LOAD_HERE: "begin anew",
     WayOut.LOAD_ANEW: "begin anew",
     WayOut.SAVE_AND_LOAD_ANEW: "begin anew",
     WayOut.LOAD_TO_SEE: "`transcript-store show {directory}` shows what the disk holds",
+    WayOut.CREATE_THE_REST: "`transcript-store list` shows what is there; run it again for the rest",
     WayOut.LOAD_TELLS: "`transcript-store snapshot show` tells",
     WayOut.EXISTS_TELLS: "`transcript-store verify {directory}` tells",
     WayOut.OPEN_TO_WRITE: "choose a command that may write",
     WayOut.OPEN_TO_READ: "`transcript-store show {directory}` still gives every whole record",
+    WayOut.READ_WHAT_CAME: "`transcript-store show {directory}` shows what came; then try again",
+    WayOut.READ_ANEW: "begin anew",
+    WayOut.ENABLE_IT: "the program that writes the conversation can begin its next generation with that feature",
     WayOut.WAIT: "try again when it is done",
     WayOut.WAIT_OR_READ: "try again when it is done",
     WayOut.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
@@ -67,11 +70,14 @@ _IN_A_COMMAND = {
         "`transcript-store repair {directory}` says what it can keep"
     },
     "list": {WayOut.CHECK_THE_PATH: "check the path"},
+    "index": {WayOut.CHECK_THE_PATH: "check the path"},
+    "doctor": {WayOut.CHECK_THE_PATH: "check the path"},
+    "search": {WayOut.CHECK_THE_PATH: "check the path; a query of several words stands in quotes"},
     "record": {WayOut.WAIT_OR_READ: "--wait SECONDS waits for its end"},
     "snapshot": {WayOut.LIST_TELLS: "`transcript-store snapshot list` shows what there is"},
     "chat": {
         WayOut.WAIT_OR_READ: "--new begins another conversation, in the library",
-        WayOut.INSTALL_EXTRA: "pip install 'transcript-store[{error.extra}]' (or another --provider: local needs no key)",
+        WayOut.INSTALL_EXTRA: "pip install 'transcript-store[{error.extra}]' (or --new --provider local, which needs no key)",
         WayOut.SET_THE_TOKEN: "set that variable, or --new --provider local, which needs no key",
     },
 }
@@ -88,7 +94,7 @@ def sentence(error: TranscriptStoreError, command: str = "") -> str:
 def in_the_shell(way_out: WayOut, path: str, *, command: str = "", error: TranscriptStoreError | None = None) -> str:
     """A way out in words of the shell. ``path`` is the path of a conversation, or of a file in it."""
     directory = _conversation_of(path)
-    if way_out in _WHAT_IT_IS_INSTEAD:
+    if way_out is WayOut.CHOOSE_A_FOLDER:
         return instead_of_a_conversation(directory)
     words = _IN_A_COMMAND.get(command, {}).get(way_out) or _IN_THE_SHELL.get(way_out, way_out.value)
     return words.format(directory=shlex.quote(directory), error=error)
@@ -101,6 +107,6 @@ def as_members(finding: Finding, directory: str) -> dict[str, Any]:
 
 def _conversation_of(path: str) -> str:
     folder, _, name = path.rpartition("/")
-    if name in (TRANSCRIPT, METADATA):
+    if name in (TRANSCRIPT, METADATA, LOCK):
         return folder
     return folder.rpartition("/")[0] if generation_of(name) is not None else path

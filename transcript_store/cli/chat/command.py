@@ -5,12 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from signal import SIGHUP
 
-from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, one_line, say
+from transcript_store.cli._shared.arguments import path, seconds
+from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
+from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, is_at_a_terminal, one_line, say
 from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import QWEN
 from transcript_store.cli.chat.servers import USUAL_PORTS
-from transcript_store.cli.listing import lines_of_summary
+from transcript_store.cli.listing import lines_of
 
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
 DESCRIPTION = f"""\
@@ -28,6 +29,7 @@ With standard input from a pipe each line is a turn, and the first turn that fai
 EPILOG = """\
 examples:
   transcript-store chat
+  transcript-store chat --resume                              # which one? by its title
   transcript-store chat --new --provider claude --system "Be brief."
   transcript-store chat notes/today --provider openai-compatible --model qwen3
   transcript-store chat --base-url https://gateway.internal/v1 --model large
@@ -38,14 +40,18 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("directory", metavar="DIR", nargs="?", type=path, help="the conversation's directory")
+    parser.add_argument(
+        "directory", metavar="DIR", nargs="?", type=path, help="the conversation's folder, DIR/ID, or DIR/last"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--new", action="store_true", help="begin a new conversation")
     which.add_argument("--list", action="store_true", help="list the conversations of the library, and end")
     which.add_argument(
         "--resume",
         metavar="CONVERSATION",
-        help="go on with this one: its id, the beginning of its id, its folder, or last",
+        nargs="?",
+        const="",
+        help="go on with this one: its id, the beginning of its id, its folder, or last; without a name you pick one by its title",
     )
     parser.add_argument("--provider", choices=PROVIDERS, help="whose model answers")
     parser.add_argument("--model", metavar="NAME", help="the model (default: the one on record, or a current one)")
@@ -64,8 +70,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--retry", action="store_true", help="first ask the last question again, if nothing answered it"
     )
+    add_redact(parser)
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=_seconds, default=60.0, help="how long a server may be silent (default 60)"
+        "--timeout", metavar="SECONDS", type=_timeout, default=60.0, help="how long a server may be silent (default 60)"
     )
 
 
@@ -79,10 +86,19 @@ def run(arguments: Namespace) -> int:
     try:
         if arguments.list:
             return _list(arguments)
+        if arguments.resume == "":
+            arguments.resume = _picked(arguments)
+            if arguments.resume is None:
+                return 0
         with Working("opening the conversation"):
-            place = find(arguments.directory, new=arguments.new, resume=arguments.resume)
-        with raised(), place:
-            return Turns(arguments, place).run()
+            redactor = redactor_of(arguments)
+            place = find(arguments.directory, new=arguments.new, resume=arguments.resume, redact=redactor)
+        try:
+            with raised(), place:
+                return Turns(arguments, place).run()
+        finally:
+            if redactor is not None:
+                complain(redacted(redactor.counts))
     except Terminated as end:
         if end.signal == SIGHUP:
             give_up_output()  # the terminal was closed: output that is not flushed yet cannot be written any more
@@ -99,6 +115,18 @@ def run(arguments: Namespace) -> int:
         return 1
 
 
+def _picked(arguments: Namespace) -> str | None:
+    """The folder of the conversation that is picked; None if none is."""
+    from transcript_store.cli._shared.conversations import chat_library
+    from transcript_store.cli.chat.finding import picked
+
+    if arguments.directory is not None:
+        raise Misuse("--resume is for the library in your data directory: DIR names a conversation already")
+    if not is_at_a_terminal():
+        raise Misuse("--resume without a name asks which one, and there is no terminal: chat --list lists them")
+    return picked(chat_library().directory)
+
+
 def _list(arguments: Namespace) -> int:
     from transcript_store.cli._shared.conversations import chat_library
 
@@ -106,19 +134,18 @@ def _list(arguments: Namespace) -> int:
         raise Misuse("--list is for the library in your data directory: transcript-store list DIR lists another one")
     shelf = chat_library()
     summaries = shelf.list()
-    for summary in summaries:
-        for line in lines_of_summary(summary):
-            say(line)
+    _, *lines = lines_of(summaries)
+    for line in lines:
+        say(line)
     if not summaries:
         say(f"{one_line(shelf.directory)}: there is no conversation yet")
     return 0
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
+def _timeout(text: str) -> float:
+    if not (number := seconds(text)):
+        raise ArgumentTypeError("must be more than 0")
+    return number
 
 
 def _ports(text: str) -> tuple[int, ...]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-QUIT, HELP, HISTORY, RETRY, MODEL = "/quit", "/help", "/history", "/retry", "/model"
+QUIT, HELP, HISTORY, RETRY, MODEL, SEARCH = "/quit", "/help", "/history", "/retry", "/model", "/search"
 
 HELP_TEXT = """\
 /history [N]    what was said: the last N turns (10)
-/retry          ask the last question again, if nothing answered it; an empty line does the same
+/retry          ask an unanswered question again, as an empty line does
 /model [NAME]   which model answers; with NAME another one, from now on
+/search WORDS   where that was said, in all conversations beside this one too
 /quit           leave, as exit, quit and Ctrl-D do
-Whatever else begins with / and a word is not sent; with a space in front of it, it is."""
+A line that begins with / and a word is a command. A space before it sends it."""
 
 _SAID_ALONE = {"exit": QUIT, "quit": QUIT}
 _COMMAND = re.compile(r"(/[a-z][a-z0-9_-]*)(?:\s+(.*))?", re.IGNORECASE)

@@ -7,10 +7,11 @@ import uuid
 from contextlib import nullcontext
 from typing import Any
 
-from transcript_store import ConversationLibrary, ConversationStore
-from transcript_store.cli._shared.conversations import chat_library, find_in
+from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore
+from transcript_store.cli._shared.conversations import LAST, chat_library, find_in
 from transcript_store.cli._shared.conversations import find as conversation_named
 from transcript_store.cli._shared.terminal import Misuse, warnings_hidden
+from transcript_store.redaction import SecretRedactor
 
 
 class Place:
@@ -22,9 +23,15 @@ class Place:
     """
 
     def __init__(
-        self, *, directory: str, conversation: ConversationStore | None, library: ConversationLibrary | None
+        self,
+        *,
+        directory: str,
+        conversation: ConversationStore | None,
+        library: ConversationLibrary | None,
+        redact: SecretRedactor | None = None,
     ) -> None:
         self.directory = directory
+        self._redact = redact
         self.conversation = conversation
         self.was_refused = False
         self._library = library
@@ -39,8 +46,12 @@ class Place:
         if self._library is not None:
             self.conversation = self._library.create(id=self._id, **facts)
         else:
-            self.conversation = ConversationStore(self.directory)
+            self.conversation = ConversationStore(self.directory, redact=self._redact)
         return self.conversation
+
+    def clean(self, text: str) -> str:
+        """A text without the secrets that are taken out of what is recorded here."""
+        return text if self._redact is None else str(self._redact.redact(text).value)
 
     def __enter__(self) -> Place:
         return self
@@ -59,39 +70,57 @@ class Place:
         return self.directory.rpartition("/")[2]
 
 
-def find(directory: str | None, *, new: bool, resume: str | None) -> Place:
-    """The place that the command line names.
+def find(directory: str | None, *, new: bool, resume: str | None, redact: SecretRedactor | None = None) -> Place:
+    """The place that the command line names. ``redact`` takes secrets out of what is recorded there.
 
     It is a directory, the conversation that ``--resume`` names, a new conversation of the library, or its last one.
 
     Raises:
-        Misuse: two arguments name different conversations, ``--new`` names one that exists, or ``--resume`` names the
-            beginning of several ids.
+        Misuse: two arguments name different conversations, ``--new`` names one that exists or ``last``, a name is the
+            beginning of several ids, or it is ``last`` and there is none.
         TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
     if directory is not None:
         if resume is not None:
             raise Misuse("--resume names a conversation of the library, and DIR another: give one of them")
-        store = ConversationStore(directory)
+        store = ConversationStore(_named(directory, new=new), redact=redact)
         exists = store.exists()
         if exists and new:
             raise Misuse(f"{store.directory}: --new, and something is there already")
         if exists:
             store.load()
-        return Place(directory=store.directory, conversation=store if exists else None, library=None)
-    shelf = chat_library()
+        found = store if exists else None
+        return Place(directory=store.directory, conversation=found, library=None, redact=redact)
+    shelf = ConversationLibrary(chat_library().directory, redact=redact)
     name = None
     if resume is not None:
         path = find_in(shelf.directory, resume) or conversation_named(resume)
         if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
             # A conversation outside the library is the user's own: it is never deleted, even if nothing is said in it.
-            store = ConversationStore(path)
+            store = ConversationStore(path, redact=redact)
             store.load()
-            return Place(directory=path, conversation=store, library=None)
-        name = os.path.basename(path) if os.path.lexists(path) else resume
+            return Place(directory=path, conversation=store, library=None, redact=redact)
+        if not os.path.lexists(path):
+            reason = f"there is no conversation {resume!r}; `transcript-store chat --list` shows those that are there"
+            raise ConversationNotFoundError(path=shelf.directory, reason=reason, way_out=None)
+        name = os.path.basename(path)
     elif not new:
         name = next((summary.id for summary in shelf.list()), None)
     if name is not None:
         store = shelf.open(name)
-        return Place(directory=store.directory, conversation=store, library=shelf)
-    return Place(directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf)
+        return Place(directory=store.directory, conversation=store, library=shelf, redact=redact)
+    return Place(directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf, redact=redact)
+
+
+def _named(name: str, *, new: bool) -> str:
+    """The folder that a name means: of a conversation that is there, else of one that is to be created."""
+    path = conversation_named(name)
+    if new and os.path.basename(name.rstrip("/")) == LAST and not os.path.lexists(os.path.expanduser(name)):
+        # A folder of this name would be meant from then on, and no `last` of that library would be found again.
+        raise Misuse(
+            f"{name}: --new begins a conversation, and `last` means one that is there: name the folder of a new one"
+        )
+    if os.path.basename(path) == LAST and not os.path.lexists(path):
+        raise Misuse(f"{path}: there is no conversation yet, so none is the last; name the folder of a new one")
+    # A folder may be called as the id of another conversation begins: --new is how to say that it is not meant.
+    return name if new else path

@@ -178,7 +178,7 @@ def _named(
         if recorded == LOCAL and base_url is not None:
             # Both have the same form of messages, and the local model takes no URL: the user means a compatible server.
             return _Named(name=COMPATIBLE, why="--base-url is given")
-        return _Named(name=recorded, why="the conversation is with it")
+        return _Named(name=recorded, why="the conversation's provider")
     if base_url is not None:
         return _Named(name=COMPATIBLE, why="--base-url is given")
     passed_over: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -12,12 +13,22 @@ from transcript_store import (
     InvalidMessageError,
     MaxStepsError,
     PoisonedError,
+    Record,
     StorageError,
     TranscriptStoreError,
 )
 from transcript_store.chat import Complete, TextDelta
 from transcript_store.cli._shared.progress import Working
-from transcript_store.cli._shared.terminal import Misuse, complain, is_at_a_terminal, many, one_line, say, say_on
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    complain,
+    is_at_a_terminal,
+    many,
+    one_line,
+    say,
+    say_on,
+    say_wrapped,
+)
 from transcript_store.cli._shared.ways_out import sentence as in_the_shell
 from transcript_store.cli.chat import HINT, commands, terminal
 from transcript_store.cli.chat.answerer import Answerer
@@ -57,7 +68,7 @@ class Turns:
 
     def run(self) -> int:
         """Print the conversation's name and its last turns, then take turns. Returns the exit code."""
-        records = [] if self._place.conversation is None else self._place.conversation.get_records()
+        records = self._records()
         for line in self._answerer.choice.passed_over:
             complain(line)
         say(self._first_line(sum(record.message is not None for record in records)), now=True)
@@ -67,7 +78,7 @@ class Turns:
             terminal.show_turns(records)
             self._prompt.remember(map(terminal.question, filter(terminal.is_question, records[-_LOOK_BACK_RECORDS:])))
             self._mark_unanswered()
-            say(HINT, now=True)
+            say_wrapped(HINT)
             if self._arguments.retry:
                 self._safely(None)
             for line in self._prompt:
@@ -135,18 +146,18 @@ class Turns:
     def _note(self, text: str) -> None:
         """Say something about the conversation. Without a terminal it goes to standard error, apart from the answers."""
         if self._at_terminal:
-            say(f"({text})", now=True)
+            say_wrapped(f"({text})")
         else:
             complain(text)
 
     def _on_request(self, told: int, on_record: int) -> None:
         if told < on_record:
             self._said_while_working(
-                f"the conversation is longer than the model's context: it is told the last {told:,} of "
+                f"the conversation is longer than the model's context: the model gets the last {told:,} of "
                 f"{on_record:,} messages; all of them stay on record"
             )
         elif self._is_resumed:
-            self._said_while_working(f"it is told all {many(told, 'message')} of the conversation")
+            self._said_while_working(f"the model gets the whole conversation: {many(told, 'message')}")
         self._is_resumed = False
         if self._working is not None:
             self._working.what = f"waiting for {self._answerer.choice.called}"
@@ -165,7 +176,8 @@ class Turns:
     def _obey(self, command: Command) -> bool:
         """Run a command of the chat. Returns False if it is unknown or failed."""
         if command.name == commands.HELP:
-            say(f"{HINT}\n{commands.HELP_TEXT}")
+            say_wrapped(HINT)
+            say(commands.HELP_TEXT)
         elif command.name == commands.HISTORY:
             return self._show_history(command.argument)
         elif command.name == commands.RETRY:
@@ -175,6 +187,8 @@ class Turns:
                 return self._turn(None)
         elif command.name == commands.MODEL:
             return self._change_model(command.argument)
+        elif command.name == commands.SEARCH:
+            return self._search(command.argument)
         else:
             complain(
                 f"there is no command {command.name}: /help names them; a space in front of it sends it as a message"
@@ -182,15 +196,28 @@ class Turns:
             return False
         return True
 
+    def _records(self) -> list[Record]:
+        """What is on record, without what was taken back."""
+        found = [] if self._place.conversation is None else self._place.conversation.get_records()
+        return [record for record in found if not record.is_retracted]
+
     def _show_history(self, turns: str) -> bool:
         if turns and not (turns.isascii() and turns.isdigit() and int(turns[:9]) > 0):
             complain("/history takes the number of turns to show, from 1")
             return False
-        records = [] if self._place.conversation is None else self._place.conversation.get_records()
+        records = self._records()
         said = sum(record.message is not None for record in records)
         shown = terminal.show_turns(records, last=int(turns[:9]) if turns else _HISTORY_TURNS)
         say(f"({many(said, 'message')}{'' if shown == len(records) else f'; the last {shown:,} records are shown'})")
         return True
+
+    def _search(self, query: str) -> bool:
+        if not query:
+            complain("/search takes what is looked for, as `transcript-store search` does")
+            return False
+        from transcript_store.cli.chat.finding import show_found
+
+        return show_found(os.path.dirname(self._place.directory), query)
 
     def _change_model(self, name: str) -> bool:
         if name:
@@ -300,7 +327,8 @@ class Turns:
         assert conversation is not None
         labels = conversation.get_metadata().labels
         if conversation.record_count == 0 and "title" not in labels:
-            line = " ".join(prompt.encode("utf-8", "backslashreplace").decode().split())
+            # Before it is cut: the half of a secret at the end of a title has no form that shows what it is.
+            line = " ".join(self._place.clean(prompt.encode("utf-8", "backslashreplace").decode()).split())
             title = line if len(line) <= _TITLE_CHARACTERS else f"{line[: _TITLE_CHARACTERS - 1]}…"
             with suppress(StorageError):
                 conversation.update_metadata(labels={**labels, "title": title})

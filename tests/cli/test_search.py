@@ -1,0 +1,201 @@
+"""``search``, ``index``, ``list`` with options and ``show --around``: what a person finds."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import Cli
+from transcript_store import ConversationLibrary
+
+
+@pytest.fixture(autouse=True)
+def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> ConversationLibrary:
+    library = ConversationLibrary(tmp_path / "chats")
+    for number in range(3):
+        with library.create(
+            provider="claude", model=f"model-{number}", labels={"title": f"Number {number}", "n": str(number)}
+        ) as one:
+            for seq in range(1, 11):
+                one.append_message({"role": "user", "content": f"the socket {number} said {seq}"})
+    return library
+
+
+def test_search_shows_title_place_and_the_command_that_shows_more(cli: Cli, chats: ConversationLibrary) -> None:
+    result = cli("search", '"socket 1 said 7"', chats.directory)
+    assert (result.code, result.err) == (0, "")
+    title, heading, excerpt, command, _, count = result.out.splitlines()
+    assert title == "Number 1"
+    assert heading.startswith("  #7  user  20")
+    assert excerpt == "      the socket 1 said 7"
+    assert count == "1 message"
+    shown = cli(*shlex.split(command)[1:])
+    assert "the socket 1 said 7" in shown.out
+    assert [line.split()[0] for line in shown.out.splitlines() if line.startswith("#")] == [
+        f"#{seq}" for seq in range(4, 11)
+    ]
+
+
+def test_search_of_several_libraries_as_json(cli: Cli, chats: ConversationLibrary, tmp_path: Path) -> None:
+    other = ConversationLibrary(tmp_path / "other")
+    with other.create(messages=[{"role": "user", "content": "another socket"}]) as one:
+        own_id = one.id
+    hits = [
+        json.loads(line)
+        for line in cli("search", "socket", other.directory, chats.directory, "--json").out.splitlines()
+    ]
+    assert len(hits) == 1 + 20  # the limit is each library's
+    assert hits[0]["conversation"] == own_id
+    assert {"seq", "at", "role", "where", "excerpt", "marks", "title", "generation", "directory"} <= hits[0].keys()
+    assert hits[0]["excerpt"][slice(*hits[0]["marks"][0])] == "socket"
+
+
+def test_search_without_a_library_searches_that_of_chat(cli: Cli, tmp_path: Path) -> None:
+    own = ConversationLibrary(tmp_path / "data" / "transcript-store" / "conversations")
+    with own.create(messages=[{"role": "user", "content": "a talk about sockets"}]) as one:
+        own_id = one.id
+    assert f"transcript-store show {own_id} --around 1" in cli("search", "sockets").out
+
+
+def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None:
+    with chats.create(
+        messages=[
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "Bash", "input": {"c": "xyzzy"}}]}
+        ]
+    ):
+        pass
+    assert cli("search", "xyzzy", chats.directory).out == (
+        "nothing was found\nIn the text of messages there is none, but 1 in calls (in:call).\n"
+    )
+    assert "no date (24h, 7d, 2w, today," in (said := cli("search", "after:soon", chats.directory)).err
+    assert said.err.endswith(": after:soon\n")
+    assert cli("search", "…", chats.directory).err.endswith("nothing can be looked for that is only punctuation: …\n")
+    assert cli("search", "socket", chats.directory + "-not").code == 1
+    assert cli("search", "socket", chats.directory, "--regex", "(").code == 2
+
+
+@pytest.mark.parametrize("command", [("search", "socket"), ("index",)])
+def test_what_is_no_library_is_told_with_what_to_name(
+    cli: Cli, chats: ConversationLibrary, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Nothing would be found in a conversation or in a file, and an index of it would be kept for good."""
+    (tmp_path / "file").write_text("a file")
+    inside = chats.list()[0].directory
+    for named, says in (
+        (inside, f"this is a conversation, and no library; name the library that it is in: {chats.directory}\n"),
+        (str(tmp_path / "file"), "a file stands where a library should be; name a directory\n"),
+        (str(tmp_path / "time out"), "there is no such directory; check the path"),
+    ):
+        code, out, err = cli(*command, named)
+        assert (code, out) == (1, "")
+        assert err.startswith(f"transcript-store: {named}: {says}")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_query_without_its_quotes_is_told(cli: Cli) -> None:
+    """Its second word is taken for a library."""
+    assert cli("search", "socket", "timeout").err.endswith(
+        "check the path; a query of several words stands in quotes\n"
+    )
+
+
+@pytest.mark.parametrize("command", [("search", "socket"), ("index",), ("list",)])
+def test_without_a_library_it_is_that_of_chat_and_none_yet_is_told(
+    cli: Cli, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """The three commands mean the same library, and say the same where there is none."""
+    own = ConversationLibrary(tmp_path / "data" / "transcript-store" / "conversations")
+    code, out, err = cli(*command)
+    assert (code, out) == (1, "")
+    assert f"{own.directory}: there is no conversation yet; `transcript-store chat` begins one, " in err
+    with own.create(messages=[{"role": "user", "content": "socket"}], labels={"title": "A talk"}):
+        pass
+    code, out, err = cli(*command)
+    assert (code, err) == (0, "")
+    assert "A talk" in out or own.directory in out
+
+
+def test_a_terminal_gets_marks_and_never_what_was_stored(
+    cli: Cli, chats: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P18: a stored escape sequence is shown; what the command sends itself is taken away by NO_COLOR."""
+    evil = "plugh \x1b]0;title\x07\u202e and a tail that is long enough for another line of the terminal"
+    with chats.create(labels={"title": evil}, messages=[{"role": "user", "content": evil}]):
+        pass
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = cli("search", "plugh", chats.directory).out
+    assert "\x1b[1;33mplugh\x1b[0m \\x1b]0;title\\x07\\u202e and" in out
+    assert "\x07" not in out
+    assert "\x1b]" not in out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in cli("search", "plugh", chats.directory).out
+
+
+def test_index_says_what_it_has_and_is_thrown_away(cli: Cli, chats: ConversationLibrary) -> None:
+    def facts(*options: str) -> dict[str, object]:
+        return dict(json.loads(cli("index", chats.directory, "--json", *options).out))
+
+    assert facts()["messages"] == 30
+    chats.delete(str(chats.list()[0].id))
+    cli("search", "socket", chats.directory)
+    assert (facts("--status")["messages"], facts("--status")["forgotten"]) == (20, 10)
+    assert facts("--rebuild")["forgotten"] == 0
+    assert facts("--purge")["messages"] == 0
+    assert "messages       20" in cli("index", chats.directory).out
+
+
+def test_list_with_options_comes_from_the_index(cli: Cli, chats: ConversationLibrary) -> None:
+    def titles(*options: str) -> list[str]:
+        return [json.loads(line)["title"] for line in cli("list", chats.directory, "--json", *options).out.splitlines()]
+
+    assert titles() == ["Number 2", "Number 1", "Number 0"]
+    assert titles("--sort", "title") == ["Number 0", "Number 1", "Number 2"]
+    assert titles("--limit", "1") == ["Number 2"]
+    assert titles("--title", "number 1") == titles("--model", "model-1") == titles("--label", "n=1") == ["Number 1"]
+    assert titles("--filter", "-label:n=1 number") == ["Number 2", "Number 0"]
+    assert titles("--since", "2001-01-01") == titles("--limit", "0") == titles()
+    assert titles("--since", "2100-01-01") == []
+    assert cli("list", chats.directory, "--title", "x").out == "no conversation is like that\n"
+    assert cli("list", chats.directory, "--filter", "(((").err.endswith("that is only punctuation: (((\n")
+    assert cli("list", chats.directory, "--filter", "after:soon", "--since", "7d").err.endswith(": after:soon\n")
+
+
+def test_a_search_of_a_library_without_conversations_says_so(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty" / "folder").mkdir(parents=True)
+    result = cli("search", "socket", str(tmp_path / "empty"))
+    assert (result.code, result.out) == (0, "nothing was found\n")
+    assert result.err == f"transcript-store: {tmp_path}/empty: there is no conversation directly under it\n"
+
+
+def test_a_terminal_gets_the_first_fifty(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ConversationLibrary(tmp_path / "chats")
+    for _ in range(52):
+        library.create(durability="process-crash").close()
+    assert len(cli("list", library.directory).out.splitlines()) == 52
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("NO_COLOR", "1")
+    headings, *lines, more = cli("list", library.directory).out.splitlines()
+    assert headings.startswith("FOLDER")
+    assert (len(lines), more) == (50, "50 of 52; --limit shows more, 0 all of them")
+
+
+def test_show_around_a_record_that_is_not_there(cli: Cli, chats: ConversationLibrary) -> None:
+    result = cli("show", chats.list()[0].directory, "--around", "11")
+    assert result.out == ""
+    assert (result.code, result.err) == (
+        2,
+        "transcript-store: there is no record 11: the conversation has 10 records\n",
+    )

@@ -1,6 +1,0 @@
-"""``python -m transcript_store.cli`` is the command ``transcript-store``."""
-
-from transcript_store.cli import main
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,0 +1,96 @@
+"""The libraries that a command is about."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from transcript_store import ConversationNotFoundError
+from transcript_store.cli._shared.conversations import chat_library
+from transcript_store.cli._shared.terminal import Misuse, for_shell, many
+from transcript_store.file_names import TRANSCRIPT
+
+_NONE_YET = (
+    "there is no conversation yet; `transcript-store chat` begins one, `transcript-store import` brings in those of other "
+    "programs, or name a library"
+)
+_NONE_HERE = "there is no conversation directly under it"
+
+
+def libraries(given: Sequence[str]) -> list[str]:
+    """The directories of these libraries; without any that of ``chat``. Each of them is a directory.
+
+    Raises:
+        Misuse: none is given, and the extra that ``chat`` needs is not installed.
+        ConversationNotFoundError: one is not there, or is a file or a conversation; the sentence says what to name.
+    """
+    if not given:
+        return [_of_chat()]
+    directories = [os.path.abspath(os.path.expanduser(directory)) for directory in given]
+    for directory in directories:
+        _check(directory)
+    return directories
+
+
+def destination(named: str) -> str:
+    """The directory of a library to write into, which may not be there yet.
+
+    Raises:
+        ConversationNotFoundError: it is a file or a conversation; the sentence says what to name.
+    """
+    directory = os.path.abspath(os.path.expanduser(named))
+    if os.path.lexists(directory):
+        _check(directory)
+    return directory
+
+
+def none_in(directory: str) -> str | None:
+    """That a library has no conversation, in words, and in which folders of it there are some; None if it has one."""
+    if _has_conversations(directory):
+        return None
+    return too_high(directory) or _NONE_HERE
+
+
+def too_high(directory: str) -> str | None:
+    """That this is no library but folders in it are, in words; None if none is, or this is one.
+
+    The projects of a Claude Agent are such folders, and whoever looks for a conversation may name the folder above.
+    """
+    if _has_conversations(directory):
+        return None
+    with suppress(OSError), os.scandir(directory) as folders:
+        within = sorted(folder.path for folder in folders if _has_conversations(folder.path))
+        if within:
+            found = f"there are some in {many(len(within), 'folder')} of it, as in {for_shell(within[0])}"
+            return f"{_NONE_HERE}; {found}: name that"
+    return None
+
+
+def _has_conversations(directory: str) -> bool:
+    with suppress(OSError), os.scandir(directory) as entries:
+        return any(os.path.lexists(os.path.join(entry.path, TRANSCRIPT)) for entry in entries)
+    return False
+
+
+def _check(directory: str) -> None:
+    if not os.path.lexists(directory):
+        raise ConversationNotFoundError(path=directory, reason="there is no such directory")
+    if not os.path.isdir(directory):
+        reason = "a file stands where a library should be; name a directory"
+        raise ConversationNotFoundError(path=directory, reason=reason, way_out=None)
+    if os.path.lexists(os.path.join(directory, TRANSCRIPT)):
+        reason = f"this is a conversation, and no library; name the library that it is in: {for_shell(os.path.dirname(directory))}"
+        raise ConversationNotFoundError(path=directory, reason=reason, way_out=None)
+
+
+def _of_chat() -> str:
+    try:
+        directory = chat_library().directory
+    except ModuleNotFoundError:
+        raise Misuse(
+            "name a library (without one that of `chat` is meant, and the extra `chat` is not installed)"
+        ) from None
+    if not os.path.isdir(directory):
+        raise ConversationNotFoundError(path=directory, reason=_NONE_YET, way_out=None)
+    return directory

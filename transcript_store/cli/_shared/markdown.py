@@ -1,0 +1,220 @@
+"""Markdown as lines for a terminal: each is pieces of text with how they look, so no text decides what a terminal does.
+
+It needs the extra ``view``, which has the parser. A line is never wider than it may be: what a terminal breaks begins in the
+first column, which belongs to the headings of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, zip_longest
+
+from markdown_it.tree import SyntaxTreeNode
+
+from transcript_store.cli._shared.terminal import Line, Look, Piece, columns_of, fitting, one_line
+from transcript_store.view.markup import coloured, is_marked, parsed
+
+_NARROWEST = 8
+"""In columns. Deep in a list of lists a text is at least as wide, however narrow the terminal is."""
+_NARROWEST_CELL = 3
+_LONGEST_ADDRESS = 500
+"""A definition may be used by ten thousand links, and each repeats its address."""
+_HEADINGS: Mapping[str, tuple[Look, ...]] = {"h1": ("strong", "under", "magenta"), "h2": ("strong", "magenta")}
+_INLINE: Mapping[str, Look] = {"strong": "strong", "em": "italic", "s": "struck", "link": "under"}
+_CODE: Mapping[str, tuple[Look, ...]] = {
+    "k": ("magenta",),
+    "t": ("cyan",),
+    "s": ("green",),
+    "c": ("quiet",),
+    "m": ("cyan",),
+    "f": ("blue",),
+    "ins": ("green",),
+    "del": ("red",),
+}
+
+
+def markdown(said: str, width: int) -> Iterator[Line]:
+    """The lines of a text with its Markdown, each at most so many columns wide; of one that is too long to parse, as it is."""
+    said = said.replace("\r\n", "\n").strip("\n")
+    tokens = parsed(said, {}) if is_marked(said) else None
+    if tokens is None:
+        return _wrapped([Piece(said)], width)
+    return _blocks(SyntaxTreeNode(tokens).children, width, said.split("\n"))
+
+
+def code(said: str, width: int, *, language: str = "", looks: tuple[Look, ...] = ()) -> Iterator[Line]:
+    """The lines of code with its colours, or of the given looks if its language is not known."""
+    found = coloured(said, language=language) if language else None
+    pieces = [Piece(said, looks)] if found is None else [Piece(text, _CODE.get(kind, ())) for text, kind in found]
+    return _wrapped(pieces, width, at_spaces=False)
+
+
+def _blocks(nodes: Sequence[SyntaxTreeNode], width: int, source: Sequence[str]) -> Iterator[Line]:
+    """The lines of blocks, one below the other, with an empty line between them except in a tight list."""
+    for at, node in enumerate(nodes):
+        is_tight = node.type == "paragraph" and node.hidden
+        if at and not is_tight and not nodes[at - 1].hidden:
+            yield ()
+        yield from _block(node, max(_NARROWEST, width), source)
+
+
+def _block(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[Line]:
+    match node.type:
+        case "heading":
+            yield from _wrapped(_inline(node, _HEADINGS.get(node.tag, ("strong",))), width)
+        case "bullet_list" | "ordered_list":
+            yield from _list(node, width, source)
+        case "blockquote":
+            bar = Piece("│ ", ("quiet",))
+            yield from _behind(bar, bar, _blocks(node.children, width - 2, source))
+        case "fence" | "code_block":
+            language = (node.info.split() or [""])[0]
+            lines = code(node.content.removesuffix("\n"), width - 2, language=language, looks=("cyan",))
+            yield from _behind(Piece("  "), Piece("  "), lines)
+        case "hr":
+            yield (Piece("─" * width, ("quiet",)),)
+        case "table":
+            yield from _table(node, width) or _as_it_is(node, width, source)
+        case _:  # a paragraph
+            yield from _wrapped(_inline(node), width)
+
+
+def _as_it_is(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[Line]:
+    first, end = node.map or (0, 0)
+    return _wrapped([Piece("\n".join(source[first:end]))], width, at_spaces=False)
+
+
+def _list(node: SyntaxTreeNode, width: int, source: Sequence[str]) -> Iterator[Line]:
+    first = int(node.attrs.get("start", 1)) if node.type == "ordered_list" else None
+    is_loose = any(not child.hidden for item in node.children for child in item.children if child.type == "paragraph")
+    for at, item in enumerate(node.children):
+        if at and is_loose:
+            yield ()
+        mark = "• " if first is None else f"{first + at}. "
+        lines = _blocks(item.children, width - len(mark), source)
+        yield from _behind(Piece(mark, ("blue",)), Piece(" " * len(mark)), lines)
+
+
+def _behind(first: Piece, others: Piece, lines: Iterable[Line]) -> Iterator[Line]:
+    """Lines with a piece before each of them; before the first one another."""
+    at = -1
+    for at, line in enumerate(lines):
+        yield (others if at else first, *line)
+    if at < 0:
+        yield (first,)
+
+
+def _inline(node: SyntaxTreeNode, looks: tuple[Look, ...] = ()) -> Iterator[Piece]:
+    """What stands in a line, in pieces. An address is shown, unless the link's text is it."""
+    for child in node.children:
+        match child.type:
+            case "text":
+                yield Piece(child.content, looks)
+            case "code_inline":
+                yield Piece(child.content, (*looks, "cyan"))
+            case "softbreak" | "hardbreak":
+                yield Piece("\n", looks)
+            case "link":
+                pieces = [*_inline(child, (*looks, "under"))]
+                yield from pieces
+                yield from _address(str(child.attrs.get("href", "")), "".join(piece.text for piece in pieces))
+            case "image":
+                yield Piece(f"[image: {child.content or 'without a name'}]", looks)
+                yield from _address(str(child.attrs.get("src", "")), "")
+            case _:
+                yield from _inline(child, (*looks, _INLINE[child.type]) if child.type in _INLINE else looks)
+
+
+def _address(address: str, shown: str) -> Iterator[Piece]:
+    if address and address not in (shown, f"mailto:{shown}"):
+        yield Piece(f" ({fitting(address, _LONGEST_ADDRESS)})", ("quiet",))
+
+
+def _table(node: SyntaxTreeNode, width: int) -> list[Line]:
+    """The lines of a table; none if it has too many columns to be one here."""
+    rows = [row.children for part in node.children for row in part.children]
+    cells = [[_flat(_inline(cell, ("strong",) if cell.type == "th" else ())) for cell in row] for row in rows]
+    wanted = [
+        max(sum(columns_of(piece.text) for piece in cell) for cell in column) for column in zip(*cells, strict=True)
+    ]
+    room = width - 3 * (len(wanted) - 1)
+    if room < _NARROWEST_CELL * len(wanted):
+        return []
+    widths = _fitted(wanted, room)
+    bar, lines = Piece(" │ ", ("quiet",)), list[Line]()
+    for at, (row, nodes) in enumerate(zip(cells, rows, strict=True)):
+        broken = [list(_wrapped(cell, width)) for cell, width in zip(row, widths, strict=True)]
+        for parts in zip_longest(*broken, fillvalue=()):
+            padded = [_padded(part, width, node) for part, width, node in zip(parts, widths, nodes, strict=True)]
+            lines.append(tuple(chain(*(([bar] if at else []) + part for at, part in enumerate(padded)))))
+        if at == 0:
+            lines.append((Piece("─┼─".join("─" * width for width in widths), ("quiet",)),))
+    return lines
+
+
+def _padded(line: Line, width: int, cell: SyntaxTreeNode) -> list[Piece]:
+    """A line of a cell with blanks behind it, or before it if the column stands at the right."""
+    blank = Piece(" " * (width - _columns(line)))
+    return [blank, *line] if cell.attrs.get("style") == "text-align:right" else [*line, blank]
+
+
+def _fitted(wanted: Sequence[int], room: int) -> list[int]:
+    """The widths of columns: as wanted, except that the widest are cut to one width until all fit."""
+    left, widths = room, [0] * len(wanted)
+    for done, at in enumerate(sorted(range(len(wanted)), key=lambda at: wanted[at])):
+        widths[at] = max(1, min(wanted[at], left // (len(wanted) - done)))
+        left -= widths[at]
+    return widths
+
+
+def _flat(pieces: Iterable[Piece]) -> list[Piece]:
+    return [Piece(one_line(piece.text.replace("\n", " ")), piece.looks) for piece in pieces]
+
+
+def _columns(line: Line) -> int:
+    return sum(columns_of(piece.text) for piece in line)
+
+
+def _wrapped(pieces: Iterable[Piece], width: int, *, at_spaces: bool = True) -> Iterator[Line]:
+    """Pieces as lines: broken at line feeds, and where they are too wide at spaces, or wherever it must be."""
+    for line in _at_line_feeds(pieces):
+        cells = [(character, piece.looks) for piece in line for character in piece.text]
+        begin = 0
+        while True:
+            end = _end_of_line(cells, begin, max(2, width), at_spaces=at_spaces)
+            yield _joined(cells[begin:end])
+            if end == len(cells):
+                break
+            begin = end + (at_spaces and cells[end][0] == " ")
+
+
+_Cell = tuple[str, tuple[Look, ...]]
+
+
+def _end_of_line(cells: Sequence[_Cell], begin: int, width: int, *, at_spaces: bool) -> int:
+    used, space = 0, 0
+    for at in range(begin, len(cells)):
+        character = cells[at][0]
+        used += columns_of(character)
+        if used > width:
+            return at if character == " " and at_spaces else space or at
+        if character == " " and at_spaces and at > begin:
+            space = at
+    return len(cells)
+
+
+def _at_line_feeds(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    line: list[Piece] = []
+    for piece in pieces:
+        first, *others = piece.text.split("\n")
+        for at, text in enumerate((first, *others)):
+            if at:
+                yield line
+                line = []
+            line.append(Piece(one_line(text.replace("\t", "    ")), piece.looks))
+    yield line
+
+
+def _joined(cells: Sequence[_Cell]) -> Line:
+    pieces = groupby(cells, key=lambda cell: cell[1])
+    return tuple(Piece("".join(character for character, _ in piece), looks) for looks, piece in pieces)

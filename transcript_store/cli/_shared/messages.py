@@ -1,0 +1,84 @@
+"""A message as lines, for a person: its text with its Markdown where a terminal can show that, and its other parts below their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from transcript_store.cli._shared.terminal import Line, Look, Piece, columns, has_looks, many, one_line, safe
+from transcript_store.messages import Part, parts_of
+
+_LINES, _CHARACTERS = 12, 1200
+"""Unless they are shown in full, a tool's arguments and results, thinking and unknown parts are cut after these numbers."""
+_WIDEST = 100
+"""In columns. Longer lines are hard to read, however wide the terminal is."""
+_TEXT_INDENT, _PART_INDENT = 4, 6
+_TITLES: Mapping[str, tuple[Look, ...]] = {"call": ("strong",), "result": ("strong",)}
+_LANGUAGES = {"call": "json"}
+_TEXTS: Mapping[str, tuple[Look, ...]] = {"thinking": ("quiet", "italic")}
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How messages are shown."""
+
+    full: bool
+    """Nothing is cut."""
+    prose: Callable[[str], Iterable[Line]]
+    listing: Callable[[str, str], Iterable[Line]]
+    """Of a part of a kind."""
+    is_spaced: bool = False
+    """An empty line stands between the parts of a message."""
+
+
+def manner_here(*, full: bool, plain: bool) -> Manner:
+    """How messages are shown on this standard output: with Markdown on a terminal, if the extra ``view`` is installed."""
+    columns_there = columns()
+    if not plain and columns_there is not None and has_looks():
+        try:
+            return _with_markdown(full, min(columns_there, _WIDEST))
+        except ModuleNotFoundError:
+            pass
+    return Manner(full, _as_written, lambda text, _: _as_written(text))
+
+
+def _with_markdown(full: bool, width: int) -> Manner:
+    from transcript_store.cli._shared.markdown import code, markdown
+
+    def listing(text: str, kind: str) -> Iterator[Line]:
+        return code(text, width - _PART_INDENT, language=_LANGUAGES.get(kind, ""), looks=_TEXTS.get(kind, ()))
+
+    return Manner(full, lambda text: markdown(text, width - _TEXT_INDENT), listing, is_spaced=True)
+
+
+def lines_of(message: object, manner: Manner) -> Iterator[Line]:
+    """The lines for a message. All of them are indented: the first column is for the headings of records."""
+    return lines_of_parts(parts_of(message), manner)
+
+
+def lines_of_parts(parts: Iterable[Part], manner: Manner) -> Iterator[Line]:
+    """The lines for parts of a message."""
+    for at, part in enumerate(parts):
+        if at and manner.is_spaced:
+            yield ()
+        if part.kind == "text":
+            yield from _indented(manner.prose(part.text) if part.text else (), _TEXT_INDENT)
+        else:
+            title = one_line(part.title or part.kind)
+            yield [Piece(" " * _TEXT_INDENT), Piece(title, _TITLES.get(part.kind, ("quiet",)))]
+            if manner.full or part.kind != "besides":
+                text = part.text if manner.full else _cut(part.text)
+                yield from _indented(manner.listing(text, part.kind) if text else (), _PART_INDENT)
+
+
+def _as_written(text: str) -> Iterator[Line]:
+    return ([Piece(line)] for line in safe(text).split("\n"))
+
+
+def _indented(lines: Iterable[Line], indent: int) -> Iterator[Line]:
+    return ((Piece(" " * indent), *line) for line in lines)
+
+
+def _cut(text: str) -> str:
+    kept = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]
+    return text if kept == text else f"{kept}\n… {many(len(text) - len(kept), 'more character')} (--full shows them)"

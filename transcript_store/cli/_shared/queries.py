@@ -1,0 +1,28 @@
+"""What the commands say of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from transcript_store.cli._shared.terminal import complain
+from transcript_store.words import MOMENTS
+
+_LONGEST = 60
+"""In characters."""
+
+
+def say_ignored(pieces: Iterable[str]) -> None:
+    """Say on standard error which pieces of a query mean nothing, and why. ``pieces`` is ``ignored`` of an answer or of a list."""
+    dates: list[str] = []
+    others: list[str] = []
+    for piece in pieces:
+        (dates if piece.startswith(("after:", "before:")) else others).append(piece)
+    if dates:
+        complain(f"ignored, since it is no date ({MOMENTS}): {_shortened(dates)}")
+    if others:
+        complain(f"ignored, since nothing can be looked for that is only punctuation: {_shortened(others)}")
+
+
+def _shortened(pieces: list[str]) -> str:
+    said = " ".join(pieces)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"

@@ -1,0 +1,156 @@
+"""``transcript-store export``: hand a conversation on, as a file or as a new session of another program."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import nullcontext
+
+from transcript_store import ConversationStore, TranscriptStoreError
+from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_through, count, path
+from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    RawOutput,
+    complain,
+    counted,
+    for_shell,
+    one_line,
+    safe,
+    say,
+    say_json_text,
+)
+from transcript_store.exporting import Exported, Stream, export, targets
+from transcript_store.formats import WRITERS, Loss
+from transcript_store.sources import added_names
+
+DESCRIPTION = f"""\
+Write a conversation in another form: `original`, the bytes that it was imported from; `jsonl`, a line a record;
+`markdown`, to read; `html`, the page of `view`; or the name of a program, which then finds it as a new session of its own.
+What the other side cannot hold is said before anything is written. Nothing that is there is changed.
+
+{NAMES}"""
+EPILOG = """\
+examples:
+  transcript-store export chats/last --to markdown
+  transcript-store export chats/0b8f --to html --output today.html
+  transcript-store export chats/0b8f --to original --output session.jsonl
+  transcript-store export chats 0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51 --to jsonl --through 12
+"""
+
+
+_TEXTS = ("original", "jsonl", "markdown", "html")
+_FORMS = (*_TEXTS, *(writer.name for writer in WRITERS))
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_conversation(parser)
+    forms = f"{', '.join(_FORMS)}, or one that an installed package adds"
+    parser.add_argument("--to", metavar="FORM", type=_form, required=True, help=f"the form: {forms}")
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        type=path,
+        help="the file to write (default and -: standard output), in a folder that is made if it is missing; "
+        "for a program the folder to use instead of its own",
+    )
+    parser.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
+    add_through(parser)
+    parser.add_argument(
+        "--cwd", metavar="DIR", type=path, help="for a program: the directory to go on in (default: the imported one)"
+    )
+    add_redact(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Export, and say what was written and how to go on with it."""
+    redactor = redactor_of(arguments)
+    output = None if arguments.output == "-" else arguments.output
+    if arguments.output == "-" and arguments.to not in _TEXTS:
+        raise Misuse(f"--output - is standard output, and {arguments.to} takes a folder")
+    if output is None and arguments.to in _TEXTS:
+        output = _output_for(arguments.to)
+    # On standard output the text itself shows that something is done, and a status would stand in the midst of it.
+    is_shown = output is not None and not isinstance(output, str)
+    with (
+        ConversationStore(arguments.directory, read_only=True) as conversation,
+        nullcontext() if is_shown else Working("exporting") as working,
+    ):
+
+        def say_losses(losses: Iterable[Loss]) -> None:
+            with nullcontext() if working is None else working.paused():
+                _say_losses(arguments.to, losses)
+
+        conversation.load(verify="tail")
+        try:
+            done = export(
+                conversation,
+                to=arguments.to,
+                output=output,
+                generation=arguments.generation,
+                through_seq=arguments.through,
+                cwd=arguments.cwd,
+                before_writing=say_losses,
+                redact=redactor,
+            )
+        except TranscriptStoreError:
+            raise  # some of these are ValueErrors too
+        except ValueError as error:
+            raise Misuse(str(error)) from None
+        from_there = conversation.get_metadata().labels.get("cwd")
+    _say_done(done, None if arguments.cwd is not None else from_there)
+    if redactor is not None:
+        complain(redacted(done.redacted))
+    return 0
+
+
+def _form(text: str) -> str:
+    """The type of ``--to``. No package is imported to look at its name."""
+    if text not in _FORMS and text not in added_names():
+        raise ArgumentTypeError(f"there is no form {text!r}; there are {', '.join(targets())}")
+    return text
+
+
+def _say_losses(to: str, losses: Iterable[Loss]) -> None:
+    counts: Counter[str] = Counter()
+    for loss in losses:
+        counts[loss.message] += loss.count
+    if counts:
+        complain(f"{to} does not get all of it (the conversation here keeps it):", counted(counts))
+
+
+def _say_done(done: Exported, imported_cwd: str | None) -> None:
+    for written in done.paths:
+        say(one_line(written))
+    if done.command is None or done.cwd is None:
+        return
+    if not os.path.isdir(done.cwd):
+        complain(f"{done.cwd}: there is no such directory here; make it before you go on with the session in it")
+    elif imported_cwd and done.cwd != os.path.realpath(imported_cwd):
+        complain(
+            f"{imported_cwd}: the conversation was held there, and there is no such directory here; --cwd names another"
+        )
+    going_there = f"cd {for_shell(done.cwd)} && " if done.cwd != os.getcwd() else ""
+    say(f"go on with it: {going_there}{one_line(done.command)}")
+
+
+class _Printed:
+    """Standard output for text: what a terminal would obey is shown as an escape."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._is_json = is_json
+
+    def writelines(self, pieces: Iterable[bytes], /) -> None:
+        for piece in pieces:
+            text = piece.decode().removesuffix("\n")
+            say_json_text(text) if self._is_json else say(safe(text))
+
+
+def _output_for(to: str) -> Stream:
+    if to in ("jsonl", "markdown"):
+        return _Printed(is_json=to == "jsonl")
+    return RawOutput("original" if to == "original" else "page")

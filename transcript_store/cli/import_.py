@@ -1,0 +1,253 @@
+"""``transcript-store import``: bring other programs' histories into a library, and keep up with them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from datetime import datetime
+
+from transcript_store import ConversationLibrary
+from transcript_store.cli._shared.arguments import add_json, path, since
+from transcript_store.cli._shared.conversations import chat_library
+from transcript_store.cli._shared.folders import why_not_imported
+from transcript_store.cli._shared.libraries import destination
+from transcript_store.cli._shared.progress import Working, show_bar
+from transcript_store.cli._shared.redaction import add_redact, redactor_of
+from transcript_store.cli._shared.tally import Tally
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    complain,
+    flush,
+    has_status,
+    is_at_a_terminal,
+    many,
+    one_line,
+    say,
+    say_on,
+    size,
+    status,
+)
+from transcript_store.formats import READERS
+from transcript_store.importing import Found, discover, find, import_conversations
+from transcript_store.sources import added_names, places
+from transcript_store.words import MOMENTS
+
+DESCRIPTION = """\
+Import the sessions in the PATHs (files or folders), or without a PATH those that other programs keep on this machine: shows
+what there is, and asks. A session is imported whole, with its own times, and always under the same id: importing again adds
+what grew, and changes nothing else. What you went on with here is never overwritten. The sources are only read.
+
+Says what became of every line: a message, an event, or a finding. The exit code is 1 if anything was left out. Files in
+a folder that are no sessions (settings, caches) are counted, and are no error.
+"""
+_FORMATS = [reader.name for reader in READERS]
+EPILOG = f"""\
+formats: {", ".join(_FORMATS)}, and those that installed packages add
+
+examples:
+  transcript-store import                            what is here? import it?
+  transcript-store import --all --into chats         all of it, without a question
+  transcript-store import ~/.claude/projects --dry-run
+  transcript-store import conversations.zip --into chats --json | jq -r 'select(.findings != [])'
+  transcript-store import --all --since 2w           what changed in the last two weeks
+  transcript-store import --all --redact             without keys and tokens
+  transcript-store import --all --follow             keep up, until Ctrl-C
+"""
+
+_POLL_SECONDS = 2.0
+_QUIET_NS = 10 * 10**9
+"""A program writes a reply line by line, over seconds. One that was imported in the middle would come as a rewritten one."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("paths", metavar="PATH", nargs="*", type=path, help="a file, or a folder with all below it")
+    parser.add_argument(
+        "--into", metavar="LIBRARY", type=path, help="where they go (default: where chat keeps its own)"
+    )
+    parser.add_argument("--format", metavar="NAME", type=_format, help="do not guess the format: one of those below")
+    parser.add_argument("--all", action="store_true", help="all that is found on this machine, without a question")
+    parser.add_argument("--since", metavar="WHEN", type=since, help=f"only files that changed since: {MOMENTS}")
+    parser.add_argument(
+        "--diverged",
+        choices=("report", "fork"),
+        default="report",
+        help="where the source and the conversation both went on: report it (default), or import it as another one",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
+    add_redact(parser)
+    add_json(parser, "one JSON object a session")
+
+
+def run(arguments: Namespace) -> int:
+    """Import, and print what became of it."""
+    if arguments.paths and arguments.all:
+        raise Misuse("--all is what the programs on this machine keep: give it, or name files and folders")
+    if arguments.follow and arguments.dry_run:
+        raise Misuse("--dry-run writes nothing, so there is nothing to --follow: give one of them")
+    for named in arguments.paths:
+        if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
+            raise Misuse(f"{named}: {why_not}")
+    library = _library(arguments.into)
+    if arguments.paths:
+        chosen = None
+    else:
+        chosen = _chosen(arguments, library, [one for one in discover() if _is_recent(one, arguments.since)])
+        if chosen is None:
+            return 0
+    redacts = redactor_of(arguments) is not None
+    tally = Tally(is_json=arguments.json, is_dry_run=arguments.dry_run, is_redacted=redacts)
+    found = _found(arguments, chosen)
+    began = time.monotonic()
+    if arguments.follow:
+        _say_beside(arguments, "following what the programs write: Ctrl-C ends it, and what was imported stays")
+    try:
+        _import(arguments, library, found, tally)
+        if arguments.follow:
+            _say_beside(arguments, f"so far: {tally.done}; waiting for more, until Ctrl-C")
+            _follow(arguments, library, chosen, found, tally)
+    except KeyboardInterrupt:
+        if not arguments.follow:
+            raise
+    finally:
+        if has_status():
+            status("")
+    what = f"followed for {many(round(time.monotonic() - began), 'second')}: " if arguments.follow else ""
+    if arguments.json and arguments.follow:
+        complain(f"{what}{tally.done}")
+    elif not arguments.json:
+        tally.say_all(library, what)
+    return tally.exit_code
+
+
+def _say_beside(arguments: Namespace, text: str) -> None:
+    """Say what is no report: beside the reports if those are JSON."""
+    if has_status():
+        status("")
+    complain(text) if arguments.json else say(text, now=True)
+
+
+def _is_recent(found: Found, since: datetime | None) -> bool:
+    return since is None or found.why_not is not None or found.mtime_ns >= since.timestamp() * 1e9
+
+
+def _library(into: str | None) -> ConversationLibrary:
+    if into is not None:
+        return ConversationLibrary(destination(into))
+    try:
+        return chat_library()
+    except ModuleNotFoundError:
+        raise Misuse("--into LIBRARY says where they go (without it the extra `chat` is needed)") from None
+
+
+def _cache_folder() -> str:
+    """Where it is kept what did not change: the user's cache directory."""
+    caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    below = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), caches)
+    return os.path.join(below, "transcript-store")
+
+
+def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[Found]) -> frozenset[str] | None:
+    """The programs whose sessions are to be imported; None for nothing."""
+    if arguments.json and not (arguments.all or arguments.yes or arguments.dry_run):
+        raise Misuse("--json asks nothing: --all imports all that is found on this machine, or name files and folders")
+    programs = list(dict.fromkeys(str(one.program) for one in found))
+    if not arguments.json:
+        for program in programs:
+            its = [one for one in found if one.program == program and one.why_not is None]
+            say(f"{program:<14} {many(len(its), 'file'):>13}  {size(sum(one.size for one in its)):>9}")
+        if not programs:
+            recent = " that changed since then" if arguments.since is not None else ""
+            say(f"no session{recent} of a program that is known here was found; name files or folders")
+    if arguments.all or arguments.yes or arguments.dry_run:
+        return frozenset(place.program for place in places())  # also those that --follow finds later
+    if not programs:
+        return None
+    if not is_at_a_terminal():
+        say("nothing was imported: --all imports all of it")
+        return None
+    say_on(f"Import them into {one_line(library.directory)}? [y, n, or names of programs] ")
+    answer = sys.stdin.readline().split()
+    if [word.lower() for word in answer] in (["y"], ["yes"], ["all"]):
+        return frozenset(programs)
+    if [word.lower() for word in answer] in ([], ["n"], ["no"]):
+        say("nothing was imported")
+        return None
+    if unknown := [word for word in answer if word not in programs]:
+        say(f"{one_line(', '.join(unknown))}: no such program is in the list above; nothing was imported")
+        return None
+    return frozenset(answer)
+
+
+def _found(arguments: Namespace, programs: frozenset[str] | None, *, may_be_gone: bool = False) -> list[Found]:
+    if programs is not None:
+        return [one for one in discover() if one.program in programs]
+    found: list[Found] = []
+    for named in arguments.paths:
+        try:
+            found += find(named)
+        except OSError as error:
+            if not may_be_gone:
+                raise OSError(error.errno, error.strerror, named) from None  # a failure, as in every command: no misuse
+    return found
+
+
+def _import(arguments: Namespace, library: ConversationLibrary, found: list[Found], tally: Tally) -> None:
+    try:
+        reports = import_conversations(
+            found,
+            library,
+            format=arguments.format,
+            diverged=arguments.diverged,
+            dry_run=arguments.dry_run,
+            since=arguments.since,
+            cache=_cache_folder(),
+            redact=redactor_of(arguments),
+        )
+    except ValueError as error:  # a package adds a format of that name, and only writes it
+        raise Misuse(str(error)) from None
+    if len(found) == 1:
+        with Working("importing") as working:
+            for report in reports:
+                with working.paused():
+                    tally.add(report)
+        return
+    done = set()
+    for report in reports:
+        tally.add(report)
+        done.add(report.source)
+        if has_status():
+            show_bar(len(done), len(found), before="importing ", after=f" {len(done):,}/{len(found):,}")
+
+
+def _format(text: str) -> str:
+    """The type of ``--format``. No package is imported to look at its name."""
+    if text not in _FORMATS and text not in (added := added_names()):
+        raise ArgumentTypeError(f"there is no format {text!r}; there are {', '.join((*_FORMATS, *added))}")
+    return text
+
+
+def _follow(
+    arguments: Namespace,
+    library: ConversationLibrary,
+    programs: frozenset[str] | None,
+    imported: list[Found],
+    tally: Tally,
+) -> None:
+    """Import again what changed since it was imported, whenever it has been quiet for a while. Ends with Ctrl-C."""
+    seen = {one.path: one for one in imported}
+    while True:
+        flush()
+        time.sleep(_POLL_SECONDS)
+        quiet_since = time.time_ns() - _QUIET_NS
+        now = _found(
+            arguments, programs, may_be_gone=True
+        )  # a program replaces its file, a disk comes back: wait for it
+        changed = [one for one in now if one != seen.get(one.path) and one.mtime_ns <= quiet_since]
+        if changed:
+            _import(arguments, library, changed, tally)
+            seen.update({one.path: one for one in changed})

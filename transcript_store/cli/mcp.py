@@ -1,0 +1,62 @@
+"""``transcript-store mcp``: a library for agents, by the Model Context Protocol on standard input and output."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+
+from transcript_store import ConversationNotFoundError
+from transcript_store.cli._shared.arguments import path
+from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.redaction import add_redact_pattern
+from transcript_store.mcp import Past, Scope, make_server
+from transcript_store.redaction import SecretRedactor
+
+DESCRIPTION = """\
+Let an agent read the conversations of a library: a server of the Model Context Protocol (MCP) on standard input and output,
+which the agent's program starts. It has four tools: list_conversations, search_conversations, read_conversation, read_record.
+
+It reads only. No tool takes a path. Answers are bounded. What they repeat of conversations is marked as quoted, and keys, tokens
+and other secrets that show what they are by their form are taken out. Of sealed snapshots it reads nothing.
+"""
+EPILOG = """\
+examples:
+  claude mcp add past -- transcript-store mcp chats
+  codex mcp add past -- transcript-store mcp chats --label project=x
+  transcript-store mcp chats --redact-pattern 'ACME-[0-9]{6}'
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "libraries", metavar="LIBRARY", nargs="?", type=path, help="which one (default: that of `chat`)"
+    )
+    parser.add_argument(
+        "--label",
+        metavar="NAME[=VALUE]",
+        action="append",
+        type=_label,
+        default=[],
+        help="only conversations with this label (may be repeated: with each of them)",
+    )
+    add_redact_pattern(parser, "also take out what matches this")
+
+
+def run(arguments: Namespace) -> int:
+    """Answer until standard input ends."""
+    (directory,) = libraries([] if arguments.libraries is None else [arguments.libraries])
+    if arguments.libraries is not None and not os.path.isdir(directory):
+        raise ConversationNotFoundError(path=directory, reason="there is no such directory")
+    redact = SecretRedactor(patterns=arguments.redact_pattern or ())
+    with Past(directory, scope=Scope(arguments.label), redact=redact) as past:
+        make_server(past).run()
+    return 0
+
+
+def _label(text: str) -> str:
+    try:
+        Scope([text])
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return text

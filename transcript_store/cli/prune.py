@@ -1,0 +1,167 @@
+"""``transcript-store prune``: remove what a library need not keep any longer, after saying what that is."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+
+from transcript_store import ConversationLibrary, FileStore, PrunedItem, Pruning
+from transcript_store.cli._shared.arguments import add_json, count, path, since
+from transcript_store.cli._shared.keys import add_keys, key_of, retired_keys_of
+from transcript_store.cli._shared.libraries import libraries, too_high
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    complain,
+    is_at_a_terminal,
+    many,
+    one_line,
+    say,
+    say_json,
+    size,
+    time,
+)
+from transcript_store.words import MOMENTS
+
+DESCRIPTION = """\
+Remove what a library need not keep any longer: conversations that nobody has changed for some time, earlier generations,
+and what recovery and repairs have kept in quarantine. Nothing is ever removed unasked: what is due is printed first, and
+then the command asks. Without a terminal it removes only with --yes.
+
+A conversation goes whole, with its archive and its quarantine, or stays. With --snapshots its messages are stored as a
+snapshot first. One that somebody is writing to, that is damaged, or that has something else in its folder is left alone
+and named. Whoever prunes from cron gives --yes.
+"""
+EPILOG = """\
+exit code: 0 if everything that is due went (or nothing was), 1 if something was left alone, 2 if it was not confirmed
+
+examples:
+  transcript-store prune chats --older-than 365d --dry-run
+  transcript-store prune chats --older-than 365d --snapshots kept
+  transcript-store prune chats --label project=x --keep-generations 3 --purge-quarantine --yes
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("library", metavar="LIBRARY", type=path, help="the library's directory")
+    what = parser.add_argument_group("what is due (at least one)")
+    what.add_argument(
+        "--older-than", metavar="WHEN", type=since, help=f"conversations that changed last before this: {MOMENTS}"
+    )
+    what.add_argument(
+        "--keep-generations",
+        metavar="N",
+        type=count,
+        help="earlier generations, except the newest N of each conversation",
+    )
+    what.add_argument("--purge-quarantine", action="store_true", help="what is in quarantine/ of each conversation")
+    parser.add_argument(
+        "--label",
+        metavar="NAME=VALUE",
+        action="append",
+        type=_label,
+        default=[],
+        help="only of conversations with this label (may be repeated: with each of them)",
+    )
+    parser.add_argument(
+        "--snapshots", metavar="STORE", type=path, help="store a snapshot of each conversation here before it goes"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what is due")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_json(parser, "one JSON object for each thing that is due (needs --dry-run or --yes)")
+    add_keys(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Say what is due, ask, and remove it. The exit code is 1 if something that is due was left alone."""
+    if arguments.older_than is None and arguments.keep_generations is None and not arguments.purge_quarantine:
+        raise Misuse("nothing is pruned unasked: give --older-than, --keep-generations or --purge-quarantine")
+    if arguments.json and not (arguments.dry_run or arguments.yes):
+        raise Misuse("--json asks nothing: give --dry-run or --yes with it")
+    (directory,) = libraries([arguments.library])
+    prune = partial(
+        ConversationLibrary(directory).prune,
+        older_than=arguments.older_than,
+        keep_generations=arguments.keep_generations,
+        keep_quarantine=not arguments.purge_quarantine,
+        labels=dict(arguments.label),
+        snapshots=None if arguments.snapshots is None else _snapshots(arguments),
+    )
+    if (misnamed := too_high(directory)) is not None:
+        complain(f"{directory}: {misnamed}")
+    due = prune()
+    if arguments.dry_run:
+        _tell(due, arguments, "would go")
+        return 1 if due.left_alone else 0
+    if not arguments.yes:
+        _tell(due, arguments, "would go")
+        if due.pruned and not _is_confirmed(due):
+            complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
+            return 2
+    done = prune(dry_run=False) if due.items else due
+    if arguments.yes or done.items != due.items:
+        _tell(done, arguments, "removed")
+    else:
+        say(_sum(done.pruned, "removed"))
+    return 1 if done.left_alone else 0
+
+
+def _snapshots(arguments: Namespace) -> FileStore:
+    store = FileStore(arguments.snapshots, encryption_key=key_of(arguments), retired_keys=retired_keys_of(arguments))
+    if os.path.lexists(store.directory) and not store.opens():
+        raise Misuse(f"{store.directory}: the key does not open what is there (`transcript-store snapshot` says more)")
+    return store
+
+
+def _is_confirmed(due: Pruning) -> bool:
+    if not is_at_a_terminal():
+        return False
+    try:
+        return input(f"remove {_counted(due.pruned)}? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _tell(pruning: Pruning, arguments: Namespace, went: str) -> None:
+    for item in pruning.items:
+        if arguments.json:
+            say_json({"applied": pruning.applied, **asdict(item)})
+        else:
+            say(_line(item))
+    if not arguments.json:
+        say(_sum(pruning.pruned, went))
+
+
+def _line(item: PrunedItem) -> str:
+    what = item.what if item.generation is None else f"generation {item.generation}"
+    facts = [f"{what:<14}", item.id, f"changed {time(item.updated_at)}", f"{size(item.size_bytes):>8}"]
+    if item.title:
+        facts.append(one_line(item.title))
+    if item.snapshot is not None:
+        facts.append(f"(snapshot {item.snapshot})")
+    if item.left_alone is not None:
+        facts.append(f"- left alone: {one_line(item.left_alone)}")
+    return "  ".join(facts)
+
+
+def _sum(items: Sequence[PrunedItem], went: str) -> str:
+    if not items:
+        return "nothing is due" if went == "would go" else "nothing was removed"
+    return f"{_counted(items)} ({size(sum(item.size_bytes for item in items))}) {went}"
+
+
+def _counted(items: Sequence[PrunedItem]) -> str:
+    kinds: list[str] = [item.what for item in items]
+    return ", ".join(
+        many(kinds.count(kind), kind) for kind in ("conversation", "generation", "quarantine") if kind in kinds
+    )
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ArgumentTypeError(f"{text!r} is no NAME=VALUE")
+    return name, value

@@ -1,0 +1,170 @@
+"""``transcript-store search``: find messages in libraries."""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import groupby
+from typing import NamedTuple
+
+from transcript_store.cli._shared.arguments import add_json, path, positive
+from transcript_store.cli._shared.libraries import libraries, none_in
+from transcript_store.cli._shared.queries import say_ignored
+from transcript_store.cli._shared.terminal import (
+    Look,
+    Misuse,
+    Span,
+    columns,
+    complain,
+    fitting,
+    for_shell,
+    has_status,
+    many,
+    one_line,
+    say_json,
+    say_marked,
+    status,
+    time,
+    wrapped,
+)
+from transcript_store.search import Answer, Hit, SearchIndex
+
+DESCRIPTION = """\
+Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and the
+command that shows it. An index in your cache directory is brought up to date before, for at most 0.2 seconds; --wait
+gives it as long as it takes. Every hit is checked against the transcript. Nothing in a library is changed and no lock is taken.
+
+  socket timeout      both words           "socket timeout"   in this order      time*  *out*   begins, contains
+  socket OR pipe      one of them          -pipe              without it         in:result      in results of tools
+  role:user  title:moving  model:opus  provider:claude  source:codex  label:project=x  id:0b8f
+  after:2026-01-01  after:7d  before:yesterday      in:call  in:thinking  in:all
+
+Every text is a query. A query that begins with a minus stands behind --.
+"""
+EPILOG = """\
+examples:
+  transcript-store search "socket timeout" chats
+  transcript-store search 'in:result ImportError after:2026-11-01'
+  transcript-store search role:user chats --regex 'time(out|d out)'
+  transcript-store search socket --json | jq -r .excerpt
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("query", metavar="QUERY", help="what is looked for")
+    parser.add_argument(
+        "libraries", metavar="LIBRARY", nargs="*", default=[], type=path, help="where (default: that of `chat`)"
+    )
+    parser.add_argument("--limit", metavar="N", type=positive, default=20, help="at most N messages (default: 20)")
+    parser.add_argument(
+        "--sort", choices=("rank", "newest"), help="the best first, or the latest (default: rank, if there are few)"
+    )
+    parser.add_argument(
+        "--regex", metavar="PATTERN", help="a regular expression of Python that has to be found besides"
+    )
+    parser.add_argument("--wait", action="store_true", help="bring the index up to date first, however long that takes")
+    add_json(parser, "one JSON object a message, with conversation, seq, where, excerpt and marks")
+
+
+def run(arguments: Namespace) -> int:
+    """Print what is found."""
+    directories = libraries(arguments.libraries)
+    if arguments.regex is not None:
+        try:
+            re.compile(arguments.regex)
+        except re.error as error:
+            raise Misuse(f"--regex {arguments.regex!r} is no regular expression: {error}") from None
+    for place, directory in enumerate(directories):
+        answer = _answer(arguments, directory)
+        if arguments.json:
+            for hit in answer:
+                say_json(asdict(hit))
+        else:
+            library = arguments.libraries[place] if arguments.libraries else ""  # as it was given: a path may be long
+            say_found(answer, library, of_several=len(directories) > 1)
+        say_what_is_missing(answer, directory)
+    return 0
+
+
+def say_found(answer: Answer, library: str, *, of_several: bool = False) -> None:
+    """Print what was found in a library, which commands call by this name; ``of_several``: with its name and the count first."""
+    for line in _lines(answer, library, of_several=of_several):
+        say_marked(line.text, line.marks, looks=line.looks)
+
+
+def _answer(arguments: Namespace, directory: str) -> Answer:
+    with SearchIndex(directory) as index:
+        if arguments.wait and has_status():
+            while (left := index.update(seconds=0.5)).not_indexed:
+                status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
+            status("")
+        return index.search(
+            arguments.query, limit=arguments.limit, sort=arguments.sort, regex=arguments.regex, wait=arguments.wait
+        )
+
+
+class _Line(NamedTuple):
+    """A line of output, and which stretches of it match."""
+
+    text: str
+    marks: tuple[Span, ...] = ()
+    looks: tuple[Look, ...] = ()
+
+
+def _lines(answer: Answer, library: str, *, of_several: bool) -> Iterator[_Line]:
+    if of_several:
+        yield _Line(f"{one_line(library)}: {_how_many(answer)}")
+        yield _Line("")
+    order = list(dict.fromkeys(hit.directory for hit in answer))
+    together = sorted(
+        answer, key=lambda hit: order.index(hit.directory)
+    )  # the best conversation first, its hits in their order
+    for place, hits in groupby(together, key=lambda hit: hit.directory):
+        yield from _conversation(os.path.join(library, os.path.basename(place)), list(hits))
+        yield _Line("")
+    if not of_several:
+        yield _Line(_how_many(answer), looks=("quiet",) if answer.hits else ())
+    if not answer.hits and answer.elsewhere:
+        where = " and ".join(f"{count:,} in {_PLACES[name]} (in:{name})" for name, count in answer.elsewhere.items())
+        yield _Line(f"In the text of messages there is none, but {where}.")
+
+
+_PLACES = {"text": "texts", "thinking": "thinking", "call": "calls", "result": "results"}
+
+
+def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
+    """The lines for a conversation with its hits; ``name`` is what a command calls it."""
+    width = columns()
+    title = one_line(hits[0].title or os.path.basename(name))
+    yield _Line(title if width is None else fitting(title, width), looks=("strong",))
+    for hit in hits:
+        where = "" if hit.where == "text" else f"  {hit.where}"
+        yield _Line(f"  #{hit.seq}  {one_line(hit.role)}  {time(hit.at)}{where}", looks=("quiet",))
+        for text, marks in wrapped(hit.excerpt, hit.marks, None if width is None else max(20, width - 6)):
+            yield _Line(f"      {text}", tuple((start + 6, end + 6) for start, end in marks))
+    yield _Line(f"  transcript-store show {for_shell(name)} --around {hits[0].seq}", looks=("quiet",))
+
+
+def _how_many(answer: Answer) -> str:
+    shown = many(len(answer), "message")
+    if not answer.hits:
+        return "nothing was found"
+    if answer.total is None or answer.total <= len(answer):
+        return shown
+    total = "more than 10,000" if answer.total > 10_000 else f"{answer.total:,}"
+    return f"{shown} of {total}; --limit shows more"
+
+
+def say_what_is_missing(answer: Answer, directory: str) -> None:
+    """Say on standard error what of a library was not searched, and what of the query means nothing."""
+    if answer.not_indexed:
+        left = many(answer.not_indexed, "conversation")
+        why = "another process is at it" if answer.is_busy else "--wait indexes them first"
+        complain(f"{directory}: there may be more: {left} not indexed yet; {why}")
+    say_ignored(answer.ignored)
+    if not answer.hits and (none := none_in(directory)) is not None:
+        complain(f"{directory}: {none}")

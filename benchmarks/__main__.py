@@ -40,12 +40,20 @@ def main() -> None:
             return
 
     parent = options.directory or machine.default_directory(Path(tempfile.gettempdir()))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: no files, no processes are left
+    ended: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        ended.append(number)
+        sys.exit(1)  # as Ctrl-C: no files, no processes are left
+
+    signal.signal(signal.SIGTERM, end)
     try:
         with tempfile.TemporaryDirectory(prefix=".benchmarks-", dir=parent) as directory:
             results = _run(Path(directory), options)
     except KeyboardInterrupt:
         sys.exit("\ninterrupted; nothing is left behind")
+    if ended:
+        sys.exit(1)  # Python ignores what is raised while an object is finalized
     if options.write:
         document.write(_DOCUMENTS, results)
 

@@ -137,14 +137,13 @@ def _rows(results: Results) -> Iterator[str]:
 _FLOORS = """\
 Why a target is missed, what was tried, and where the floor is ([DECISIONS.md](../DECISIONS.md) has more under the number):
 
-- Append (100): after a sync the processor is cold, and Python takes two to three times as long as in a loop; one function
-  without layers and without anything that may fail takes 1.14 to 1.17 × for 1 KB. For 64 KB it is the memory for what is kept.
-- `process-crash` append (100): 3.3 to 3.6 × from run to run; such a function 3.35 ×.
-- Eight threads (19): 0.36 to 0.41 × from run to run; what is left is the interpreter's lock, handed from thread to thread.
+- `process-crash` append (100): 3.3 to 3.6 × from run to run; one function without layers and without anything that may fail
+  takes 3.35 ×.
+- Eight threads (19): 0.36 to 0.44 × from run to run; what is left is the interpreter's lock, handed from thread to thread.
 - List snapshots (96), load one (97): every byte is held to be UTF-8 and JSON before anything is said of it. That alone takes 6 to
-  10 × as long as reading the file, and twice as long as decoding it.
+  10 × as long as reading the file, and twice as long as decoding it. Saving (96) checks the same.
+- `list()` of conversations (141): one reader finds the end of a transcript for a list, a load and a verification.
 - `verify()` (98): a bare loop in Python that finds each line and hashes it takes 1.9 ×.
-- `replace_transcript()` (101): a look at every value, which refuses what would not come back equal; and a second copy.
 """
 
 

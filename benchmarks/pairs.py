@@ -22,7 +22,7 @@ from transcript_store import ConversationLibrary, ConversationStore, FileStore, 
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
 from transcript_store._log.record import GENESIS, SUFFIX_BYTES, close_line
 from transcript_store._os.filesystem import REAL
-from transcript_store.conversation import Durability
+from transcript_store.conversation import DEFAULT_CACHE_BYTES, Durability
 
 TOP = Path(__file__).resolve().parent.parent
 TRANSCRIPT = "transcript.jsonl"
@@ -125,12 +125,12 @@ def loading(conversation: Path, *, read_only: bool) -> Iterator[Pair]:
 
 
 @contextmanager
-def getting(conversation: Path) -> Iterator[Pair]:
+def getting(conversation: Path, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Iterator[Pair]:
     """get_messages() of a loaded conversation, beside orjson on the same messages cut out beforehand."""
     member = re.compile(rb',"message":(.*),"hash":"[0-9a-f]{32}"\}\n')
     with (conversation / TRANSCRIPT).open("rb") as file:
         cut = [found[1] for line in file if (found := member.search(line))]
-    with ConversationStore(conversation, read_only=True) as store:
+    with ConversationStore(conversation, read_only=True, cache_bytes=cache_bytes) as store:
         store.load()
         assert len(cut) == len(store.get_messages())
         yield Pair(store.get_messages, lambda: [orjson.loads(message) for message in cut])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.kit.children import Child
 from tests.kit.scratch import scratch_directory
 
 
@@ -25,3 +27,11 @@ def quiet() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     yield
     logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def _no_child_is_left() -> Iterator[None]:
+    """A test that fails may leave children behind; the next one should not meet them."""
+    yield
+    for child in list(Child.running.values()):
+        child.end(signal.SIGKILL)

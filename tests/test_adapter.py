@@ -35,6 +35,7 @@ from transcript_store import (
 )
 from transcript_store._log.record import close_line
 from transcript_store._snapshots.gemini import as_the_api_writes
+from transcript_store.histories import native_history
 from transcript_store.testing import SimulatedFileSystem
 
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
@@ -512,3 +513,14 @@ def test_what_nests_too_deeply_for_a_snapshot_is_an_error_of_ours(tmp_path: Path
         assert len(store.get_messages()) == 2
         with pytest.raises(InvalidMessageError, match=r"messages\[1\]: nests more than 500 levels deep"):
             snapshot_of(store)
+
+
+def test_the_history_of_a_client_begins_with_its_prompt_where_that_belongs_there() -> None:
+    """In OpenAI's as its first message, once; Claude's and Gemini's have it beside them. Gemini's has the API's names."""
+    assert native_history("claude", "Be brief.", [USER]) == [USER]
+    assert native_history("openai", "Be brief.", [USER]) == [{"role": "system", "content": "Be brief."}, USER]
+    carried = {"role": "developer", "content": "Be brief."}
+    assert native_history("openai", "Be brief.", [USER], carriers=[REPLY, carried]) == [carried, USER]
+    call = {"function_call": {"name": "search", "args": {}}}
+    [message] = native_history("gemini", "Be brief.", [{"role": "model", "parts": [call]}])
+    assert message == {"role": "model", "parts": [{"functionCall": call["function_call"]}]}

@@ -21,9 +21,11 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._log.cache import Block, Cache
 from transcript_store._log.log import Log
 from transcript_store._log.record import Batch, Mark, Position, close_line, record_body
 from transcript_store._os.directory import Folder
+from transcript_store._os.names import LOCK
 from transcript_store.testing import Call, SimulatedFileSystem
 
 METADATA = f"{CHAT}/metadata.json"
@@ -97,6 +99,57 @@ def test_what_a_refused_write_left_is_cut_back_at_once(how: str) -> None:
     assert messages(disk.another_process()) == [*SAID, SAID[0]]
 
 
+def test_what_cannot_be_cut_back_is_not_said_to_be_gone() -> None:
+    """P7: the disk takes a part of a line, and then neither the rest nor its removal: nothing more is written behind it."""
+    disk = a_conversation()
+    with opened(disk) as store:
+
+        def fail(call: Call) -> int | None:
+            if call.name == "write" and fail not in failed:
+                failed.append(fail)
+                return 7
+            if call.name in ("write", "truncate"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return None
+
+        failed: list[object] = []
+        disk.on_call = fail
+        with pytest.raises(StorageError, match="this store writes nothing more"):
+            store.append_message(SAID[0])
+        disk.on_call = None
+        with pytest.raises(PoisonedError):
+            store.append_message(SAID[0])
+    with opened(disk.another_process()) as again:
+        assert again.recovery is not None
+        assert (again.recovery.torn_bytes, again.get_messages()) == (7, SAID)
+
+
+def test_what_an_interrupted_append_left_in_memory_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P6, P21: Ctrl-C between two lines of an append, then a sync that fails: what was acknowledged is shown, no more."""
+    disk = a_conversation()
+    put = Cache.put
+
+    def interrupted(cache: Cache, block: Block) -> None:
+        put(cache, block)
+        raise KeyboardInterrupt
+
+    def refuse(call: Call) -> None:
+        if call.name == "sync_data":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with opened(disk) as store:
+        store.append_message(SAID[0])
+        monkeypatch.setattr(Cache, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.append_message({"n": "interrupted"})
+        monkeypatch.setattr(Cache, "put", put)
+        disk.on_call = refuse
+        with pytest.raises(StorageError):
+            store.get_messages()
+        assert store.get_messages() == [*SAID, SAID[0]]
+        assert store.get_messages(last=1) == [SAID[0]]
+
+
 def test_nothing_is_appended_behind_a_last_record_that_was_damaged_meanwhile() -> None:
     """P10: the bytes that appear are the sign to look; what the next record would be chained to is not whole any more."""
     disk = a_conversation()
@@ -146,6 +199,69 @@ def test_a_place_is_held_only_if_it_is_stored_and_its_hash_is_there() -> None:
             assert not log.holds(Position(seq, end - 1, lines[seq][-35:-3]))
         assert not log.holds(Position(4, len(content(disk)), head))
         log.close()
+
+
+def test_after_a_failed_sync_nothing_is_written_by_any_call() -> None:
+    """P6: whether the last message is on the disk is unknown, so metadata.json must not say so either.
+
+    The mutant changed the metadata, with a mark behind the message that the disk had refused.
+    """
+    disk = a_conversation()
+    with opened(disk) as store:
+        store.replace_transcript(SAID)
+
+        def refuse(call: Call) -> None:
+            if call.name == "sync_data":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        disk.on_call = refuse
+        with pytest.raises(StorageError):
+            store.append_message(SAID[0])
+        disk.on_call = None
+        before = disk.tree()
+        for write in (
+            lambda: store.append_message(SAID[0]),
+            lambda: store.append_messages(SAID),
+            lambda: store.append_event({"event": 1}),
+            lambda: store.replace_transcript([]),
+            lambda: store.update_metadata(model="another"),
+            lambda: store.delete_generation(0),
+            store.purge_quarantine,
+        ):
+            with pytest.raises(PoisonedError):
+                write()
+        assert disk.tree() == before
+
+
+def test_metadata_is_not_changed_beside_a_transcript_that_was_cut() -> None:
+    """P10: each call that writes looks at the file first; its mark would say that what is gone is stored."""
+    disk = a_conversation()
+    with opened(disk) as store:
+        whole, metadata = content(disk), content(disk, METADATA)
+        disk.write_file(TRANSCRIPT, whole[:-1])
+        with pytest.raises(CorruptTranscriptError) as refused:
+            store.update_metadata(model="another")
+        assert refused.value.kind == "truncated"
+        assert content(disk, METADATA) == metadata
+
+
+def test_a_close_changes_nothing_of_a_writer_that_came_after_the_lock_was_removed() -> None:
+    """P9: somebody removed our lock file, and another process opened the conversation: metadata.json is theirs.
+
+    The mutant noted its mark at the end, in metadata of its own memory: their change of the model was gone.
+    """
+    disk = a_conversation()
+    store = opened(disk)
+    store.append_message(SAID[0])
+    theirs = disk.another_process()
+    in_folder(theirs, CHAT, lambda folder: theirs.unlink(folder, LOCK))
+    with ConversationStore(CHAT, file_system=theirs) as other:
+        other.load()
+        other.update_metadata(model="theirs")
+    before = content(disk, METADATA)
+    disk.write_file(METADATA, before)  # as they left it
+    store.close()
+    assert content(disk, METADATA) == before
 
 
 # ---- syncs before a copy --------------------------------------------------------------------------------------------------

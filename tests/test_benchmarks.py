@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import comparisons, document, plots
+from benchmarks import __main__ as main
+from benchmarks import comparisons, document, formats, plots
 from benchmarks.comparisons import Field
 from benchmarks.contenders import CONTENDERS, LIMIT, OURS
 from benchmarks.environments import NotInstallableError, interpreter
@@ -151,3 +154,36 @@ def test_an_interrupted_run_leaves_nothing(signal_number: signal.Signals, tmp_pa
     assert run.returncode != 0
     assert [*tmp_path.iterdir()] == []
     assert "Traceback" not in errors
+
+
+def test_an_end_that_is_swallowed_is_an_end_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python ignores an exception that is raised while an object is finalized; the run does not pass for a whole one."""
+
+    def swallowing(_directory: Path, _options: object) -> None:
+        with suppress(SystemExit):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(main, "_run", swallowing)
+    monkeypatch.setattr(document, "write", lambda *_: pytest.fail("it wrote what it did not measure"))
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "length", "--write", "--directory", str(tmp_path)])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 1
+
+
+def test_the_table_of_formats_counts_what_an_import_counts(tmp_path: Path) -> None:
+    """Lines, messages, events and findings of each format, and what no writer holds; a file of no format is passed over."""
+    said = {"role": "user", "content": "hi"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(said) + "\n" + json.dumps({"n": 1}) + "\ntorn\n")
+    (tmp_path / "b.json").write_text("7")
+    figures = formats.figures_of([str(tmp_path)])
+    assert list(figures) == ["jsonl"]
+    found = figures["jsonl"]
+    assert (found.sessions, dict(found.counts)) == (1, {"lines": 3, "messages": 1, "events": 2})
+    assert dict(found.findings) == {"not-json": 1}
+    first = formats.tables(figures)[2]
+    assert first.startswith("| `jsonl` | 1 | 3 | 1 | 2 | 1 not-json | ")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -199,6 +200,19 @@ def test_a_fault_is_found_with_a_short_story(
         with pytest.raises(CrashTestError) as again:
             crash_test(agent, model=answers, tools={"pay": pay}, replay=found.schedule)
         assert again.value.story == found.story
+
+
+def test_a_problem_is_told_though_the_agent_takes_it_for_an_error_of_its_tool() -> None:
+    """Incident: a chat client gives the model whatever a tool raises. The objection went there too, and the test passed."""
+
+    def forgives(store: ConversationStore, tools: Any, model: Any) -> None:
+        with store:
+            begin(store)
+            with suppress(Exception):
+                tools["pay"](bill="rent")
+
+    with pytest.raises(CrashTestError, match="runs, and its call is not on record"):
+        crash_test(forgives, model=model, tools={"pay": pay}, examples=1)
 
 
 def test_an_invariant_of_ones_own() -> None:

@@ -13,9 +13,11 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from tests.kit.meanwhile import CHAT, TRANSCRIPT, a_conversation, opened
 from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,
@@ -108,6 +110,26 @@ def test_a_descriptor_0_is_closed_like_any_other(scratch: Path):
         os.dup2(standard_input, 0)
         os.close(standard_input)
     assert {"lock", "transcript.jsonl", "metadata.json", "archive", "store", "media"} < set(names)
+
+
+def test_a_folder_and_a_lock_may_have_the_number_0():
+    """The same of each alone: held, let go, and closed once."""
+    files = mock.Mock()
+    files.now_us.return_value = 0
+    files.process_id.return_value, files.host_name.return_value = 1, "here"
+    folder = Folder(files, "/chats", 0)
+    files.create.return_value, files.read.return_value = 0, b""
+    files.status.return_value = files.handle_status.return_value = os.stat("/")
+    lock = Lock(folder)
+    assert lock.take(0)
+    assert lock.is_held()
+    for held in (lock.release, folder.close):
+        held()
+        held()
+        files.close.assert_called_once_with(0)
+        files.close.reset_mock()
+    files.unlock.assert_called_once_with(0)
+    assert not lock.is_held()
 
 
 # ---- the first error ------------------------------------------------------------------------------------------------
@@ -240,3 +262,42 @@ def test_who_is_refused_a_lock_has_nothing_open():
             with pytest.raises(ConversationLockedError):
                 Lock(folder).take(0)
             assert other.open_handles == [folder.path]
+
+
+def refusing_to_close(disk: SimulatedFileSystem) -> list[Call]:
+    """The calls in which the disk refuses to close a transcript."""
+    refused: list[Call] = []
+
+    def refuse(call: Call) -> None:
+        if (call.name, call.path) == ("close", TRANSCRIPT):
+            refused.append(call)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.on_call = refuse
+    return refused
+
+
+def test_a_replace_is_done_though_what_it_replaced_is_not_closed():
+    """Its rename was the commit: an error of what comes behind it would say that the old messages are still there."""
+    disk = a_conversation()
+    with opened(disk) as writer:
+        refused = refusing_to_close(disk)
+        writer.replace_transcript([{"n": "anew"}])
+        disk.on_call = None
+        assert refused
+        assert writer.get_messages() == [{"n": "anew"}]
+
+
+def test_a_close_of_what_was_read_before_hides_nothing_new():
+    """A reader looks again, and the disk refuses to close the file that it had open: what it has read now is there."""
+    disk = a_conversation()
+    with ConversationStore(CHAT, file_system=disk, read_only=True) as reader:
+        reader.load()
+        with opened(disk.another_process()) as writer:
+            writer.append_message({"n": "later"})
+            writer.replace_transcript([{"n": "anew"}])
+        refused = refusing_to_close(disk)
+        reader.refresh()
+        disk.on_call = None
+        assert refused
+        assert reader.get_messages() == [{"n": "anew"}]

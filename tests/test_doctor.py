@@ -212,6 +212,21 @@ def test_the_command_says_what_it_found(quick: Path, capsys: pytest.CaptureFixtu
     assert (status == 0) == ("nothing found that stands against a promise" in said)
 
 
+def test_at_a_terminal_what_it_found_is_broken_between_words(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["doctor", str(quick)])
+    in_a_pipe = capsys.readouterr().out.split("\n", 1)[1]
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout.isatty", lambda: True)
+        patch.setenv("COLUMNS", "80")
+        main(["doctor", str(quick)])
+    shown = capsys.readouterr().out.split("\n", 1)[1]  # the first line is the path
+    assert max(map(len, shown.splitlines())) <= 80
+    (permissions,) = (line for line in in_a_pipe.splitlines() if "permissions" in line)
+    assert " ".join(permissions.split()) in " ".join(shown.split())
+
+
 def test_the_command_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "/dev/shm", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)

@@ -15,6 +15,7 @@ import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError, Finding, verify
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._log import scan
 from transcript_store._log.record import Mark, close_line
 
 SAID = [{"role": "user", "content": f"message {n}"} for n in range(8)]
@@ -63,6 +64,16 @@ def test_each_damaged_line_is_found_under_its_number(scratch: Path, lines: list[
     ]
 
 
+def test_damaged_lines_in_a_row_are_one_finding(scratch: Path, lines: list[bytes]) -> None:
+    """P10: it says where the first of them begins and how many bytes they have together, line feeds between them too."""
+    for number in (2, 5, 6, 7):
+        lines[number] = edited(lines[number])
+    data, (first, second) = found_in(scratch, lines)
+    assert (first.line_number, first.length_bytes) == (3, len(lines[2]) - 1)
+    assert (second.line_number, second.length_bytes) == (6, len(b"".join(lines[5:8])) - 1)
+    assert data[second.offset_bytes or 0 :].startswith(lines[5])
+
+
 def with_line(number: int, change: Callable[[bytes], bytes]) -> Callable[[list[bytes]], list[bytes]]:
     return lambda lines: [*lines[:number], change(lines[number]), *lines[number + 1 :]]
 
@@ -105,11 +116,12 @@ def with_line(number: int, change: Callable[[bytes], bytes]) -> Callable[[list[b
         (lambda lines: [*lines, b"[1]\n"], "torn-tail", 9, "it does not end in a hash"),
         (lambda lines: [*lines, lines[0]], "torn-tail", 9, "its hash does not match"),
         (lambda lines: [*lines[:8], lines[8][:-20]], "torn-tail", 8, "it does not end in a hash"),
-        (lambda lines: [*lines[:8], lines[8][:-1]], "torn-tail", 8, "the last record is whole but for its line feed"),
+        (lambda lines: [*lines[:8], lines[8][:-1]], "torn-tail", 8, "the last record lacks only its line feed"),
         (with_line(8, edited), "torn-tail", 8, "the line has its end, so it may have been acknowledged"),
         (lambda lines: [*lines, bytes(20)], "torn-tail", 9, "it holds 20 NUL bytes"),
     ],
 )
+@pytest.mark.parametrize("piece_bytes", [40, scan.PIECE_BYTES])
 def test_verify_and_load_say_what_is_there(
     scratch: Path,
     lines: list[bytes],
@@ -117,8 +129,14 @@ def test_verify_and_load_say_what_is_there(
     kind: str,
     number: int,
     reason: str,
+    piece_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P8, P10: the kind, the line, the byte and the words, at a damaged place before the mark and behind it."""
+    """P8, P10: the kind, the line, the byte and the words, at a damaged place before the mark and behind it.
+
+    They are the same if the line does not fit into what is read at a time.
+    """
+    monkeypatch.setattr(scan, "PIECE_BYTES", piece_bytes)
     data, (first, *_) = found_in(scratch, damage(lines))
     assert (first.kind, first.line_number) == (kind, number + 1)
     assert first.offset_bytes == len(b"".join(data.splitlines(keepends=True)[:number]))
@@ -128,6 +146,8 @@ def test_verify_and_load_say_what_is_there(
             store.load()
             assert store.recovery is not None
             assert reason in store.recovery.reason
+            kept = [store.recovery.quarantine] if store.recovery.quarantine else []
+            assert list(verify(scratch).quarantined) == kept
         else:
             with pytest.raises(CorruptTranscriptError, match=re.escape(reason)) as refused:
                 store.load()

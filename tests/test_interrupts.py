@@ -78,6 +78,12 @@ APPENDS: dict[str, tuple[Callable[[ConversationStore], object], list[list[Any]]]
         lambda store: store.append_messages([{"n": 4}, {"n": 5}, {"n": 6}]),
         [OLD, [*OLD, {"n": 4}, {"n": 5}, {"n": 6}]],
     ),
+    "append_messages with times and an event, if_head": (
+        lambda store: store.append_messages(
+            [{"n": 4}, None], extras=[None, {"e": 1}], times=["2024-01-01T00:00:00Z"] * 2, if_head=store.head
+        ),
+        [OLD, [*OLD, {"n": 4}]],
+    ),
     "append_event": (lambda store: store.append_event({"marker": 1}), [OLD]),
 }
 
@@ -97,21 +103,46 @@ def test_append_interrupted_at_every_line(scratch, operation, durability):
     assert 1 < stored < runs, "interruptions before and after the write are both among them"
 
 
-def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch):
+@durabilities
+def test_a_retraction_interrupted_at_every_line(scratch, durability):
+    """P21: an interrupted retraction is there or not; the same call again, with the same head, takes back no more."""
+
+    def with_the_feature(directory: Path) -> ConversationStore:
+        store = loaded(directory, durability=durability)
+        store.keep_records([1, 2, 3], features=["retract"])
+        return store
+
+    def operate(store: ConversationStore) -> object:
+        return store.retract(2, if_head=store.head)
+
+    runs, stored = 0, 0
+    for store, directory, where, returned in every_line(scratch, with_the_feature, operate):
+        is_there = store.get_messages() == OLD[:1]
+        stored += is_there
+        assert is_there or not returned, where
+        go_on(store, directory, [OLD, OLD[:1]], where)
+        runs += 1
+    assert runs > 60, "too few interruptions to mean anything"
+    assert 1 < stored < runs, "interruptions before and after the write are both among them"
+
+
+@steps
+def test_append_with_a_mark_interrupted_at_every_line(scratch, monkeypatch, step):
     """P21: so is one that renews the mark as well."""
     monkeypatch.setattr("transcript_store._conversation.writer.MARK_EVERY", 2)
     operate, allowed = APPENDS["append_messages"]
     runs, marked = 0, 0
-    for store, directory, where, returned in every_line(scratch, loaded, operate):
+    for store, directory, where, returned in every_line(scratch, loaded, operate, step):
         marked += b'"seq": 6' in (directory / "metadata.json").read_bytes()
         go_on(store, directory, allowed[-1:] if returned else allowed, where)
         runs += 1
-    assert runs > 100
+    assert runs > 100 / step
     assert 1 < marked < runs, "interruptions before and after the mark are both among them"
 
 
+@steps
 @durabilities
-def test_append_after_foreign_bytes_interrupted_at_every_line(scratch, durability):
+def test_append_after_foreign_bytes_interrupted_at_every_line(scratch, durability, step):
     """P21, P9: an append that first has to cut somebody's torn bytes, interrupted anywhere in that, loses nothing."""
 
     def with_torn_bytes(directory: Path) -> ConversationStore:
@@ -121,18 +152,28 @@ def test_append_after_foreign_bytes_interrupted_at_every_line(scratch, durabilit
         return store
 
     runs = 0
-    for store, directory, where, _ in every_line(scratch, with_torn_bytes, lambda s: s.append_message({"n": 4}), 3):
+    for store, directory, where, _ in every_line(scratch, with_torn_bytes, lambda s: s.append_message({"n": 4}), step):
         go_on(store, directory, [OLD, [*OLD, {"n": 4}]], where)
         assert len(verify(directory).quarantined) == 1, where
         runs += 1
-    assert runs > 60
+    assert runs > 180 / step
+
+
+REPLACES: dict[str, tuple[Callable[[ConversationStore], object], list[Any]]] = {
+    "replace_transcript": (
+        lambda store: store.replace_transcript([{"summary": True}], compaction_count=1, model="new"),
+        [{"summary": True}],
+    ),
+    "keep_records": (lambda store: store.keep_records([1, 3], compaction_count=1, model="new"), [OLD[0], OLD[2]]),
+}
 
 
 @steps
 @durabilities
-def test_replace_interrupted_at_every_line(scratch, durability, step):
+@pytest.mark.parametrize("operation", REPLACES)
+def test_replace_interrupted_at_every_line(scratch, operation, durability, step):
     """P21, P4: an interrupted replace leaves the old messages and metadata, or the new ones, and the old in the archive."""
-    new = [{"summary": True}]
+    operate, new = REPLACES[operation]
     old_bytes = b""
 
     def prepare(directory: Path) -> ConversationStore:
@@ -142,7 +183,6 @@ def test_replace_interrupted_at_every_line(scratch, durability, step):
         return store
 
     replaced = runs = 0
-    operate = lambda store: store.replace_transcript(new, compaction_count=1, model="new")  # noqa: E731
     for store, directory, where, returned in every_line(scratch, prepare, operate, step):
         is_new = store.get_messages() == new
         metadata = store.get_metadata()

@@ -6,8 +6,10 @@ The incident: mutants that swept nothing, kept too much or said too little of it
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
+from hashlib import sha256
 
 import pytest
 
@@ -252,6 +254,24 @@ def test_a_mark_of_another_generation_is_damage_in_a_list_too() -> None:
     [summary] = list_conversations("/chats", file_system=disk)
     assert summary.damage is not None
     assert "a mark of generation 7" in summary.damage
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [{"generation": -1}, {"seq": "4"}, {"offset": 1.5}, {"generation": True}, {"head": "abc"}, {"head": 7}, None],
+)
+def test_a_mark_that_is_none_is_damage_of_the_metadata(nonsense: dict[str, object] | None) -> None:
+    """P10: metadata.json is whole and its hash is right, but no mark of ours says this: nothing is concluded from it."""
+    disk = a_conversation()
+    whole = content(disk, METADATA)
+    document = json.loads(whole)
+    del document["hash"]
+    document["mark"] = {**document["mark"], **nonsense} if nonsense else [1]
+    body = json.dumps(document, indent=2).encode()[:-1]
+    disk.write_file(METADATA, b'%b,"hash":"%b"}\n' % (body, sha256(body).hexdigest()[:32].encode()))
+    [found] = verify(CHAT, file_system=disk).findings
+    assert found.path == METADATA
+    assert "its mark is not one" in found.reason
 
 
 @pytest.mark.parametrize("name", ["archive", "quarantine"])

@@ -22,7 +22,7 @@ from transcript_store import (
 )
 from transcript_store._conversation import metadata
 from transcript_store._log import cache, damage, image, lines, log, resync, salvage, scan, tail
-from transcript_store._log.record import GENESIS, Position
+from transcript_store._log.record import GENESIS, HASH_MEMBER, Position, chain_hash
 
 SAID = [{"role": "user", "content": f"message {n}"} for n in range(9)]
 
@@ -50,9 +50,9 @@ def test_the_longest_line_is_stored_and_the_next_is_not(scratch: Path, length: i
             store.append_message(longer)
         with pytest.raises(InvalidMessageError, match=rf"messages\[1\].*{length + 1:,} bytes"):
             store.replace_transcript([longest, longer])
-        store.replace_transcript([longest, longest])
-        assert store.get_messages() == [longest] * 2
-    assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 2
+        store.replace_transcript([longest] * 9)  # the tenth has a number of two digits
+        assert store.get_messages() == [longest] * 9
+    assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 9
 
 
 def test_metadata_is_written_up_to_what_is_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,11 @@ def test_many_small_appends_are_counted_with_what_holds_them() -> None:
         assert held.begin.seq == max(0, n - 9)
     held.skip_to(Position(200, 200, GENESIS))
     assert held.begin.seq == 200
-    held.put(cache.Block(Position(200, 200, GENESIS), b"x" * (9 * one_takes), Position(201, 201, GENESIS)))
+    held.put(
+        cache.Block(
+            Position(200, 200, GENESIS), b"x" * (10 * one_takes - cache.OVERHEAD_BYTES), Position(201, 201, GENESIS)
+        )
+    )
     assert held.begin.seq == 200, "what went does not count any more"
 
 
@@ -175,6 +179,18 @@ def test_a_list_looks_back_so_far_for_the_last_record(scratch: Path, monkeypatch
     assert summary.record_count == 0
     assert summary.damage is not None
     assert f"in its last {reaches - 1:,} bytes" in summary.damage
+
+
+def test_a_line_that_is_a_hash_and_nothing_else_is_no_last_record(scratch: Path) -> None:
+    """Whoever can compute the chain can also write a line without a body: a list passes over it."""
+    directory = scratch / "c"
+    with ConversationStore(directory) as store:
+        store.initialize(messages=SAID)
+    whole = (directory / "transcript.jsonl").read_bytes()
+    forged = HASH_MEMBER + chain_hash(whole[-35:-3], [b""]) + b'"}\n'
+    (directory / "transcript.jsonl").write_bytes(whole + forged)
+    [summary] = list_conversations(scratch)
+    assert (summary.record_count, summary.torn_bytes, summary.damage) == (9, len(forged), None)
 
 
 # ---- what a person edited -----------------------------------------------------------------------------------------------------

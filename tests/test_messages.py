@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 
 from transcript_store import ConversationStore, InvalidMessageError, Snapshot, ToolSnapshot, snapshot_of
 from transcript_store._json.strict import MAX_DEPTH, parse
+from transcript_store.testing.strategies import json_objects
 
 FORMAT = (Path(__file__).parent.parent / "docs/format.md").read_text()
 
@@ -205,7 +206,7 @@ def test_only_a_dict_is_a_message(store, top):
         lambda: store.append_event(top),
         lambda: store.replace_transcript([top]),
     ):
-        with pytest.raises(InvalidMessageError, match="must be a JSON object"):
+        with pytest.raises(InvalidMessageError, match=r"must be a JSON object|there is nothing to store"):
             call()
     if top is not None:
         with pytest.raises(InvalidMessageError, match="must be a JSON object"):
@@ -380,34 +381,7 @@ def test_same_tells_what_equality_does_not():
     assert same({"a": [1, -0.0, True, None, ""]}, {"a": [1, -0.0, True, None, ""]})
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
-    [
-        "",
-        "\0",
-        '"',
-        "\\",
-        "\u2028\u2029\x85",
-        "\x7f\x1b[0m",
-        "\U0001f9d1\u200d\U0001f680",
-        "é",
-        "e\u0301",
-        "\ufeff",
-        "null",
-    ]
-)
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.sampled_from([-(2**63), 2**63 - 1, 2**63, 2**64 - 1, 2**53, 2**53 + 1, 0, 1, -1])
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.sampled_from([0.0, -0.0, 1.0, 5e-324, 1.7976931348623157e308, 0.1, 1e16, 1e22, -1e-7])
-    | texts
-)
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=5), max_leaves=25
-)
-objects = st.dictionaries(texts, values, max_size=6)
+objects = json_objects()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -50,6 +50,26 @@ def put_another_in_its_place(other: SimulatedFileSystem) -> None:
         store.initialize(id=ID, messages=SAID[:1])
 
 
+def test_a_folder_that_is_filled_again_and_again_is_given_up() -> None:
+    """A program that logs into a folder while it is removed: after ten times the error says that it is not empty."""
+    disk = a_conversation()
+    theirs = disk.another_process()
+    tries: list[Call] = []
+
+    def fill(call: Call) -> None:
+        if call.name == "remove_directory" and call.path == CHAT:
+            tries.append(call)
+            in_folder(theirs, CHAT, lambda folder: theirs.close(theirs.create(folder, f"log-{len(tries)}")))
+
+    disk.on_call = fill
+    with pytest.raises(OSError, match="not empty") as refused:
+        remove(disk)
+    assert (refused.value.errno, len(tries)) == (errno.ENOTEMPTY, 10)
+    disk.on_call = None
+    remove(disk)
+    assert CHAT not in disk.tree()
+
+
 # ---- create ---------------------------------------------------------------------------------------------------------
 
 

@@ -19,26 +19,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transcript_store import ConversationStore
+from transcript_store.testing.strategies import json_objects
 
 needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 
 SEPARATORS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=15) | st.text(SEPARATORS + '\0"\\{}[],:', max_size=8)
-
-
-def objects(integers: st.SearchStrategy[int]) -> st.SearchStrategy[dict[str, Any]]:
-    """JSON objects with integers of this kind."""
-    # jq prints 17 significant digits and reads what it prints; subnormal numbers are where old versions differ.
-    floats = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
-    scalars = st.none() | st.booleans() | integers | floats | texts
-    values = st.recursive(
-        scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4), max_leaves=12
-    )
-    return st.dictionaries(texts, values, max_size=5)
-
-
-any_objects = objects(st.integers(-(2**63), 2**64 - 1))
-jq_objects = objects(st.integers(-(2**53), 2**53))
+any_objects = json_objects()
+# jq prints 17 significant digits and reads what it prints; subnormal numbers are where old versions differ.
+jq_objects = json_objects(
+    integers=st.integers(-(2**53), 2**53),
+    floats=st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False),
+)
 
 
 def write(directory: Path, messages: list[dict[str, Any]]) -> Path:
@@ -99,6 +90,33 @@ def test_jq_reads_every_message(tmp_path, messages):
     assert len(got) == len(messages)
     for seen, message in zip(got, messages, strict=True):
         assert same(seen, message), f"{seen!r} is not {message!r}"
+
+
+def _program_of_the_documentation() -> str:
+    text = (Path(__file__).parent.parent / "docs/format.md").read_text()
+    return text.split("jq -nc '")[1].split("'")[0]
+
+
+@needs_jq
+def test_jq_shows_what_was_taken_back(tmp_path):
+    """P14: a message that was taken back is printed as before, and so is what took it back; the documented program leaves it out."""
+    path = tmp_path / "c"
+    messages = [{"n": n} for n in range(6)]
+    with ConversationStore(path) as store:
+        store.initialize(messages=messages[:4], features=["retract"])
+        store.retract(2)
+        store.append_messages(messages[4:])
+        store.retract()
+        store.keep_records([1, 2, 4, 5, 6, 7, 8])
+        counting = store.get_messages()
+    transcript = path / "transcript.jsonl"
+    assert through_jq(transcript) == through_json(transcript) == [{"n": n} for n in (0, 1, 3, 4, 5)]
+    assert through_jq(transcript, ".retracts // empty") == [[3, 3], [6, 6]]
+    assert counting == [{"n": 0}, {"n": 1}, {"n": 4}]
+    done = subprocess.run(
+        ["jq", "-nc", _program_of_the_documentation(), str(transcript)], capture_output=True, check=True
+    )
+    assert [json.loads(line) for line in done.stdout.splitlines()] == counting
 
 
 TRAPS: list[dict[str, Any]] = [

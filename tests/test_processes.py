@@ -24,7 +24,7 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -46,15 +46,6 @@ from transcript_store import (
     verify,
 )
 from transcript_store._os.filesystem import PosixFileSystem
-
-
-@pytest.fixture(autouse=True)
-def _no_child_is_left() -> Iterator[None]:
-    """A test that fails may leave children behind; the next one should not meet them."""
-    yield
-    for child in list(Child.running.values()):
-        child.end(signal.SIGKILL)
-
 
 # ---- SIGKILL ---------------------------------------------------------------------------------------------------------
 
@@ -268,6 +259,7 @@ CALLS: dict[str, Callable[[ConversationStore], object]] = {
     "append_message": lambda s: s.append_message({"n": "child"}),
     "append_messages": lambda s: s.append_messages([{"n": "child"}]),
     "append_event": lambda s: s.append_event({}),
+    "retract": lambda s: s.retract(),
     "replace_transcript": lambda s: s.replace_transcript([]),
     "update_metadata": lambda s: s.update_metadata(model="child"),
     "get_messages": lambda s: s.get_messages(),
@@ -455,7 +447,7 @@ def test_a_writer_never_writes_into_another_file(scratch, swap, durability):
     """P11: with another file in the transcript's place every write raises kind ``replaced``; not a byte goes anywhere."""
     directory = scratch / "c"
     store = ConversationStore(directory, durability=durability)
-    store.initialize(messages=[{"n": 1}])
+    store.initialize(messages=[{"n": 1}], features=["retract"])
     store.append_message({"n": 2})
     swap(directory / "transcript.jsonl")
 
@@ -467,6 +459,7 @@ def test_a_writer_never_writes_into_another_file(scratch, swap, durability):
         lambda: store.append_message({"n": 3}),
         lambda: store.append_messages([{"n": 3}, {"n": 4}]),
         lambda: store.append_event({}),
+        store.retract,
         lambda: store.update_metadata(model="m"),
         lambda: store.replace_transcript([]),
     ):

@@ -57,7 +57,7 @@ def test_a_golden_conversation(folder: Path) -> None:
     printed, complaints, status = rescued(folder)
     if known["conversation"] is None:
         assert (printed, status) == ([], 1)
-        assert "No such file" in complaints
+        assert "no such file" in complaints
         return
     messages = known["conversation"]["messages"]
     assert [json.loads(line) for line in printed][: len(messages)] == messages
@@ -75,7 +75,8 @@ def test_an_archived_generation(folder: Path) -> None:
         for file in sorted((folder / "archive").iterdir()):
             printed, complaints, status = rescued(file)
             records = store.get_records(generation=int(file.stem[-6:]))
-            assert [json.loads(line) for line in printed] == [one.message for one in records if one.message is not None]
+            counting = [one.message for one in records if one.message is not None and not one.is_retracted]
+            assert [json.loads(line) for line in printed] == counting
             assert (complaints, status) == ("", 0)
 
 
@@ -169,3 +170,16 @@ def test_misuse_says_what_to_give() -> None:
     done = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert "rescue.py FOLDER|FILE" in done.stderr
+
+
+@pytest.mark.parametrize("what", ["a library", "a FIFO", "nothing"])
+def test_what_is_no_transcript_is_said(tmp_path: Path, what: str) -> None:
+    """A folder of conversations, a pipe that nobody writes to: an error with the way out, and never a wait."""
+    path = tmp_path / "it"
+    if what == "a library":
+        ConversationStore(path / "one").initialize()
+    elif what == "a FIFO":
+        os.mkfifo(path)
+    done = subprocess.run([sys.executable, PROGRAM, path], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "give the folder of one conversation, or its transcript.jsonl" in done.stderr

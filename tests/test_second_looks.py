@@ -33,6 +33,7 @@ from tests.kit.meanwhile import (
     opened,
 )
 from transcript_store import (
+    ConversationExistsError,
     ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
@@ -223,6 +224,23 @@ def test_a_sweep_looks_again_when_it_has_the_lock():
     assert disk.open_handles == []
     with opened(disk.another_process()) as store:
         assert store.get_messages() == SAID
+
+
+def test_a_create_looks_again_when_it_has_the_lock():
+    """P11: another process creates the conversation while this one waits for its lock: it stays, and this one is told.
+
+    The mutant put its own transcript over it.
+    """
+    disk = SimulatedFileSystem()
+
+    def create(other: SimulatedFileSystem) -> None:
+        library_on(other).create(id=ID, messages=SAID[:1]).close()
+
+    seen = meanwhile(disk, "try_lock", f"{ID}/lock", create)
+    with pytest.raises(ConversationExistsError):
+        library_on(disk).create(id=ID, messages=SAID)
+    assert seen
+    assert messages(disk.another_process()) == SAID[:1]
 
 
 @pytest.mark.parametrize(

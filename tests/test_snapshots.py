@@ -24,7 +24,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.kit.values import json_values
 from tests.kit.vectors import VECTORS
 from transcript_store import (
     CorruptSnapshotError,
@@ -42,6 +41,10 @@ from transcript_store._json import verbatim
 from transcript_store._json.verbatim import NotJSONError
 from transcript_store._snapshots.summary import read_summary
 from transcript_store.testing import SimulatedFileSystem
+from transcript_store.testing.strategies import json_values
+
+any_json = json_values(integers=st.integers())
+"""A snapshot takes integers that no conversation takes."""
 
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
 PLAIN = ["01-plain-claude", "03-plain-openai-compatible", "05-unicode-html", "07-time-nanoseconds", "15-messages-null"]
@@ -132,7 +135,7 @@ def test_an_id_is_what_go_takes_for_one(text: str, is_good: bool) -> None:
 # ---- messages ---------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(json_values, max_size=5))
+@given(st.lists(any_json, max_size=5))
 def test_any_json_value_survives(values: list[Any]) -> None:
     """Whatever JSON holds comes back equal, through the text and through the file's form."""
     one = snapshot(messages=values)
@@ -144,7 +147,7 @@ def test_any_json_value_survives(values: list[Any]) -> None:
     assert one.message_count == len(values)
 
 
-@given(st.lists(json_values, max_size=5), st.sampled_from([None, 1, "\t"]), st.booleans())
+@given(st.lists(any_json, max_size=5), st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_white_space_and_escapes_are_another_spelling_only(values: list[Any], indent: Any, ascii_only: bool) -> None:
     """The compact form is one form: laying it out and reading it gives the same bytes."""
     text = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
@@ -222,9 +225,10 @@ def test_the_limit_of_nesting_is_a_limit() -> None:
     "bad", [[{1: "a"}], [(1, 2)], [float("nan")], [float("inf")], ["\ud800"], [b"x"], [{"a": {1}}], [object()]]
 )
 def test_values_that_would_come_back_changed_are_refused(bad: list[Any]) -> None:
-    """A tuple, a key that is no text, NaN, half a character: refused, with nothing stored."""
-    with pytest.raises(InvalidMessageError):
-        snapshot(messages=bad)
+    """A tuple, a key that is no text, NaN, half a character: refused, with nothing stored. The error says which message."""
+    with pytest.raises(InvalidMessageError) as refused:
+        snapshot(messages=["fine", *bad])
+    assert refused.value.member == "messages[1]"
 
 
 @pytest.mark.parametrize("bad", ["text", b"bytes", {"role": "user"}])
@@ -384,7 +388,7 @@ class _Pair(NamedTuple):
     b: int
 
 
-@given(json_values)
+@given(any_json)
 @example([2**64, -(2**63) - 1, 10**40])
 @example([1e16, 1e-7, -0.0, 5e-324, 1.7976931348623157e308])
 @example("\x00\x1f\x7f\u2028<>&é日🙂\ud7ff")
@@ -413,7 +417,7 @@ def test_what_would_come_back_changed_is_refused(value: Any) -> None:
 
 @given(
     pairs=st.lists(
-        st.tuples(st.sampled_from(["messages", "id", "model", "other", "ID"]), json_values | st.just("\ud800")),
+        st.tuples(st.sampled_from(["messages", "id", "model", "other", "ID"]), any_json | st.just("\ud800")),
         max_size=6,
     ),
     indent=st.sampled_from([None, 2]),
@@ -503,6 +507,11 @@ def test_tools_have_no_room_for_a_handler() -> None:
     ]
     with pytest.raises(TypeError):
         ToolSnapshot("search", handler=print)  # type: ignore[call-arg]
+    for bad in (7, b"bytes", "\ud800"):
+        with pytest.raises(InvalidMetadataError, match="a tool's name"):
+            ToolSnapshot(bad)  # type: ignore[arg-type]
+        with pytest.raises(InvalidMetadataError, match="a tool's description"):
+            ToolSnapshot("search", bad)  # type: ignore[arg-type]
     with pytest.raises(InvalidMetadataError):
         ToolSnapshot("search", "finds", {"default": print})
 

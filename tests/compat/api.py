@@ -7,18 +7,37 @@ import enum
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent / "api.txt"
-MODULES = ("", ".messages", ".histories", ".file_names", ".words", ".chat", ".testing")
+MODULES = (
+    "",
+    ".aio",
+    ".messages",
+    ".histories",
+    ".file_names",
+    ".words",
+    ".sources",
+    ".importing",
+    ".exporting",
+    ".search",
+    ".transcripts",
+    ".view",
+    ".mcp",
+    ".chat",
+    ".testing",
+    ".testing.strategies",
+    ".testing.machines",
+    ".testing.profiles",
+)
 """The package and the modules whose own names are public (docs/compatibility.md)."""
 
 
-def surface() -> list[str]:
+def surface(modules: Iterable[str] = MODULES) -> list[str]:
     """Every public name with what it takes, in order."""
-    return [line for module in MODULES for line in _of_module(importlib.import_module(f"transcript_store{module}"))]
+    return [line for module in modules for line in _of_module(importlib.import_module(f"transcript_store{module}"))]
 
 
 def _of_module(module: Any) -> Iterator[str]:
@@ -53,7 +72,7 @@ def _of(path: str, thing: Any) -> Iterator[str]:
         elif isinstance(value, classmethod | staticmethod):
             yield f"  {name}{_signature(getattr(thing, name))} ({type(value).__name__})"
         elif inspect.isfunction(value):
-            yield f"  {name}{_signature(value)}"
+            yield f"  {'async ' if inspect.iscoroutinefunction(value) else ''}{name}{_signature(value)}"
 
 
 def _signature(thing: Any) -> str:

@@ -6,7 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from transcript_store import ConversationNotFoundError, ConversationStore, verify
+from transcript_store import ConversationNotFoundError, ConversationStore, Record, verify
+
+
+def _members(record: Record) -> dict[str, Any]:
+    """A record as JSON; of taking back only what there is."""
+    named = {} if record.retracts is None else {"retracts": list(record.retracts)}
+    marked = {"is_retracted": True} if record.is_retracted else {}
+    return {"seq": record.seq, "at": record.at, "message": record.message, "extra": record.extra, **named, **marked}
 
 
 def seen(path: Path) -> dict[str, Any]:
@@ -19,7 +26,7 @@ def seen(path: Path) -> dict[str, Any]:
         conversation = {
             # What is None is left out: later versions add members, and know nothing of them for these.
             "metadata": {name: value for name, value in asdict(store.get_metadata()).items() if value is not None},
-            "records": [asdict(record) for record in store.get_records()],
+            "records": [_members(record) for record in store.get_records()],
             "messages": store.get_messages(),
             "head": store.head,
         }

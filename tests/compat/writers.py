@@ -200,6 +200,22 @@ def _loaded(disk: SimulatedFileSystem) -> ConversationStore:
     return store
 
 
+def retracted() -> SimulatedFileSystem:
+    """Messages that were taken back, before and after others and an event; then some of the records, numbered anew."""
+    disk = SimulatedFileSystem()
+    with store_on(disk) as store:
+        store.initialize(messages=MESSAGES[:3], features=["retract"])
+        store.retract()
+        store.append_event({"marker": "an event"})
+        store.append_messages(MESSAGES[3:])
+        store.retract(4)
+        store.append_message(MESSAGES[3])
+        store.keep_records([1, 2, 4, 6, 7, 9, 10])
+        store.append_message(MESSAGES[0])
+        store.retract()
+    return disk
+
+
 GOLDEN: dict[str, Callable[[], SimulatedFileSystem]] = {
     writer.__name__.replace("_", "-"): writer
     for writer in (
@@ -216,6 +232,7 @@ GOLDEN: dict[str, Callable[[], SimulatedFileSystem]] = {
         interrupted_replace,
         members_from_later,
         unfinished_create,
+        retracted,
     )
 }
 

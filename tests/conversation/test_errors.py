@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 from transcript_store import (
+    ConversationChangedError,
     ConversationExistsError,
     ConversationLockedError,
     ConversationNotFoundError,
@@ -16,6 +17,7 @@ from transcript_store import (
     CorruptSnapshotError,
     CorruptTranscriptError,
     DecryptionError,
+    FeatureNotEnabledError,
     GenerationNotFoundError,
     IncompleteResponseError,
     InvalidBaseUrlError,
@@ -30,6 +32,7 @@ from transcript_store import (
     PoisonedError,
     ProviderMismatchError,
     ReadOnlyError,
+    RedactionError,
     SnapshotNotFoundError,
     StorageError,
     TranscriptStoreError,
@@ -46,6 +49,8 @@ ERRORS: list[TranscriptStoreError] = [
     ConversationExistsError(path="/p", reason="r"),
     ConversationLockedError(path="/p", reason="r", holder_pid=5, holder_host="h"),
     ConversationLockedError(path="/p", reason="r"),
+    ConversationChangedError(path="/p", reason="r", expected_head="0" * 32, head="1" * 32),
+    FeatureNotEnabledError(path="/p", feature="retract"),
     ReadOnlyError(path="/p"),
     CorruptTranscriptError(path="/p", kind="hole", reason="r", line_number=3, offset_bytes=99),
     CorruptTranscriptError(path="/p", kind="missing", reason="r"),
@@ -53,6 +58,7 @@ ERRORS: list[TranscriptStoreError] = [
     UnsupportedVersionError(path="/p", reason="r"),
     InvalidMessageError(member='message["a"]', reason="r"),
     InvalidMetadataError(field="labels", reason="r"),
+    RedactionError(member="message", reason="r"),
     InvalidIdError(reason="r"),
     StorageError(errno=28, strerror="No space left on device", path="/p", doing="append", consequence="So it is."),
     PoisonedError(path="/p", reason="r"),
@@ -104,6 +110,7 @@ def test_errors_survive_pickling_and_copying(error):
         (UnsupportedVersionError, ValueError),
         (InvalidMessageError, ValueError),
         (InvalidMetadataError, ValueError),
+        (RedactionError, ValueError),
         (InvalidIdError, ValueError),
         (InvalidSnapshotIdError, ValueError),
         (SnapshotNotFoundError, LookupError),

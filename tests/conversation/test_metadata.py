@@ -161,6 +161,8 @@ def test_compaction_count_is_an_int_from_0(store, value):
     """compaction_count is exactly an int of 63 bits."""
     with pytest.raises(InvalidMetadataError, match="compaction_count"):
         store.update_metadata(compaction_count=value)
+    store.update_metadata(compaction_count=2**63 - 1)
+    assert store.get_metadata().compaction_count == 2**63 - 1
 
 
 def test_metadata_is_a_frozen_fresh_copy(store):

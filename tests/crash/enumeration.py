@@ -10,7 +10,7 @@ The matrix: before a step returns, the state before it or the one after it; once
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import Any
 
 from tests.crash.model import ABSENT, Machine, State, ViolationError, store_on
-from tests.crash.operations import TRANSCRIPT, Case, damaged_everything, damaged_metadata
+from tests.crash.operations import TRANSCRIPT, Case, damaged_everything, damaged_metadata, named_and_not_synced
 from tests.crash.real_disk import RealDisk
 from transcript_store import TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
@@ -38,6 +38,7 @@ FAULTS: dict[str, tuple[int, ...]] = {
     "truncate": (errno.EIO,),
     "sync": (errno.EIO, errno.ENOSPC),
     "sync_data": (errno.EIO, errno.ENOSPC),
+    "sync_all": (errno.EIO, errno.ENOSPC),
     "drop_cache": (errno.EIO,),
     "rename": (errno.ENOSPC, errno.EIO, errno.EACCES),
     "link": (errno.ENOSPC, errno.EPERM, errno.EIO),
@@ -47,6 +48,7 @@ FAULTS: dict[str, tuple[int, ...]] = {
     "unlock": (errno.EIO,),
 }
 """What each call may be refused with."""
+SYNCS = ("sync", "sync_data", "sync_all")
 
 
 class Run:
@@ -78,10 +80,12 @@ def states(case: Case) -> list[State]:
     return seen
 
 
-def allowed(seen: Sequence[State], returned: int, *, any_since: int | None = None) -> set[State]:
+def allowed(case: Case, returned: int, *, any_since: int | None = None) -> set[State]:
     """The states that may be found when so many steps have returned and the next may be under way."""
     first = returned if any_since is None else any_since
-    may_be = set(seen[first : returned + 2])
+    may_be = set(states(case)[first : returned + 2])
+    if case.base is named_and_not_synced and not returned:
+        may_be.add(ABSENT)  # nobody was told of it yet
     if any_since is not None:
         may_be.add(State(None, refused="hole"))
     return may_be
@@ -188,14 +192,16 @@ def power_cuts(
 
     def cut(where: str, *, over: bool = False) -> None:
         any_since = 0 if durability == "process-crash" else None
-        may_be = allowed(seen, run.returned, any_since=any_since)
+        may_be = allowed(case, run.returned, any_since=any_since)
         if over and any_since is None:
             may_be = {seen[-1]}
+        if case.world.lock in disk.tree():
+            disk.sync_path(case.world.lock)  # nobody who knew what stands in it is alive afterwards
         for image in disk.power_failures(limit=limit, fills=fills, seed=run.returned):
             judge(image, may_be, f"power cut {where}")
 
     def on_call(call: Call) -> None:
-        if call.name in ("sync", "sync_data"):
+        if call.name in SYNCS:
             cut(f"before call {call.number} ({call.name} {call.path})")
 
     disk.on_call = on_call
@@ -207,7 +213,6 @@ def power_cuts(
 
 def kills(case: Case) -> int:
     """SIGKILL before every call, and in every write after some of its bytes."""
-    seen = states(case)
     judge = Judge(case)
     count = 0
     for stop in _stops(case):
@@ -217,7 +222,7 @@ def kills(case: Case) -> int:
         with suppress(SimulatedStop):
             run.go()
             raise ViolationError(f"{case.name}: nothing was stopped")
-        judge(disk.kill_process(), allowed(seen, run.returned), f"killed at {stop.where}")
+        judge(disk.kill_process(), allowed(case, run.returned), f"killed at {stop.where}")
         count += 1
     return count
 
@@ -243,7 +248,7 @@ def kills_then_power_cuts(case: Case, *, limit: int, judge: Judge | None = None)
                 continue
             if case.world.lock in disk.tree():
                 disk.sync_path(case.world.lock)
-        may_be = that_stays(shown, allowed(seen, run.returned))
+        may_be = that_stays(shown, allowed(case, run.returned))
         for image in disk.power_failures(limit=limit):
             judge(image, may_be, f"killed at {stop.where}, loaded, then a power cut")
             count += 1
@@ -331,7 +336,7 @@ def errors(case: Case, *, cut_limit: int = 0, every: int = 1) -> int:
         except OSError as error:
             raise ViolationError(f"{case.name}, {where}: a raw {error!r}") from error
         disk.on_call = None
-        may_be = allowed(seen, run.returned) if failed else {seen[-1]}
+        may_be = allowed(case, run.returned) if failed else {seen[-1]}
         for image in disk.power_failures(limit=cut_limit) if cut_limit else ():
             judge(image, may_be, f"{where}, then a power cut")
         goes_on(case, run, may_be, where, judge)
@@ -384,16 +389,15 @@ def goes_on(case: Case, run: Run, may_be: set[State], where: str, judge: Judge) 
 
 def cut_recoveries(case: Case, *, limit: int, every: int = 1) -> int:
     """Cut the power during a step, and again, or kill the process, during the recovery of what was left."""
-    seen = states(case)
     disk = case.disk()
     run = Run(case, disk)
     judge = Judge(case)
     images: dict[str, tuple[SimulatedFileSystem, set[State]]] = {}
 
     def on_call(call: Call) -> None:
-        if call.name in ("sync", "sync_data"):
+        if call.name in SYNCS:
             for image in disk.power_failures(limit=limit):
-                images.setdefault(repr(sorted(image.tree().items())), (image, allowed(seen, run.returned)))
+                images.setdefault(repr(sorted(image.tree().items())), (image, allowed(case, run.returned)))
 
     disk.on_call = on_call
     run.go()
@@ -415,7 +419,7 @@ def _cut_loads(case: Case, image: SimulatedFileSystem, limit: int) -> Iterator[S
 
     def on_call(call: Call) -> None:
         made.append(call)
-        if call.name in ("sync", "sync_data"):
+        if call.name in SYNCS:
             left.extend(machine.power_failures(limit=limit))
 
     machine.on_call = on_call

@@ -87,7 +87,7 @@ def run(case: Case, root: Path, injection: Injection | None = None, durability: 
     def afterwards(say: Say) -> None:
         if injection is not None:
             now = under_way[0]
-            may_be = allowed(seen, now.returned) if now.returned < len(case.steps) else {seen[-1]}
+            may_be = allowed(case, now.returned) if now.returned < len(case.steps) else {seen[-1]}
             try:
                 goes_on(case, now, may_be, str(injection), Judge(case))
             except BaseException as error:
@@ -116,7 +116,7 @@ def kills(case: Case) -> int:
             outcome = run(case, folder / str(number), Injection(call, "signal=SIGKILL"))
             if not outcome.traced.killed:
                 raise ViolationError(f"{case.name}: not killed at {call}")
-            may_be = allowed(states(case), outcome.returned)
+            may_be = allowed(case, outcome.returned)
             judge(RealDisk(outcome.disk.root, seed=2), may_be, f"killed at {call}")
             shutil.rmtree(outcome.disk.root)
         return len(points)
@@ -170,7 +170,7 @@ def power_cuts(
 
         def cut(where: str, count: int) -> None:
             unsynced = durability == "process-crash"
-            may_be = allowed(seen, count, any_since=0 if unsynced else None)
+            may_be = allowed(case, count, any_since=0 if unsynced else None)
             if count == len(case.steps) and not unsynced:
                 may_be = {seen[-1]}
             for image in replay.disk.power_failures(limit=limit, fills=fills, seed=count):
@@ -251,7 +251,7 @@ def loads_after_kills(case: Case, *, kills: int = 25) -> Iterator[Load]:
             traced = trace(load)
             shown = load(print)
             if shown.records is not None or killed.returned:
-                may_be = that_stays(shown, allowed(states(case), killed.returned))
+                may_be = that_stays(shown, allowed(case, killed.returned))
                 yield Load(killed, f"killed at {call}", traced, shown, may_be)
 
 

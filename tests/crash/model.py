@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -22,7 +23,9 @@ from transcript_store import (
     ConversationStore,
     CorruptMetadataError,
     CorruptTranscriptError,
+    FileStore,
     PoisonedError,
+    Record,
     TranscriptStoreError,
     Verification,
     verify,
@@ -31,17 +34,23 @@ from transcript_store._os.names import is_id
 from transcript_store.testing import SimulatedFileSystem
 
 LIBRARY = "/home/agent"
+ELSEWHERE = "/home/archive"
+"""Another library."""
+KEPT = "/home/kept"
+"""A store of snapshots, for what is pruned."""
 ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 NOBODY = "00000000-0000-4000-8000-000000000000"
 DIRECTORY = f"{LIBRARY}/{ID}"
 SECRET = b"sk-live-0123456789"
+GIVEN_YEAR = "2001-"
+"""What the times begin with that a step gives: long before those of any clock here, which differ from run to run."""
 Machine = SimulatedFileSystem | RealDisk
 """What a conversation stands on: a disk in memory, or a folder of this machine's file system."""
 PROBE = {"role": "user", "content": "are you still there?"}
 
 
 class State(NamedTuple):
-    """What a user sees; ``records`` is None where there is no conversation."""
+    """What a user sees; ``records`` is None where there is no conversation. Of times only those that were given are seen."""
 
     records: tuple[bytes, ...] | None
     metadata: tuple[Any, ...] | None = None
@@ -50,9 +59,11 @@ class State(NamedTuple):
     archive: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
     """The earlier generations, with their records."""
     others: tuple[State, ...] = ()
-    """The other conversations in the library."""
+    """The other conversations in the library, and those elsewhere."""
     has_secret: bool = False
     """Whether ``SECRET`` stands in any file."""
+    kept: tuple[bytes, ...] = ()
+    """Where there is no conversation, the messages of each snapshot in ``KEPT``: it may go only when they are there."""
 
 
 ABSENT = State(None)
@@ -82,8 +93,8 @@ def store_on(disk: Machine, **options: Any) -> ConversationStore:
     return ConversationStore(DIRECTORY, file_system=disk, **options)
 
 
-def library_on(disk: Machine) -> ConversationLibrary:
-    return ConversationLibrary(LIBRARY, file_system=disk)
+def library_on(disk: Machine, path: str = LIBRARY) -> ConversationLibrary:
+    return ConversationLibrary(path, file_system=disk)
 
 
 def state_of(store: ConversationStore) -> State:
@@ -112,40 +123,70 @@ def _state_of(store: ConversationStore) -> State:
 
 
 def _records(store: ConversationStore, generation: int | None = None) -> tuple[bytes, ...]:
-    return tuple(orjson.dumps([record.message, record.extra]) for record in store.get_records(generation=generation))
+    return tuple(
+        orjson.dumps(
+            [
+                record.message,
+                record.extra,
+                *_taken_back(record),
+                *([record.at] if record.at.startswith(GIVEN_YEAR) else []),
+            ]
+        )
+        for record in store.get_records(generation=generation)
+    )
+
+
+def _taken_back(record: Record) -> list[object]:
+    """What a record takes back, and whether it is taken back itself; nothing for any other record."""
+    named = [] if record.retracts is None else [{"retracts": record.retracts}]
+    return [*named, *(["taken back"] if record.is_retracted else [])]
 
 
 def _with_all_else(disk: Any, state: State) -> State:
     tree = disk.tree()
     has_secret = any(SECRET in data for data in tree.values() if data is not None)
     others: list[State] = []
-    if any(path.startswith(f"{LIBRARY}/") and not path.startswith(DIRECTORY) for path in tree):
-        library = library_on(disk)
+    for place in (LIBRARY, ELSEWHERE):
+        if not any(path.startswith(f"{place}/") and not path.startswith(DIRECTORY) for path in tree):
+            continue
+        library = library_on(disk, place)
         for summary in library.list():
             insist(summary.damage is None, f"the list says {summary.damage}")
             if summary.id != ID:
                 with library.open(str(summary.id)) as other:
                     others.append(_state_of(other))
-    return state._replace(others=tuple(sorted(others, key=repr)), has_secret=has_secret)
+    kept = _kept(disk) if state.records is None else ()
+    return state._replace(others=tuple(sorted(others, key=repr)), has_secret=has_secret, kept=kept)
+
+
+def _kept(disk: Any) -> tuple[bytes, ...]:
+    if not any(path.startswith(f"{KEPT}/") for path in disk.tree()):
+        return ()
+    snapshots = FileStore(KEPT, file_system=disk)
+    return tuple(snapshots.load(summary.id).messages_json for summary in snapshots.list())
 
 
 def sweep(disk: Machine) -> None:
     """Do what sweeps what deletes and creates have left: the next change in the library."""
-    if _leftovers(disk):
-        with suppress(ConversationNotFoundError):
-            library_on(disk).delete(NOBODY)
-        insist(not _leftovers(disk), f"not swept: {_leftovers(disk)}")
+    for place in (LIBRARY, ELSEWHERE):
+        if _leftovers(disk, place):
+            with suppress(ConversationNotFoundError):
+                library_on(disk, place).delete(NOBODY)
+            insist(not _leftovers(disk, place), f"not swept: {_leftovers(disk, place)}")
 
 
-def _leftovers(disk: Machine) -> list[str]:
+def _leftovers(disk: Machine, place: str) -> list[str]:
     """Trash, notes of creates, and halves of creates beside the conversation. An empty folder is what a power cut may leave."""
     tree = disk.tree()
-    below = [path for path in tree if path.startswith(f"{LIBRARY}/") and not path.startswith(DIRECTORY)]
-    folders = {path[: len(DIRECTORY)] for path in below if "/." not in path and path[len(DIRECTORY) :].startswith("/")}
+    below = [path for path in tree if path.startswith(f"{place}/") and not path.startswith(DIRECTORY)]
+    end = len(f"{place}/{ID}")
+    folders = {path[:end] for path in below if "/." not in path and path[end:].startswith("/")}
     halves = [
         folder for folder in folders if f"{folder}/transcript.jsonl" not in tree and is_id(folder.rpartition("/")[2])
     ]
-    return [path for path in below if path.startswith((f"{LIBRARY}/.trash-", f"{LIBRARY}/.new-"))] + halves
+    return [
+        path for path in below if path.startswith(tuple(f"{place}/.{kind}-" for kind in ("trash", "new", "stage")))
+    ] + halves
 
 
 def absent_on(disk: Machine) -> State:
@@ -235,11 +276,13 @@ def go_on(store: ConversationStore) -> tuple[State, State]:
     found = state_of(store)
     assert found.records is not None
     store.close()
-    return found._replace(records=None, metadata=None) if created else found._replace(records=found.records[:-1]), found
+    if created:
+        return found._replace(records=None, metadata=None, kept=_kept(machine_of(store))), found
+    return found._replace(records=found.records[:-1]), found
 
 
-def _opened(disk: Machine, durability: str, load: bool) -> ConversationStore:
-    store = store_on(disk, durability=durability)
+def _opened(disk: Machine, durability: str, load: bool, *, hold_lock: bool = True) -> ConversationStore:
+    store = store_on(disk, durability=durability, hold_lock=hold_lock)
     if load:
         store.load()
     return store
@@ -251,3 +294,5 @@ def insist(holds: bool, what: str) -> None:
 
 
 CONVERSATION = World(f"{DIRECTORY}/lock", _opened, observe, shown, go_on)
+IN_TURNS = replace(CONVERSATION, opened=partial(_opened, hold_lock=False))
+"""The same, by a writer that lets go of its lock between two calls."""

@@ -7,16 +7,35 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from dataclasses import replace as with_
 from functools import cache
 from typing import Any
 
 import pytest
 
-from tests.crash.model import CONVERSATION, DIRECTORY, ID, LIBRARY, SECRET, World, library_on, store_on
+from tests.crash.model import (
+    CONVERSATION,
+    DIRECTORY,
+    ELSEWHERE,
+    GIVEN_YEAR,
+    ID,
+    IN_TURNS,
+    KEPT,
+    LIBRARY,
+    SECRET,
+    World,
+    insist,
+    library_on,
+    store_on,
+)
 from tests.kit.machines import machine_of
 from transcript_store import (
+    ConversationChangedError,
+    ConversationExistsError,
+    ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
+    FileStore,
     Snapshot,
     StorageError,
     repair,
@@ -25,12 +44,15 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation.writer import Writer
+from transcript_store._json.times import format_time, parse_time
 from transcript_store._log import log
 from transcript_store._os.directory import Folder
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 TRANSCRIPT = f"{DIRECTORY}/transcript.jsonl"
 LOCK = f"{DIRECTORY}/lock"
+
+OTHER_ID = "11111111-0000-4000-8000-000000000001"
 
 Step = Callable[[Any], object]
 
@@ -71,6 +93,35 @@ def grown() -> SimulatedFileSystem:
         for number in range(3):
             store.append_message(message(number, size=300 if number == 1 else 20))
     return disk.copy()
+
+
+def retractable() -> SimulatedFileSystem:
+    """Five messages, of which two are taken back, in a generation that can; killed before the mark was renewed."""
+    disk = empty()
+    store = store_on(disk)
+    store.load()
+    store.replace_transcript([message(0), message(1, size=300), message(2)], features=["retract"])
+    store.retract()
+    store.append_messages([message(3), message(4)])
+    store.retract()
+    return disk.kill_process().copy()
+
+
+def torn_retraction() -> SimulatedFileSystem:
+    """A retraction that a crash cut off before its line feed, and in its hash: it takes nothing back."""
+    disk = retractable()
+    disk.write_file(TRANSCRIPT, (disk.tree()[TRANSCRIPT] or b"")[:-9])
+    return disk
+
+
+def damaged_retractable() -> SimulatedFileSystem:
+    """A message that is taken back is damaged, before the mark."""
+    disk = retractable()
+    with store_on(disk) as store:
+        store.load()
+    disk = disk.copy()
+    disk.write_file(TRANSCRIPT, (disk.tree()[TRANSCRIPT] or b"").replace(b"message 2", b"massage 2"))
+    return disk
 
 
 def unmarked() -> SimulatedFileSystem:
@@ -123,6 +174,47 @@ def half_a_batch() -> SimulatedFileSystem:
     content = disk.tree()[TRANSCRIPT] or b""
     disk.write_file(TRANSCRIPT, b"".join(content.splitlines(keepends=True)[:-1]))
     return disk
+
+
+def imported() -> SimulatedFileSystem:
+    """A conversation of another program, with its times."""
+    disk = nothing()
+    with store_on(disk) as store:
+        initialize_with_times(store)
+    return disk.copy()
+
+
+def stop_behind_the_rename(disk: SimulatedFileSystem, path: str) -> None:
+    """Kill whoever uses the disk at the first call behind the rename that gives something its name ``path``."""
+    is_named = False
+
+    def stop(call: Call) -> None:
+        nonlocal is_named
+        if is_named:
+            raise SimulatedStop
+        is_named = call.name == "rename" and call.path == path
+
+    disk.on_call = stop
+
+
+def named_and_not_synced() -> SimulatedFileSystem:
+    """A group was killed between giving a conversation its name and the sync of that; another library is there, and empty."""
+    disk = beside_another_library()
+    library_on(disk).delete(ID)
+    disk = disk.copy()
+    stop_behind_the_rename(disk, DIRECTORY)
+    with pytest.raises(SimulatedStop), library_on(disk).together() as group:
+        group.add(id=ID, messages=[message(0), message(1)])
+    return disk.kill_process()
+
+
+def beside_another_library() -> SimulatedFileSystem:
+    """Another library is there, and is empty."""
+    disk = grown()
+    library = library_on(disk, ELSEWHERE)
+    library.create(id=OTHER_ID).close()
+    library.delete(OTHER_ID)
+    return disk.copy()
 
 
 def replaced() -> SimulatedFileSystem:
@@ -263,6 +355,28 @@ def initialize(store: ConversationStore) -> None:
     store.initialize(id=ID, provider="claude", model="first", messages=[message(0), message(1)])
 
 
+def create_together(store: ConversationStore) -> None:
+    """In a group, of one: the others of a group are made and named each by itself."""
+    with library_on(machine_of(store)).together() as group:
+        group.add(id=ID, provider="claude", model="first", messages=[message(0), message(1, size=300)])
+
+
+def create_together_again(store: ConversationStore) -> None:
+    """What an import does when it is run again: what it finds there it reports as stored."""
+    with library_on(machine_of(store)).together() as group, pytest.raises(ConversationExistsError):
+        group.add(id=ID, messages=[message(0)])
+
+
+def create_another_together(store: ConversationStore) -> None:
+    """Beside a conversation that is open; more is done to it before it is committed."""
+    with (
+        library_on(machine_of(store)).together() as group,
+        group.adding(id=OTHER_ID, messages=[message(0), message(1)]) as staged,
+    ):
+        staged.replace_transcript([message(2)], compaction_count=1)
+        staged.append_message(message(3))
+
+
 def append(store: ConversationStore) -> None:
     store.append_message(message(20))
 
@@ -281,6 +395,68 @@ def batch(store: ConversationStore) -> None:
 
 def replace(store: ConversationStore) -> None:
     store.replace_transcript([message(30), message(31, size=300)], compaction_count=2, model="second")
+
+
+def given_time(month: int) -> str:
+    return f"{GIVEN_YEAR}{month:02}-01T08:00:00Z"
+
+
+WITH_AN_EVENT: list[Any] = [message(50), None, message(51, size=300)]
+ITS_EXTRAS = [None, {"event": "compacting"}, {"usage": 7}]
+
+
+def initialize_with_times(store: ConversationStore) -> None:
+    """What an import does first: messages and an event, each with its own time."""
+    store.initialize(id=ID, messages=WITH_AN_EVENT, extras=ITS_EXTRAS, times=[given_time(month) for month in (1, 2, 3)])
+
+
+def batch_with_times(store: ConversationStore) -> None:
+    """What an import does when its source grew."""
+    store.append_messages(WITH_AN_EVENT, extras=ITS_EXTRAS, times=[given_time(month) for month in (4, 2, 5)])
+
+
+def replace_with_times(store: ConversationStore) -> None:
+    """What an import does when its source was rewritten: the new generation may begin before the old one."""
+    times = [given_time(month) for month in (1, 6, 7)]
+    store.replace_transcript(WITH_AN_EVENT, extras=ITS_EXTRAS, times=times, compaction_count=6)
+
+
+def append_given_again(store: ConversationStore) -> None:
+    """Ctrl-C between the write and the sync; the same head is given again, and the store knows whether it is there."""
+    head = store.head
+    with _interrupted_behind_the_write(), pytest.raises(KeyboardInterrupt):
+        store.append_message(message(27), if_head=head)
+    with suppress(ConversationChangedError):
+        store.append_message(message(27), if_head=head)
+
+
+def keep_records(store: ConversationStore) -> None:
+    """What a rewind does that keeps times, extras and events: from the middle of a batch too."""
+    store.keep_records([1, 2, 6], compaction_count=7)
+
+
+def retract(store: ConversationStore) -> None:
+    """The last two messages, at both sides of what was taken back before."""
+    store.retract(2)
+
+
+def retract_again(store: ConversationStore) -> None:
+    """Ctrl-C between the write and the sync; the same head is given again, and no more is taken back."""
+    head = store.head
+    with _interrupted_behind_the_write(), pytest.raises(KeyboardInterrupt):
+        store.retract(if_head=head)
+    with suppress(ConversationChangedError):
+        store.retract(if_head=head)
+
+
+def keep_what_counts(store: ConversationStore) -> None:
+    """Records with a retraction among them, which names them by their new numbers."""
+    store.keep_records([1, 3, 5, 6, 7])
+
+
+def fork_in_the_middle(store: ConversationStore) -> None:
+    """Up to a record that is taken back behind it: there it counts."""
+    library_on(machine_of(store)).fork(ID, through_seq=5)
 
 
 RESTORED = Snapshot.create(
@@ -304,15 +480,22 @@ def restore_anew(store: ConversationStore) -> None:
 
 def interrupted_append(store: ConversationStore) -> None:
     """Ctrl-C between the write and the sync; what is shown afterwards has to stay."""
-
-    def write_and_be_interrupted(folder: Folder, handle: int, data: bytes) -> None:
-        folder.files.write(handle, data)
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Folder, "write_all", write_and_be_interrupted)
+    with _interrupted_behind_the_write(), pytest.raises(KeyboardInterrupt):
         store.append_message(message(25))
     assert store.get_messages()[-1] == message(25)
+
+
+@contextmanager
+def _interrupted_behind_the_write() -> Iterator[None]:
+    write_all = Folder.write_all
+
+    def write_and_be_interrupted(folder: Folder, handle: int, data: bytes) -> None:
+        write_all(folder, handle, data)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Folder, "write_all", write_and_be_interrupted)
+        yield
 
 
 def replace_without_mark(store: ConversationStore) -> None:
@@ -361,6 +544,10 @@ def update_metadata(store: ConversationStore) -> None:
     store.update_metadata(model="third", labels={"title": "renamed"})
 
 
+def update_compaction_count(store: ConversationStore) -> None:
+    store.update_metadata(compaction_count=9)
+
+
 def delete_generation(store: ConversationStore) -> None:
     store.delete_generation(0)
 
@@ -382,6 +569,11 @@ def fork(store: ConversationStore) -> None:
 def fork_all(store: ConversationStore) -> None:
     """With what was written last, synced or not."""
     library_on(machine_of(store)).fork(ID)
+
+
+def fork_elsewhere(store: ConversationStore) -> None:
+    """Into another library."""
+    library_on(machine_of(store)).fork(ID, into=ELSEWHERE)
 
 
 def fork_within_a_replace(store: ConversationStore) -> None:
@@ -472,6 +664,133 @@ def delete_again(store: ConversationStore) -> None:
         delete(store)
 
 
+LONG_AFTER = "9999-01-01T00:00:00Z"
+
+
+def prune(store: ConversationStore) -> None:
+    _prune(machine_of(store), older_than=LONG_AFTER)
+
+
+def prune_into_snapshots(store: ConversationStore) -> None:
+    """It may go only when its messages are kept: the judge looks for them where it is gone."""
+    disk = machine_of(store)
+    _prune(disk, older_than=LONG_AFTER, snapshots=FileStore(KEPT, file_system=disk))
+
+
+def prune_what_somebody_writes_to(store: ConversationStore) -> None:
+    """It is due when the library is listed; before its lock is taken another process appends to it, so it stays."""
+    disk = machine_of(store)
+    on_call = disk.on_call
+    (summary,) = library_on(disk).list()
+    a_moment_later = parse_time(str(summary.updated_at)) + 1
+    appended: list[bool] = []
+
+    def append_then(call: Call) -> int | None:
+        if call.name == "try_lock" and call.path == LOCK and not appended:
+            appended.append(True)
+            with store_on(disk.another_process()) as other:
+                other.load()
+                other.append_message(message(60))
+        answer: int | None = on_call(call) if on_call is not None else None
+        return answer
+
+    disk.on_call = append_then
+    try:
+        library_on(disk).prune(older_than=format_time(a_moment_later), dry_run=False)
+    finally:
+        if disk.on_call is append_then:
+            disk.on_call = on_call
+    assert appended
+
+
+def prune_generations(store: ConversationStore) -> None:
+    _prune(machine_of(store), keep_generations=1)
+
+
+def prune_all_generations(store: ConversationStore) -> None:
+    _prune(machine_of(store), keep_generations=0)
+
+
+def prune_quarantine(store: ConversationStore) -> None:
+    _prune(machine_of(store), keep_quarantine=False)
+
+
+def _prune(disk: Any, **rule: Any) -> None:
+    done = library_on(disk).prune(**rule, dry_run=False)
+    if done.left_alone:  # whoever is told that something stays is not told that it is gone
+        raise ConversationLockedError(path=LIBRARY, reason=str(done.left_alone))
+
+
+# ---- what another process does that takes its turns ---------------------------------------------------------------------
+
+
+@contextmanager
+def another(store: ConversationStore) -> Iterator[tuple[Any, ConversationStore]]:
+    """Another process with a store of its own, loaded, which ends here; and the machine that it works on."""
+    disk = machine_of(store).another_process()
+    other = store_on(disk, hold_lock=False, lock_timeout_seconds=0)
+    other.load()
+    try:
+        yield disk, other
+    finally:
+        # On a disk in memory it is killed, on the kernel it closes: there the calls of both are stopped at.
+        getattr(disk, "kill_process", other.close)()
+
+
+def append_by_another(store: ConversationStore) -> None:
+    with another(store) as (_, other):
+        other.append_message(message(60))
+
+
+def retract_by_another(store: ConversationStore) -> None:
+    with another(store) as (_, other):
+        other.retract()
+
+
+def replace_by_another(store: ConversationStore) -> None:
+    with another(store) as (_, other):
+        other.replace_transcript([message(61), message(62, size=300)], compaction_count=8)
+
+
+def rename_by_another(store: ConversationStore) -> None:
+    """Only the metadata change: the transcript stays as long as it was."""
+    with another(store) as (_, other):
+        other.update_metadata(labels={"title": "renamed by another"})
+
+
+def rename_by_another_killed(store: ConversationStore) -> None:
+    """The same; killed when metadata.json has its name, and this store shows what it says."""
+    with another(store) as (disk, other):
+        stop_behind_the_rename(disk, METADATA)
+        with pytest.raises(SimulatedStop):
+            other.update_metadata(labels={"title": "renamed again"})
+    insist(store.get_metadata().labels == {"title": "renamed again"}, "what another one changed is not shown")
+
+
+def append_by_another_killed(store: ConversationStore) -> None:
+    """Killed between the write and the sync; this store shows what was written, so it has to stay."""
+    with another(store) as (disk, other):
+
+        def stop(call: Call) -> None:
+            if call.name == "sync_data":
+                raise SimulatedStop
+
+        disk.on_call = stop
+        with pytest.raises(SimulatedStop):
+            other.append_message(message(63))
+    insist(store.get_messages()[-1] == message(63), "what another one wrote is not shown")
+
+
+def append_by_another_with_failed_sync(store: ConversationStore) -> None:
+    """The disk refuses a sync of the other one, and loses what was written; its cache goes on showing it."""
+    machine_of(store).map_file(TRANSCRIPT)
+    with another(store) as (disk, other):
+        disk.on_call = _refuse_the_sync
+        with pytest.raises(StorageError):
+            other.append_message(message(64))
+    insist(message(64) not in store.get_messages(), "what another one could not sync is shown")
+
+
 def repair_prefix(store: ConversationStore) -> None:
     repair(DIRECTORY, mode="prefix", dry_run=False, file_system=machine_of(store))
 
@@ -503,7 +822,15 @@ def close(store: ConversationStore) -> None:
 
 
 WITH_A_FAILED_SYNC = {append_with_failed_sync, append_with_failed_sync_while_mapped, fork_after_a_failed_sync}
-ON_A_DISK_IN_MEMORY = {*WITH_A_FAILED_SYNC, delete_again, fork_within_a_replace, fork_within_an_update}
+KILLED_IN_THEIR_TURNS = {rename_by_another_killed, append_by_another_killed, append_by_another_with_failed_sync}
+ON_A_DISK_IN_MEMORY = {
+    *WITH_A_FAILED_SYNC,
+    *KILLED_IN_THEIR_TURNS,
+    delete_again,
+    fork_within_a_replace,
+    fork_within_an_update,
+    prune_what_somebody_writes_to,
+}
 """Steps that need a disk whose calls can be met."""
 
 
@@ -530,12 +857,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.base.__name__}-{'-'.join(step.__name__ for step in self.steps)}"
+        name = f"{self.base.__name__}-{'-'.join(step.__name__ for step in self.steps)}"
+        return f"{name}-in-turns" if self.world is IN_TURNS else name
 
     @property
     def durabilities(self) -> tuple[str, ...]:
         """What the case can be run with: one that needs a sync to fail needs appends that sync."""
-        always = self.world is not CONVERSATION or self.repairs or WITH_A_FAILED_SYNC & set(self.steps)
+        always = self.world not in (CONVERSATION, IN_TURNS) or self.repairs or WITH_A_FAILED_SYNC & set(self.steps)
         return ("power-loss",) if always else ("power-loss", "process-crash")
 
     @property
@@ -559,7 +887,17 @@ class Case:
     @property
     def starts_loaded(self) -> bool:
         """Whether the conversation is loaded before the first step: not where that step is about loading."""
-        return self.steps[0] not in (initialize, load, load_tail, restore_anew, *REPAIRING)
+        return self.steps[0] not in (
+            initialize,
+            initialize_with_times,
+            create_together,
+            create_together_again,
+            fork_elsewhere,
+            load,
+            load_tail,
+            restore_anew,
+            *REPAIRING,
+        )
 
 
 CASES = [
@@ -600,9 +938,46 @@ CASES = [
     Case(grown, (append, copy_by_the_writer)),
     Case(replaced, (close, delete)),
     Case(grown, (close, delete_again)),
+    Case(replaced, (close, prune)),
+    Case(grown, (close, prune_into_snapshots)),
+    Case(grown, (append, close, prune_what_somebody_writes_to)),
+    Case(replaced_twice, (append, close, prune_generations)),
+    Case(leaked, (append, close, prune_all_generations, prune_quarantine)),
     Case(nothing, (restore_anew,)),
     Case(grown, (restore,)),
+    Case(nothing, (initialize_with_times, batch_with_times)),
+    Case(imported, (replace_with_times, batch_with_times)),
+    Case(grown, (append_given_again, append)),
+    Case(imported, (batch_with_times, keep_records, append)),
+    Case(retractable, (retract, append)),
+    Case(retractable, (append, retract, replace)),
+    Case(retractable, (retract_again, append)),
+    Case(torn_retraction, (load, retract)),
+    Case(retractable, (keep_what_counts, append)),
+    Case(retractable, (append, retract, fork_in_the_middle)),
+    Case(beside_another_library, (append, fork_elsewhere)),
+    Case(nothing, (create_together, load, append)),
+    Case(grown, (append, create_another_together)),
+    Case(named_and_not_synced, (load, append)),
+    Case(named_and_not_synced, (fork_elsewhere,)),
+    Case(named_and_not_synced, (create_together_again,)),
 ]
+
+TURNS = [
+    Case(grown, (append, append_by_another, append), world=IN_TURNS),
+    Case(grown, (rename_by_another, update_compaction_count, append), world=IN_TURNS),
+    Case(grown, (rename_by_another_killed, update_compaction_count), world=IN_TURNS),
+    Case(grown, (append_by_another_killed, append), world=IN_TURNS),
+    Case(grown, (append_by_another_with_failed_sync, append), world=IN_TURNS),
+    Case(unmarked, (replace_by_another, append, close), world=IN_TURNS),
+    Case(retractable, (retract_by_another, retract, append), world=IN_TURNS),
+    Case(grown, (replace, append_by_another, update_metadata), world=IN_TURNS),
+    Case(grown, (append_given_again, interrupted_append, append), world=IN_TURNS),
+]
+"""Several processes that take turns."""
+ALL_IN_TURNS = [with_(case, world=IN_TURNS) for case in CASES if case.base is not unsynced_parents]
+"""What one process does, in a turn for each call."""
+CASES += TURNS
 
 REPAIRS = [
     Case(damaged_transcript, (repair_salvage,)),
@@ -616,6 +991,7 @@ REPAIRS = [
     Case(torn, (repair_salvage,)),
     Case(half_a_batch, (repair_prefix,)),
     Case(damaged_second_generation, (repair_prefix,)),
+    Case(damaged_retractable, (repair_salvage,)),
 ]
 """Repairs: what is damaged, and each mode."""
 

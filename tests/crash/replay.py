@@ -46,7 +46,7 @@ _HARMLESS = frozenset(
         "ioctl",
     ]
 )
-SYNCS = ("fsync", "fdatasync")
+SYNCS = ("fsync", "fdatasync", "syncfs")
 
 
 class Replay:
@@ -101,6 +101,8 @@ class Replay:
                 self.disk.sync(parents[0])
             case "fdatasync" if parents[0] is not None:
                 self.disk.sync_data(parents[0])
+            case "syncfs" if parents[0] is not None:
+                self.disk.sync_all(parents[0])
             case "mkdirat" if parents[0] is not None:
                 self.disk.make_directory(parents[0], names[0])
             case "unlinkat" if parents[0] is not None:

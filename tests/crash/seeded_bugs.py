@@ -14,17 +14,25 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 import pytest
 
-from tests.crash.model import Machine
+from tests.crash.model import IN_TURNS, LIBRARY, Machine
 from tests.crash.operations import (
     Case,
     append,
+    append_by_another_killed,
+    append_given_again,
     append_long,
     append_with_failed_sync_while_mapped,
     batch,
+    batch_with_times,
+    beside_another_library,
     close,
     copy_by_the_writer,
+    create_another_together,
+    create_together,
+    create_together_again,
     delete,
     delete_again,
     delete_generation,
@@ -32,32 +40,51 @@ from tests.crash.operations import (
     fork,
     fork_after_a_failed_sync,
     fork_all,
+    fork_elsewhere,
     fork_within_a_replace,
     grown,
+    imported,
     initialize,
+    initialize_with_times,
+    keep_records,
+    keep_what_counts,
     leaked,
     load,
+    named_and_not_synced,
     nothing,
+    prune_into_snapshots,
+    prune_what_somebody_writes_to,
+    rename_by_another,
+    rename_by_another_killed,
     replace,
+    replace_with_times,
     replaced_twice,
     restore_anew,
+    retract,
+    retractable,
     torn,
     unmarked,
+    update_compaction_count,
     update_metadata,
     without_line_feed,
 )
 from tests.crash.real_disk import RealDisk
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
-from transcript_store import ConversationStore
+from transcript_store import ConversationChangedError, ConversationStore, FileStore, Snapshot
 from transcript_store._conversation import archive as _archive
-from transcript_store._conversation import leftovers
+from transcript_store._conversation import deleting, leftovers, reader, stage, turns, writer
+from transcript_store._conversation.stage import Stage
 from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.turns import TurnWriter
 from transcript_store._conversation.writer import Writer
+from transcript_store._json.times import given_time
 from transcript_store._log import damage, log, quarantine, resync
 from transcript_store._log.cache import Block, Cache
 from transcript_store._log.log import Log
 from transcript_store._log.record import Mark, Position, record_body
+from transcript_store._log.retractions import Renumbering
 from transcript_store._os.directory import Folder
+from transcript_store._os.lock import Lock
 from transcript_store._os.names import is_trash, trash_name
 from transcript_store._os.refusals import refused
 from transcript_store._snapshots.files import SnapshotFiles
@@ -270,10 +297,10 @@ def recovery_not_synced(patch: Patch) -> None:
 def metadata_outside_the_commit(patch: Patch) -> None:
     """A replace commits its transcript, and its metadata in a second commit that a crash can prevent."""
 
-    def image(self: Log, members: dict[str, Any], entries: Any, **more: Any) -> Any:
+    def image(self: Log, members: dict[str, Any], entries: Any, features: Any = (), **more: Any) -> Any:
         if more:
             members = {**members, "model": self.header.metadata["model"], "compaction_count": 0}
-        return real(self, members, entries, **more)
+        return real(self, members, entries, features, **more)
 
     real = Log.image
     patch.setattr(Log, "image", image)
@@ -304,6 +331,29 @@ def parents_not_synced(patch: Patch) -> None:
         return folder
 
     patch.setattr(Folder, "make", classmethod(make))
+
+
+def pruned_before_it_is_kept(patch: Patch) -> None:
+    """A conversation goes, and its snapshot is stored after that."""
+    real, save = deleting.delete, FileStore.save
+
+    def delete(files: Any, library: str, name: str, agreed: Callable[[], bool]) -> bool:
+        waits: list[tuple[FileStore, Snapshot]] = []
+        with patch.context() as within:
+            within.setattr(FileStore, "save", lambda store, snapshot: waits.append((store, snapshot)))
+            deleted = real(files, library, name, agreed)
+        for store, snapshot in waits:
+            save(store, snapshot)
+        return deleted
+
+    patch.setattr("transcript_store._pruning.delete", delete)
+
+
+def pruned_by_what_was_listed(patch: Patch) -> None:
+    """What was due when the library was listed goes, whatever was written since."""
+    patch.setattr(
+        "transcript_store._pruning.delete", lambda files, library, name, agreed: deleting.delete(files, library, name)
+    )
 
 
 def delete_in_place(patch: Patch) -> None:
@@ -349,13 +399,53 @@ def create_not_noted(patch: Patch) -> None:
 def fork_message_by_message(patch: Patch) -> None:
     """A fork is a create and then an append for each record."""
 
-    def fork(self: ConversationLibrary, id: str, *, through_seq: int | None = None) -> str:
+    def fork(self: ConversationLibrary, id: str, *, through_seq: int | None = None, **_: Any) -> str:
         with self.open(id, read_only=True) as source, self.create() as copy:
             for message in source.get_messages()[:through_seq]:
                 copy.append_message(message)
             return copy.get_metadata().id
 
     patch.setattr(ConversationLibrary, "fork", fork)
+
+
+def named_before_all_is_synced(patch: Patch) -> None:
+    patch.setattr(Folder, "sync_all", _nothing)
+
+
+def told_before_the_names_are_synced(patch: Patch) -> None:
+    commit = Stage.commit
+
+    def hasty(self: Stage, ids: Any) -> list[str]:
+        with patch.context() as within:
+            within.setattr(Folder, "sync", _nothing)
+            return commit(self, ids)
+
+    patch.setattr(Stage, "commit", hasty)
+
+
+def written_under_its_name(patch: Patch) -> None:
+    patch.setattr(stage, "staged_name", lambda *stage_and_id: stage_and_id[1])
+
+
+def stage_not_swept(patch: Patch) -> None:
+    patch.setattr(leftovers, "stage_of", _nothing)
+
+
+def name_that_is_not_synced_believed(patch: Patch) -> None:
+    for module in (reader, writer):
+        patch.setattr(module, "settle_name", _nothing)
+
+
+def names_of_a_dead_stage_believed(patch: Patch) -> None:
+    """What is on it is removed, as it should be."""
+    sweep = leftovers.sweep
+
+    def hasty(files: Any, library: str) -> None:
+        with patch.context() as within:
+            within.setattr(Folder, "sync", _nothing)
+            sweep(files, library)
+
+    patch.setattr(leftovers, "sweep", hasty)
 
 
 def copy_of_what_is_not_synced(patch: Patch) -> None:
@@ -426,7 +516,159 @@ def restored_in_two_commits(patch: Patch) -> None:
     patch.setattr(ConversationStore, "restore", restore)
 
 
+def created_and_then_filled(patch: Patch) -> None:
+    """A conversation is created, and its messages are appended with their times after that."""
+
+    def initialize(self: ConversationStore, **contents: Any) -> None:
+        brought = {name: contents.pop(name) for name in ("messages", "extras", "times") if name in contents}
+        real(self, **contents)
+        if brought:
+            self.append_messages(**brought)
+
+    real = ConversationStore.initialize
+    patch.setattr(ConversationStore, "initialize", initialize)
+
+
+def replaced_and_then_filled(patch: Patch) -> None:
+    """The same of a replace."""
+
+    def replace(self: ConversationStore, messages: Any, *, extras: Any, times: Any, **more: Any) -> None:
+        real(self, [], **more)
+        self.append_messages(messages, extras=extras, times=times)
+
+    real = ConversationStore.replace_transcript
+    patch.setattr(ConversationStore, "replace_transcript", replace)
+
+
+def events_of_a_batch_appended_alone(patch: Patch) -> None:
+    """A batch is cut where it has a record without a message."""
+
+    def append(self: ConversationStore, messages: Any, *, extras: Any, times: Any) -> None:
+        for message, extra, time in zip(messages, extras, times, strict=True):
+            real(self, [message], extras=[extra], times=[time])
+
+    real = ConversationStore.append_messages
+    patch.setattr(ConversationStore, "append_messages", append)
+
+
+def kept_one_by_one(patch: Patch) -> None:
+    """The records that are kept are appended to an empty generation, one after the other."""
+
+    def keep(self: Writer, seqs: Any, members: dict[str, Any], features: Any = ()) -> None:
+        kept = [copy.members for copy in self.log.copies_of(seqs)]
+        self.replace([], members)
+        for text in kept:
+            record = orjson.loads(b"{" + text[1:] + b"}")
+            parts = (record.get("message"), record.get("extra"))
+            message, extra = (None if part is None else orjson.dumps(part) for part in parts)
+            self.append([(message, extra, given_time(record["at"]))])
+
+    patch.setattr(Writer, "keep", keep)
+
+
+def taken_back_one_by_one(patch: Patch) -> None:
+    """Several messages are taken back by as many records."""
+
+    def retract(self: Writer, count: int) -> Any:
+        return [real(self, 1) for _ in range(count)][-1]
+
+    real = Writer.retract
+    patch.setattr(Writer, "retract", retract)
+
+
+def retraction_not_synced(patch: Patch) -> None:
+    """A retraction is written like an append that nobody asked to sync."""
+
+    def prepare(self: Log, first: int, last: int) -> Any:
+        patch.setattr(log.Log, "append", lambda self, prepared, *, sync: append(self, prepared, sync=False))
+        return real(self, first, last)
+
+    real, append = Log.prepare_retraction, Log.append
+    patch.setattr(Log, "prepare_retraction", prepare)
+
+
+def numbers_copied_as_they_were(patch: Patch) -> None:
+    """A retraction that is copied names the numbers that it named before."""
+    patch.setattr(Renumbering, "members_of", lambda self, copy, seq: copy.members)
+
+
+def fork_noted_in_the_wrong_library(patch: Patch) -> None:
+    """The note of a fork stands in the library of the original: nobody finds what a killed one left in the other."""
+    noted = leftovers.noted
+    patch.setattr(leftovers, "noted", lambda files, library, new: noted(files, LIBRARY, new))
+
+
+def head_in_memory_believed(patch: Patch) -> None:
+    """The head that is asked for is compared with what memory has, before an interrupted append is looked for on the disk."""
+
+    def require_head(self: Writer, head: str) -> None:
+        if self.log.end.head.decode() != head:
+            raise ConversationChangedError(path=self.path, reason="seeded", expected_head=head, head="")
+
+    patch.setattr(Writer, "require_head", require_head)
+
+
+def memory_believed_between_turns(patch: Patch) -> None:
+    """Whoever takes the lock again looks at the transcript alone: what another one changed beside it is not seen, and overwritten."""
+    patch.setattr(TurnWriter, "_is_as_i_left_it", lambda self, statement: self.log.is_as_remembered())
+
+
+def statement_without_the_metadata(patch: Patch) -> None:
+    patch.setattr(turns, "document_hash", lambda members, mark: "")
+
+
+def statement_left_in_the_turn(patch: Patch) -> None:
+    """The file is written when the lock is let go, and not when it is taken: what stood there stays if its writer is killed."""
+
+    def sign(self: Lock) -> None:
+        self._is_ours, self.found = True, self._content()[1]
+
+    def pause(self: Lock, leaving: bytes) -> None:
+        if self.is_taken:
+            self._files.truncate(self._handle, 0)
+            self._files.write(self._handle, b"\n" + leaving)
+        real(self, b"")
+
+    real = Lock.pause
+    patch.setattr(Lock, "_sign", sign)
+    patch.setattr(Lock, "pause", pause)
+
+
+def what_a_killed_turn_left_is_not_synced(patch: Patch) -> None:
+    """The load between two turns shows what stands in the cache."""
+    look = TurnWriter.look_at_all
+
+    def look_without_a_sync(self: TurnWriter) -> None:
+        with patch.context() as within:
+            within.setattr(Log, "_sync", _nothing)
+            look(self)
+
+    patch.setattr(TurnWriter, "look_at_all", look_without_a_sync)
+
+
 BUGS = [
+    Bug(
+        memory_believed_between_turns,
+        Case(grown, (rename_by_another, update_compaction_count), world=IN_TURNS),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        statement_without_the_metadata,
+        Case(grown, (rename_by_another, update_compaction_count), world=IN_TURNS),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        statement_left_in_the_turn,
+        Case(grown, (rename_by_another_killed, update_compaction_count), world=IN_TURNS),
+        "kills",
+    ),
+    Bug(
+        what_a_killed_turn_left_is_not_synced,
+        Case(grown, (append_by_another_killed, append), world=IN_TURNS),
+        "power_cuts",
+    ),
     Bug(no_sync_of_appends, Case(grown, (append,)), "power_cuts", ("traced_power_cuts",)),
     Bug(
         no_sync_of_directories,
@@ -506,6 +748,23 @@ BUGS = [
     ),
     Bug(trash_not_swept, Case(grown, (close, delete)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(create_not_noted, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(named_before_all_is_synced, Case(nothing, (create_together, load)), "power_cuts", ("traced_power_cuts",)),
+    Bug(told_before_the_names_are_synced, Case(nothing, (create_together,)), "power_cuts", ("traced_power_cuts",)),
+    Bug(
+        written_under_its_name,
+        Case(nothing, (create_together, load)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        stage_not_swept,
+        Case(grown, (create_another_together,)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(name_that_is_not_synced_believed, Case(named_and_not_synced, (load, append)), "power_cuts"),
+    Bug(name_that_is_not_synced_believed, Case(named_and_not_synced, (fork_elsewhere,)), "power_cuts"),
+    Bug(names_of_a_dead_stage_believed, Case(named_and_not_synced, (create_together_again,)), "power_cuts"),
     Bug(fork_message_by_message, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(copy_of_what_is_not_synced, Case(grown, (append, fork_within_a_replace)), "power_cuts"),
     Bug(
@@ -535,6 +794,13 @@ BUGS = [
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
+        pruned_before_it_is_kept,
+        Case(grown, (close, prune_into_snapshots)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(pruned_by_what_was_listed, Case(grown, (append, close, prune_what_somebody_writes_to)), "kills"),
+    Bug(
         snapshot_before_its_media,
         Case(nothing, (save, save_media), world=PLAIN),
         "kills",
@@ -548,5 +814,54 @@ BUGS = [
     ),
     Bug(
         restored_in_two_commits, Case(nothing, (restore_anew,)), "kills", ("kills_at_system_calls", "traced_power_cuts")
+    ),
+    Bug(
+        created_and_then_filled,
+        Case(nothing, (initialize_with_times,)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        replaced_and_then_filled,
+        Case(imported, (replace_with_times,)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        events_of_a_batch_appended_alone,
+        Case(imported, (batch_with_times,)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        kept_one_by_one,
+        Case(imported, (batch_with_times, keep_records)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        taken_back_one_by_one,
+        Case(retractable, (retract, append)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(retraction_not_synced, Case(retractable, (retract,)), "power_cuts", ("traced_power_cuts",)),
+    Bug(
+        numbers_copied_as_they_were,
+        Case(retractable, (keep_what_counts, append)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        fork_noted_in_the_wrong_library,
+        Case(beside_another_library, (append, fork_elsewhere)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
+    ),
+    Bug(
+        head_in_memory_believed,
+        Case(grown, (append_given_again,)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
     ),
 ]

@@ -288,6 +288,7 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "ftruncate": ("EIO", "EPERM", "EINTR"),
     "fsync": ("EIO", "ENOSPC", "EDQUOT", "EINTR"),
     "fdatasync": ("EIO", "ENOSPC", "EDQUOT", "EINTR"),
+    "syncfs": ("EIO", "ENOSPC", "EDQUOT"),
     "fadvise64": ("EINVAL",),
     "rename": ("ENOSPC", "EDQUOT", "EIO", "EACCES", "EROFS"),
     "renameat": ("ENOSPC", "EDQUOT", "EIO", "EACCES", "EROFS"),

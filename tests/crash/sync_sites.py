@@ -18,6 +18,7 @@ PACKAGE = Path(transcript_store.__file__).parent
 PASSES_ON = {
     ("_os.directory", "sync"),
     ("_os.directory", "sync_to_copy"),
+    ("_os.directory", "sync_all"),
     ("_log.log", "_sync"),
     ("_log.log", "sync"),
 }
@@ -68,7 +69,7 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
-_NOT_OF_A_STORE = ("_os.filesystem", "_snapshots.key_file")
+_NOT_OF_A_STORE = ("_os.filesystem", "_os.whole", "_snapshots.key_file")
 """The machine itself, and a file that is made once and read back by whoever made it."""
 
 
@@ -78,7 +79,7 @@ def _is_of_the_store(module: str) -> bool:
 
 
 def _is_sync(call: ast.Call) -> bool:
-    names = ("sync", "_sync", "sync_data", "sync_to_copy")
+    names = ("sync", "_sync", "sync_data", "sync_to_copy", "sync_all")
     return isinstance(call.func, ast.Attribute) and call.func.attr in names
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import mmap
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -27,7 +28,15 @@ from tests.crash.real_disk import RealDisk
 from tests.crash.seeded_bugs import BUGS, Bug
 from tests.crash.volumes import Volume
 from tests.kit.children import Child
-from transcript_store import ConversationStore, PoisonedError, StorageError, TranscriptStoreError, snapshot_of, verify
+from transcript_store import (
+    ConversationLibrary,
+    ConversationStore,
+    PoisonedError,
+    StorageError,
+    TranscriptStoreError,
+    snapshot_of,
+    verify,
+)
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("/dev/fuse", "fusermount3", "losetup")]
 
@@ -170,6 +179,89 @@ def test_a_copy_holds_what_the_disk_holds(kind: str, mapped: bool) -> None:
     """
     with failing_volume(kind) as (volume, disk):
         copy_what_was_refused(volume, disk, mapped=mapped)
+
+
+SYNCED_WHOLE = pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+ONE, TWO, THREE = (f"0000000{number}-0000-4000-8000-000000000000" for number in range(3))
+
+
+@SYNCED_WHOLE
+@pytest.mark.parametrize("is_met_early", [False, True], ids=["at the sync", "before it"])
+def test_a_group_that_meets_the_failing_disk_is_refused_as_a_whole(kind: str, is_met_early: bool) -> None:
+    """P6, S4: also if the kernel met the error on its own, before the group asked; and what is made then stays.
+
+    With the real ``syncfs``, and what is believed of it: not one conversation of the group has its name.
+    """
+    with failing_volume(kind) as (volume, disk):
+        library = ConversationLibrary(volume.path / "library")
+        with pytest.raises(StorageError, match="None of them is there") as caught, library.together() as group:
+            assert not group.creates_alone
+            group.add(id=ONE, messages=[good(1)])
+            group.commit()
+            disk.refuse(b"DOOMED")
+            group.add(id=TWO, messages=[DOOMED])
+            group.add(id=THREE, messages=[good(3)])
+            if is_met_early:
+                os.sync()
+                assert disk.refused > 0
+        assert caught.value.errno == errno.EIO
+        assert disk.refused > 0
+        disk.refuse(b"")
+        assert [summary.id for summary in library.list()] == [ONE]
+        with library.together() as group:
+            group.add(id=TWO, messages=[DOOMED])
+            group.add(id=THREE, messages=[good(3)])
+        volume.cut_power()
+        volume.unmount()
+        volume.mount()
+        for summary, message in ((ONE, good(1)), (TWO, DOOMED), (THREE, good(3))):
+            with library.open(summary) as store:
+                assert store.get_messages() == [message]
+            assert verify(f"{library.directory}/{summary}").is_whole
+
+
+@SYNCED_WHOLE
+@pytest.mark.parametrize("seed", range(3))
+def test_a_power_cut_leaves_a_group_that_was_committed_and_nothing_of_one_that_was_not(kind: str, seed: int) -> None:
+    """P1, S1: of the blocks that no flush was asked for, some are lost; the committed group is there, the other one is not."""
+    with failing_volume(kind) as (volume, _):
+        library = ConversationLibrary(volume.path / "library")
+        group = library.together()
+        waiting = group.__enter__()
+        ids = [waiting.add(messages=[good(seed), DOOMED]) for _ in range(20)]
+        waiting.commit()
+        for _ in range(20):
+            waiting.add(messages=[DOOMED])
+        volume.cut_power()
+        with suppress(TranscriptStoreError, PoisonedError):
+            group.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        volume.unmount()
+        volume.mount()
+        assert sorted(str(summary.id) for summary in library.list()) == sorted(ids)
+        assert all(verify(summary.directory).is_whole for summary in library.list())
+        with library.together():
+            pass
+        assert sorted(os.listdir(library.directory)) == sorted(ids)
+
+
+@SYNCED_WHOLE
+def test_a_file_system_that_shut_down_commits_nothing(kind: str) -> None:
+    """S4: it has nothing to sync any more, and may say so with success; the group is refused all the same."""
+    with failing_volume(kind) as (volume, _):
+        library = ConversationLibrary(volume.path / "library")
+        with pytest.raises(StorageError), library.together() as group:
+            group.add(id=ONE, messages=[good(1)])
+            volume.cut_power()
+        volume.unmount()
+        volume.mount()
+        assert library.list() == []
+
+
+@pytest.mark.needs("mkfs.ext4")
+def test_an_overlay_is_not_believed() -> None:
+    """It does not pass on what its upper layer met: there each conversation is created by itself."""
+    with failing_volume("overlay") as (volume, _), ConversationLibrary(volume.path / "library").together() as group:
+        assert group.creates_alone
 
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if "failing_disk" in bug.on_the_kernel], ids=lambda bug: bug.name)

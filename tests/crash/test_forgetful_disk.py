@@ -42,12 +42,12 @@ History = tuple[tuple[str, ...], str]
 class Worker:
     """A process with a store, which does what it is told and answers with an error's name or with what it sees."""
 
-    def __init__(self, path: Path, durability: str, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, durability: str, **options: bool) -> None:
         read, self._orders = os.pipe()
 
         def work(say: Callable[[object], None]) -> None:
             os.close(self._orders)
-            store = ConversationStore(path, durability=durability, read_only=read_only)  # type: ignore[arg-type]
+            store = ConversationStore(path, durability=durability, **options)  # type: ignore[arg-type]
             with os.fdopen(read) as orders:
                 for order in orders:
                     name, arguments = json.loads(order)
@@ -269,6 +269,31 @@ class LivesWithoutSyncs(Lives):
     durability = "process-crash"
 
 
+class LivesInTurns(Lives):
+    """Two that have it open at the same time; each does some turns, and then the other one."""
+
+    the_other_is_locked_out = None  # type: ignore[assignment]  # nobody is
+
+    def _hire(self) -> Worker:
+        return Worker(self.path, self.durability, hold_lock=False)
+
+    @precondition(lambda self: self.holder is not None and len(self.may_be) == 1)
+    @rule()
+    def give_way(self) -> None:
+        """The other sees what was written, whether it knew the conversation or loads it."""
+        assert self.holder is not None
+        other = 1 - self.holder
+        error, texts, model = self.workers[other].ask("get_messages")
+        if error == "ConversationNotLoadedError":
+            error, texts, model = self.workers[other].ask("load")
+        if (
+            error != "PoisonedError"
+        ):  # what it could not sync, it was told; it has to load, as the rule does that refuses
+            assert error == "", texts
+            self._see((tuple(texts), model))
+            self.holder = other
+
+
 def _short(history: History) -> tuple[list[str], str]:
     return [text.split(":")[0] for text in history[0]], history[1]
 
@@ -293,7 +318,7 @@ def live(machine: type[Lives], lives: int, phases: tuple[Phase, ...] = tuple(Pha
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("machine", [Lives, LivesWithoutSyncs])
+@pytest.mark.parametrize("machine", [Lives, LivesWithoutSyncs, LivesInTurns])
 def test_processes_on_a_disk_that_forgets(machine: type[Lives], record_property: Note) -> None:
     """P1 to P4, P6, P8, P9, P11, P12: whatever happens, in whatever order, what was acknowledged is there."""
     tally = live(machine, 60)

@@ -5,9 +5,11 @@ To try another pair add it to ``RACES``.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
@@ -15,12 +17,14 @@ import pytest
 
 from tests.crash.kernel import Note
 from tests.crash.races import Outcome, Race, interleave
+from tests.kit.machines import SyncedWhole
 from transcript_store import (
     ConversationExistsError,
     ConversationLibrary,
     ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
+    FileStore,
     TranscriptStoreError,
     repair,
     verify,
@@ -55,6 +59,20 @@ def initialize(path: Path, who: str) -> str:
     return "created"
 
 
+def create_together(path: Path, who: str) -> str:
+    """In a group, as an import does; then one message more."""
+    library = ConversationLibrary(path.parent, file_system=SyncedWhole())
+    try:
+        with library.together() as group:
+            group.add(id=path.name, messages=[{"created by": who}])
+    except ConversationExistsError:
+        return "exists"
+    if path.name in group.taken:
+        return "exists"
+    assert append(path, who) == "loaded"
+    return "created"
+
+
 def append(path: Path, who: str) -> str:
     try:
         with ConversationStore(path) as store:
@@ -62,6 +80,36 @@ def append(path: Path, who: str) -> str:
             store.append_message({"by": who})
             if not path.exists():
                 return "acknowledged what is deleted"
+    except ConversationLockedError:
+        return "locked"
+    except ConversationNotFoundError:
+        return "nothing"
+    return "loaded"
+
+
+def take_back(path: Path, who: str) -> str:
+    """A message that stays, and one that is taken back; nobody else's is."""
+    try:
+        with ConversationStore(path) as store:
+            store.load()
+            store.append_message({"by": who})
+            store.append_message({"by": f"taken back by {who}"})
+            store.retract(if_head=store.head)
+    except ConversationLockedError:
+        return "locked"
+    return "loaded"
+
+
+def take_turns(path: Path, who: str) -> str:
+    """A message, a change of the metadata and a message, in a turn each; whoever is stopped in its turn keeps the other waiting."""
+    try:
+        with ConversationStore(path, hold_lock=False, lock_timeout_seconds=0.03) as store:
+            store.load()
+            store.append_message({"by": who})
+            store.update_metadata(labels=store.get_metadata().labels | {who: "was here"})
+            store.append_message({"by": f"{who} again"})
+            labels = store.get_metadata().labels
+            assert who in labels, f"{who}'s change of the metadata was overwritten: {labels}"
     except ConversationLockedError:
         return "locked"
     except ConversationNotFoundError:
@@ -77,6 +125,25 @@ def delete(path: Path, who: str) -> str:
     except ConversationNotFoundError:
         return "nothing"
     return "deleted"
+
+
+def prune(path: Path, who: str) -> str:
+    """All that is older than the moment at which this begins; what somebody writes to in between stays."""
+    done = ConversationLibrary(path.parent).prune(older_than=timedelta(0), dry_run=False)
+    if not done.items:
+        return "nothing"
+    (item,) = done.items
+    return "deleted" if item.left_alone is None else "left"
+
+
+def prune_into_snapshots(path: Path, who: str) -> str:
+    """The same with a store of snapshots beside the library; what went is there."""
+    kept = FileStore(path.parent.parent / "kept")
+    done = ConversationLibrary(path.parent).prune(older_than=timedelta(0), snapshots=kept, dry_run=False)
+    for item in done.pruned:
+        assert item.snapshot is not None
+        assert json.loads(kept.load(item.snapshot).messages_json) == [{"by": "old"}]
+    return "deleted" if done.pruned else "left" if done.items else "nothing"
 
 
 def delete_and_leave(path: Path, who: str) -> str:
@@ -182,6 +249,15 @@ def conversation(path: Path) -> None:
         store.initialize(id=path.name, model="old", messages=[{"by": "old"}])
 
 
+def retractable(path: Path) -> None:
+    """A conversation whose messages can be taken back; one of them is."""
+    with ConversationStore(path) as store:
+        store.initialize(
+            id=path.name, model="old", messages=[{"by": "old"}, {"by": "taken back"}], features=["retract"]
+        )
+        store.retract()
+
+
 def damaged_conversation(path: Path) -> None:
     """Bytes that say something else, in front of a record that is whole."""
     with ConversationStore(path) as store:
@@ -203,11 +279,21 @@ def interrupted_create_in_a_library(path: Path) -> None:
     (path.parent / f".new-{path.name}").touch()
 
 
+def dead_stage(path: Path) -> None:
+    """What a group leaves that was killed before its commit."""
+    stage = f".stage-{'0' * 32}"
+    (path.parent / stage).touch()
+    conversation(path)
+    path.rename(path.parent / f"{stage}-{path.name}")
+
+
 WRITES = frozenset({("loaded", "loaded"), ("loaded", "locked"), ("locked", "loaded")})
+TURNS = WRITES
 CREATES = frozenset(
     {("created", "locked"), ("created", "loaded"), ("loaded", "created"), ("locked", "created"), ("loaded", "locked")}
 )
 OLD, FIRST, SECOND = "old of old", "first of first", "second of second"
+BOTH = "old,second of old"
 
 RACES = [
     Race(nothing, create, create, CREATES),
@@ -224,6 +310,27 @@ RACES = [
         replace,
         replace,
         frozenset({("replaced", "replaced"), ("replaced", "locked"), ("locked", "replaced")}),
+    ),
+    Race(retractable, take_back, take_back, WRITES),
+    Race(retractable, read, take_back, frozenset({(OLD, "loaded"), (BOTH, "loaded")})),
+    Race(retractable, read_again, take_back, frozenset({(OLD, "loaded"), (BOTH, "loaded")})),
+    Race(retractable, read_tail, take_back, frozenset({(OLD, "loaded"), (BOTH, "loaded")})),
+    Race(retractable, fork, take_back, frozenset({(OLD, "loaded"), (BOTH, "loaded")})),
+    Race(conversation, take_turns, take_turns, WRITES),
+    Race(conversation, take_turns, append, TURNS),
+    Race(conversation, append, take_turns, TURNS),
+    Race(conversation, take_turns, mend, frozenset({("loaded", "whole"), ("loaded", "locked")})),
+    Race(
+        conversation,
+        take_turns,
+        delete,
+        frozenset({("loaded", "locked"), ("loaded", "deleted"), ("nothing", "deleted")}),
+    ),
+    Race(
+        conversation,
+        fork,
+        take_turns,
+        frozenset({(seen, "loaded") for seen in (OLD, "old,second,second again of old")}),
     ),
     Race(conversation, replace, read, frozenset({("replaced", OLD), ("replaced", FIRST)})),
     Race(conversation, read, replace, frozenset({(OLD, "replaced"), (SECOND, "replaced")})),
@@ -261,6 +368,31 @@ RACES = [
         delete_and_leave,
         frozenset({("deleted", "locked"), ("deleted", "nothing"), ("nothing", "deleted")}),
     ),
+    Race(
+        conversation,
+        prune,
+        append,
+        frozenset({("nothing", "loaded"), ("left", "loaded"), ("deleted", "locked"), ("deleted", "nothing")}),
+    ),
+    Race(
+        conversation,
+        prune_into_snapshots,
+        append,
+        frozenset({("nothing", "loaded"), ("left", "loaded"), ("deleted", "locked"), ("deleted", "nothing")}),
+    ),
+    Race(conversation, append, prune, frozenset({("loaded", "left"), ("loaded", "deleted"), ("nothing", "deleted")})),
+    Race(
+        conversation,
+        prune,
+        prune,
+        frozenset({("deleted", "left"), ("deleted", "nothing"), ("nothing", "deleted"), ("left", "deleted")}),
+    ),
+    Race(
+        conversation,
+        prune,
+        delete,
+        frozenset({("deleted", "locked"), ("deleted", "nothing"), ("nothing", "deleted"), ("left", "deleted")}),
+    ),
     Race(conversation, delete, recreate, frozenset({("deleted", "locked"), ("deleted", "recreated")})),
     Race(conversation, read_tail, replace, frozenset({(OLD, "replaced"), (SECOND, "replaced")})),
     Race(conversation, fork, replace, frozenset({(OLD, "replaced"), (SECOND, "replaced")})),
@@ -293,6 +425,31 @@ RACES = [
         frozenset({("another", "created"), ("another", "locked")}),
     ),
     Race(interrupted_create_in_a_library, create, create_another, frozenset({("created", "another")})),
+    Race(nothing, create_together, create_together, frozenset({("created", "exists"), ("exists", "created")})),
+    Race(
+        nothing,
+        create_together,
+        create,
+        frozenset({("created", "loaded"), ("created", "locked"), ("exists", "created")}),
+    ),
+    Race(nothing, create, create_together, frozenset({("created", "exists"), ("loaded", "created")})),
+    Race(
+        nothing,
+        create_together,
+        append,
+        frozenset({("created", "nothing"), ("created", "loaded"), ("created", "locked")}),
+    ),
+    Race(nothing, create_together, create_another, frozenset({("created", "another")})),
+    Race(dead_stage, create_together, create_another, frozenset({("created", "another")})),
+    Race(dead_stage, create_another, create_together, frozenset({("another", "created")})),
+    Race(dead_stage, create_together, create_together, frozenset({("created", "exists"), ("exists", "created")})),
+    Race(nothing, create_together, list_all, frozenset({("created", "0 listed"), ("created", "1 listed")})),
+    Race(
+        nothing,
+        create_together,
+        read,
+        frozenset({("created", "nothing"), ("created", "first of None"), ("created", "first,first of None")}),
+    ),
 ]
 
 
@@ -319,6 +476,7 @@ def judge(path: Path, outcome: Outcome, where: str) -> None:
             if came == "locked":
                 assert who not in authors
         assert len(authors) == len(set(authors)), f"{where}: twice: {authors}"
+        assert not [one for one in authors if str(one).startswith("taken back")], f"{where}: {outcome}, and {authors}"
         if "replaced" in outcome:
             assert store.get_metadata().model == authors[0], f"{where}: {authors} of {store.get_metadata().model}"
             assert store.get_metadata().labels == {"by": authors[0]}

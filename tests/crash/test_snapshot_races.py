@@ -162,7 +162,7 @@ RACES = [
 def judge(path: Path, outcome: Outcome, where: str, *, of_two: bool = True) -> None:
     """What was saved is there, unless the other deleted it or saved another; the store is whole, and takes one more."""
     store = store_at(path)
-    saved = {who for who, came in zip(("first", "second"), outcome, strict=True) if came == "saved"}
+    saved = {process for process, came in zip(("first", "second"), outcome, strict=True) if came == "saved"}
     expected = (saved or {"old"}) if "deleted" not in outcome else saved | {"nothing"}
     assert load(path, "") in expected, f"{where}: {outcome}, and {load(path, '')}"
     assert store.verify() == [], where

@@ -19,7 +19,7 @@ from transcript_store.testing import SimulatedFileSystem
 
 def syncing(patch: pytest.MonkeyPatch, do: Callable[[Site], bool]) -> None:
     """Let every sync on the simulated disk happen only if ``do`` says so of its site."""
-    for name in ("sync", "sync_data"):
+    for name in ("sync", "sync_data", "sync_all"):
         real = getattr(SimulatedFileSystem, name)
 
         def maybe(self: SimulatedFileSystem, handle: int, real: Callable[..., None] = real) -> None:

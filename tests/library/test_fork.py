@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import orjson
 import pytest
@@ -18,11 +19,12 @@ from tests.library.helpers import (
     texts,
     without_number_and_hash,
 )
-from transcript_store import CorruptTranscriptError, verify
+from transcript_store import ConversationExistsError, ConversationLibrary, CorruptTranscriptError, verify
+from transcript_store.testing import SimulatedFileSystem
 
 
 def test_a_fork_has_every_record_byte_for_byte(library, root):
-    """Each record is the original's but for its number, its batch mark and its hash; the metadata is the original's."""
+    """Each record is the original's, except its number, its batch mark and its hash; the metadata is the original's."""
     chat = conversation_with_everything(library, root)
     came_from = {"snapshot": "00000000-0000-4000-8000-000000000000", "metadata": {"theirs": "1"}}
     with library.open(chat) as original:
@@ -142,3 +144,60 @@ def test_an_empty_conversation_can_be_forked(library):
     chat = make(library, model="m")
     with library.open(library.fork(chat)) as copy:
         assert (copy.get_messages(), copy.get_metadata().model) == ([], "m")
+
+
+# ---- into another library --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_a_library", [True, False])
+def test_a_fork_into_another_library(library, root, tmp_path, is_a_library):
+    """The copy is made there, with its directory if need be; here nothing is added. It knows where it came from."""
+    chat = conversation_with_everything(library, root)
+    files = tree(root)
+    other = ConversationLibrary(tmp_path / "archive" / "2026")
+    fork = library.fork(chat, through_seq=6, into=other if is_a_library else tmp_path / "archive" / "2026")
+    assert tree(root) == files
+    assert [summary.id for summary in other.list()] == [fork]
+    with library.open(chat, read_only=True) as original, other.open(fork) as copy:
+        assert copy.get_records() == original.get_records()[:6]
+        origin = copy.get_metadata().forked_from
+        assert origin is not None
+        assert (origin["conversation"], origin["seq"]) == (chat, 6)
+    assert verify(f"{other.directory}/{fork}").is_whole
+    assert sorted(path.name for path in Path(other.directory).iterdir()) == [fork]
+
+
+def test_a_fork_of_any_folder_into_another_library(library, root, tmp_path):
+    """fork_from takes it too: neither the folder nor the library of the copy need be this one's."""
+    chat = make(library, "a", "b")
+    here = ConversationLibrary(tmp_path / "here")
+    fork = here.fork_from(root / chat, into=tmp_path / "there")
+    assert not (tmp_path / "here").exists()
+    with ConversationLibrary(tmp_path / "there").open(fork) as copy:
+        assert texts(copy) == ["a", "b"]
+
+
+def test_a_fork_into_a_library_on_another_file_system(library):
+    """Each of the two is read and written on its own machine."""
+    other = ConversationLibrary("/chats", file_system=SimulatedFileSystem())
+    chat = make(library, "a", "b")
+    fork = library.fork(chat, into=other)
+    with other.open(fork) as copy:
+        assert texts(copy) == ["a", "b"]
+        back = other.fork(fork, into=library)
+    with library.open(back) as copy:
+        assert texts(copy) == ["a", "b"]
+
+
+def test_a_fork_into_what_is_no_library(library, root, tmp_path):
+    """A file, or a conversation's own folder, is refused; nothing is touched."""
+    chat = make(library, "a")
+    (tmp_path / "file").write_bytes(b"")
+    before = tree(tmp_path)
+    with pytest.raises(ConversationExistsError, match="a file stands"):
+        library.fork(chat, into=tmp_path / "file")
+    with pytest.raises(ConversationExistsError, match="inside"):
+        library.fork(chat, into=root / chat)
+    with pytest.raises(TypeError):
+        library.fork(chat, into=7)
+    assert tree(tmp_path) == before

@@ -55,6 +55,50 @@ def test_a_list_says_what_there_is(library, root):
     store.close()
 
 
+def test_labels_are_listed(library):
+    """All of them, as they are now; a summary can be told apart by its labels, and is still hashed."""
+    plain, labelled = make(library, "a"), make(library, "a", labels={"title": "t", "source": "claude-code"})
+    found = {summary.id: summary for summary in library.list()}
+    assert (found[plain].labels, found[labelled].labels) == ({}, {"title": "t", "source": "claude-code"})
+    assert len(set(found.values())) == 2
+
+
+def test_the_last_extra_on_demand(library, root):
+    """Of the last whole record, be it a message or an event; None if it has none, or if nobody asked."""
+    chat = make(library, "a")
+    with library.open(chat) as store:
+        for append, expected in (
+            (lambda: store.append_message(says("b"), extra={"source": {"line": 2}}), {"source": {"line": 2}}),
+            (lambda: store.append_message(says("c")), None),
+            (
+                lambda: store.append_messages([says("d"), None], extras=[None, {"hash": "x" * 9000}]),
+                {"hash": "x" * 9000},
+            ),
+        ):
+            append()
+            assert [summary.last_extra for summary in library.list(last_extra=True)] == [expected]
+            assert [summary.last_extra for summary in list_conversations(root, last_extra=True)] == [expected]
+            assert [summary.last_extra for summary in library.list()] == [None]
+    with (root / chat / "transcript.jsonl").open("ab") as file:
+        file.write(b'{"seq":6,"at":"2026-')
+    [summary] = library.list(last_extra=True)
+    assert (summary.last_extra, summary.damage) == ({"hash": "x" * 9000}, None), "a torn tail is not the last record"
+
+
+def test_the_last_extra_of_what_is_no_record(library, root):
+    """P15: a line may verify and hold anything: whoever asks for its extra gets none, and no error."""
+    for body in (
+        b'{"seq":2,"at":"2026-11-22T00:00:00.000000Z","extra":[1]',
+        b'{"seq":2,"at":"2026-11-22T00:00:00.000000Z",x',
+    ):
+        chat = make(library, "a")
+        path = root / chat / "transcript.jsonl"
+        line, _ = close_line(lines_of(root / chat)[-1][-35:-3], body)
+        path.write_bytes(path.read_bytes() + line)
+    assert [summary.last_extra for summary in library.list(last_extra=True)] == [None, None]
+    assert [summary.record_count for summary in library.list()] == [2, 2]
+
+
 def test_the_newest_comes_first(library):
     """Ordered by the last change, be it a message or the metadata; not by when it was made."""
     first, second, third = (make(library, name, labels={"title": name}) for name in ("1", "2", "3"))
@@ -380,6 +424,9 @@ def test_a_list_reads_little(tmp_path):
         assert summary.size_bytes is not None
         assert summary.size_bytes > 200 * count
         read.append(files.bytes_read)
+        files.bytes_read = 0
+        library.list(last_extra=True)
+        assert files.bytes_read == read[-1], "the last record is read anyhow"
     assert max(read) <= 34_000
     assert read[1] <= read[2] <= read[1] + 100
 

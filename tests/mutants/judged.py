@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 JUDGED: dict[str, str] = {
-    "Lock._held_by_another: holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4096))) → "
-    "holder = orjson.loads(bytes(self._files.read(self._handle, 0, 4097)))": "how much is read of what is shorter",
     "Folder.take_over: self.path = other.path → pass": "today a folder is taken over only by one of the same path",
     "Writer._make_folder: for attempts_left in (2, 1, 0): → for attempts_left in (3, 1, 0):": "only 0 means something",
     "Writer._make_folder: for attempts_left in (2, 1, 0): → for attempts_left in (2, 2, 0):": "only 0 means something",
@@ -15,12 +13,22 @@ JUDGED: dict[str, str] = {
     "Walk._goes_on: if len(rest) - line < RECORD_HEAD_BYTES: → if (len(rest) - line <= RECORD_HEAD_BYTES):": (
         "with just so many bytes the beginning is all there, and what decides on it decides the same with more"
     ),
-    "Walk._goes_on: return rest.startswith(b'{\"seq\":%d,' % (self.stopped.seq + 1), line) and "
-    'rest.find(b"\\0", line) < 0 → '
-    'return rest.startswith(b\'{"seq":%d,\' % (self.stopped.seq + 1), line) and rest.find(b"\\0", line) < 1': (
-        "a NUL at 0 would be in the place of the brace that was just seen there"
-    ),
     "Image.pieces: if len(lines) >= PIECE_BYTES: → if (len(lines) > PIECE_BYTES):": "how much is written at a time",
+    '_Reader._stated_at: return bytes(self._read(end - 34, 32)) if end - start > SUFFIX_BYTES else b"" → '
+    'return bytes(self._read(end - 34, 32)) if (end - start >= SUFFIX_BYTES) else b""': (
+        "a line that is a hash and nothing else is no record, and nobody writes one"
+    ),
+    "last_record: if start > SUFFIX_BYTES: → if (start >= SUFFIX_BYTES):": "a line with a hash has at least a byte before it",
+    "last_record: rest = file(near, size - near) → rest = file(near, (size + near))": "a file is read up to its end at most",
+    "Lock.released_at_the_end: for _ in range(2): → for _ in range(3):": "a third time nothing is left to release",
+    "Lines._newest_blocks_first: place, length = self.cache.begin, PIECE_BYTES // 4 → "
+    "place, length = self.cache.begin, PIECE_BYTES // 5": "how much is read at a time",
+    "Lines._newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
+    "place, length = begin, min(3 * length, 4 * PIECE_BYTES)": "how much is read at a time",
+    "Lines._newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
+    "place, length = begin, min(2 * length, 5 * PIECE_BYTES)": "how much is read at a time",
+    "_line_feed_before: offset, step = start, min(2 * step, PIECE_BYTES) → "
+    "offset, step = start, min(3 * step, PIECE_BYTES)": "how much is read at a time",
     "opened: if number >= live.header.generation or folder.status(ARCHIVE) is None: → "
     "if (number > live.header.generation) or folder.status(ARCHIVE) is None:": (
         "whoever asks for the live generation by its number is given the open one before"

@@ -1,8 +1,8 @@
 """Lets the tests at mutants: in copies of the package, never in the working tree.
 
 First a copy that notes which of its statements run is tested once (``reach``): so it is known which tests come near a mutant, and
-how long they take. Then each mutant is put into a copy, alone, and those tests run, the quickest first, to the first
-that fails. A test that does not end counts as failed: many mutants wait for ever.
+how long they take. Then each mutant is put into a copy, alone, and those tests run, the quickest and most different
+first, to the first that fails. A test that does not end counts as failed: many mutants wait for ever.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -79,7 +80,7 @@ class Reach:
     """What came of one run over a package that is as it should be."""
 
     tests: dict[tuple[Path, int], list[tuple[float, str]]] = field(default_factory=dict)
-    """For each statement the tests that run it, with their seconds, the quickest first."""
+    """For each statement the tests that run it, with their seconds, in the order in which they are tried."""
     failed: list[str] = field(default_factory=list)
     """Tests that failed, or were skipped: no mutant is held against them."""
 
@@ -143,7 +144,19 @@ def reach(copy: Path, wanted: Sequence[Place], workers: int) -> Reach:
                 near.tests.setdefault(statements[number], []).append((seen["seconds"], test))
         else:
             near.failed.append(test)
+    near.tests = {statement: _varied(tests) for statement, tests in near.tests.items()}
     return near
+
+
+def _varied(tests: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The quick ones first; a function that has run with so many parameters waits so many times longer for the next ones."""
+    times: Counter[str] = Counter()
+    ranked: list[tuple[float, float, str]] = []
+    for takes, test in sorted(tests):
+        function = test.partition("[")[0]
+        times[function] += 1
+        ranked.append((takes * times[function], takes, test))
+    return [(takes, test) for _, takes, test in sorted(ranked)]
 
 
 def _with_notes(marks: Sequence[tuple[int, int]], source: bytes) -> bytes:
@@ -156,13 +169,12 @@ def _with_notes(marks: Sequence[tuple[int, int]], source: bytes) -> bytes:
 
 
 def is_killed(copy: Path, place: Place | None, tests: Sequence[tuple[float, str]], seconds: float) -> bool:
-    """Whether one of these tests fails with the mutant, taking those that take so many seconds; without one none may."""
+    """Whether one of these tests fails with the mutant, taking as many as fit into so many seconds; without one none may."""
     chosen: list[tuple[float, str]] = []
     for takes, test in tests:
-        seconds -= takes
-        if seconds < 0 and chosen:
-            break
-        chosen.append((takes, test))
+        if takes <= seconds or not chosen:
+            seconds -= takes
+            chosen.append((takes, test))
     if place is None:
         return _fails(copy, chosen)
     with _changed(copy / "transcript_store" / place.module, place.mutant.applied_to):
@@ -193,7 +205,8 @@ def _fails(copy: Path, tests: Sequence[tuple[float, str]]) -> bool:
 
 def _pytest(copy: Path, arguments: Sequence[str], more: dict[str, str], seconds: float | None) -> int | None:
     """Run pytest in a copy; returns its exit status, None if it did not end in time."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV", "TOX"))}
+    left_out = ("PYTEST", "COV", "TOX", "PYTHONDONTWRITEBYTECODE")  # a copy is compiled once, not by each run
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     own = {"PYTHONPATH": str(copy), "TMPDIR": str(copy / "tmp"), "CI": "1"}
     command = [sys.executable, "-c", _LIMITED, "-q", "--no-header", "--tb=no", *arguments]
     process = subprocess.Popen(

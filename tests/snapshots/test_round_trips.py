@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.values import json_values
 from tests.snapshots.helpers import IMAGE, IMAGE_NAME, KEY, snapshot, store_at
 from transcript_store import FileStore, Snapshot
 from transcript_store._snapshots import media as _media
 from transcript_store.testing import SimulatedFileSystem
+from transcript_store.testing.strategies import json_values
+
+values = json_values(integers=st.integers())
 
 awkward = st.sampled_from(
     [
@@ -35,17 +37,17 @@ awkward = st.sampled_from(
 
 
 @settings(max_examples=60)
-@given(st.lists(json_values | awkward | st.dictionaries(awkward, awkward, max_size=2), max_size=4), st.booleans())
-def test_any_json_value_survives_sealed_and_plain(values: list[Any], is_sealed: bool) -> None:
+@given(st.lists(values | awkward | st.dictionaries(awkward, awkward, max_size=2), max_size=4), st.booleans())
+def test_any_json_value_survives_sealed_and_plain(held: list[Any], is_sealed: bool) -> None:
     """Saved and loaded, by another store: equal, whatever it holds, media or not."""
     disk = SimulatedFileSystem()
     options: dict[str, Any] = {"encryption_key": KEY if is_sealed else None, "file_system": disk}
-    one = snapshot(*values)
+    one = snapshot(*held)
     FileStore("/store", **options).save(one)
     again = FileStore("/store", **options)
-    assert again.load(one.id).messages == values
+    assert again.load(one.id).messages == held
     assert again.load(one.id) == one
-    assert again.list()[0].message_count == len(values)
+    assert again.list()[0].message_count == len(held)
     assert again.verify() == []
 
 

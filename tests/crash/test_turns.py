@@ -1,0 +1,458 @@
+"""Turns at one conversation (``hold_lock=False``): what one process leaves wherever it stops, another finds that knew it before.
+
+The matrix (tests/crash/test_matrix.py) lets the next process load. Here the next one is loaded already and remembers: it may go
+on only if nothing was changed. U1 to U3 stand in ``_conversation/turns.py``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.crash import enumeration
+from tests.crash.enumeration import FAULTS
+from tests.crash.kernel import Note
+from tests.crash.model import DIRECTORY, PROBE, State, observe, state_of, store_on
+from tests.crash.operations import (
+    ALL_IN_TURNS,
+    LOCK,
+    Case,
+    append,
+    append_long,
+    batch,
+    close,
+    delete_generation,
+    grown,
+    keep_records,
+    leaked,
+    purge_quarantine,
+    replace,
+    retract,
+    retractable,
+    unmarked,
+    update_metadata,
+)
+from transcript_store import (
+    ConversationChangedError,
+    ConversationLibrary,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    ConversationStore,
+    PoisonedError,
+    TranscriptStoreError,
+    repair,
+)
+from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+
+Step = Callable[[ConversationStore], object]
+AFTERWARDS = {"role": "assistant", "content": "I am."}
+WORK: list[tuple[Callable[[], SimulatedFileSystem], Step]] = [
+    (grown, append),
+    (grown, append_long),
+    (unmarked, batch),
+    (grown, update_metadata),
+    (grown, replace),
+    (unmarked, keep_records),
+    (retractable, retract),
+    (leaked, delete_generation),
+    (leaked, purge_quarantine),
+    (unmarked, close),
+]
+EACH = pytest.mark.parametrize(("base", "step"), WORK, ids=lambda one: one.__name__)
+
+
+class Two(NamedTuple):
+    """Two processes on one disk that take turns at a conversation, and know it."""
+
+    disk: SimulatedFileSystem
+    """That of the first."""
+    first: ConversationStore
+    second: ConversationStore
+    before: State
+
+
+def two_at(base: Callable[[], SimulatedFileSystem], **options: Any) -> Two:
+    ground = base()
+    disk, other = ground.another_process(), ground.another_process()
+    first = store_on(disk, hold_lock=False, lock_timeout_seconds=0, **options)
+    second = store_on(other, hold_lock=False, lock_timeout_seconds=0)
+    for store in (first, second):
+        store.load()
+    first.get_messages()
+    assert opened(other, second.get_messages) == 0, "the second does not know what it should"
+    return Two(disk, first, second, state_of(second))
+
+
+def opened(disk: SimulatedFileSystem, call: Callable[[], object]) -> int:
+    """How often the transcript is opened in a call: once if it loads, never if memory is what the disk holds."""
+    count = 0
+
+    def note(made: Call) -> None:
+        nonlocal count
+        count += made.name == "open_append" and made.path.endswith("transcript.jsonl")
+
+    disk.on_call = note
+    try:
+        call()
+    finally:
+        disk.on_call = None
+    return count
+
+
+def done(base: Callable[[], SimulatedFileSystem], step: Step) -> State:
+    """What is there when the step was done."""
+    two = two_at(base)
+    step(two.first)
+    return state_of(two.second)
+
+
+def calls_of(base: Callable[[], SimulatedFileSystem], step: Step) -> list[Call]:
+    two = two_at(base)
+    made: list[Call] = []
+    two.disk.on_call = made.append
+    step(two.first)
+    assert len(made) >= 5, "hardly a call was made, so nothing is tested"
+    return made
+
+
+def the_second_goes_on(two: Two, may_be: set[State], where: str, *, cuts: int = 3) -> None:
+    """It finds what may be there, stores more, in the transcript and beside it; and all that it saw survives a power cut."""
+    found = state_of(two.second)
+    assert found in may_be, f"{where}: found {found}, allowed {sorted(may_be, key=repr)}"
+    two.second.append_message(PROBE)
+    count = two.second.get_metadata().compaction_count + 1
+    two.second.update_metadata(compaction_count=count)  # the change of the first must not be lost by it
+    now = state_of(two.second)
+    assert found.records is not None
+    assert now.records is not None
+    assert found.metadata is not None
+    assert now.records[:-1] == found.records, where
+    assert now.metadata == tuple(count if at == _COUNT_AT else one for at, one in _numbered(found)), where
+    for image in two.disk.power_failures(limit=cuts):
+        assert observe(image) == now, f"{where}, then a power cut"
+
+
+_COUNT_AT = -4
+"""Where the count of compactions stands in a ``State``'s metadata, from the end."""
+
+
+def _numbered(state: State) -> Iterator[tuple[int, Any]]:
+    assert state.metadata is not None
+    return ((at - len(state.metadata), one) for at, one in enumerate(state.metadata))
+
+
+@EACH
+def test_killed_at_any_call_it_leaves_what_the_other_can_go_on_with(
+    base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note
+) -> None:
+    """P1, P3, P4, U1: SIGKILL before each call, and within each write; who knew the conversation sees the change or does not."""
+    after, count = done(base, step), 0
+    for call in calls_of(base, step):
+        for written in (None, 1, 60, 250) if call.name == "write" else (None,):
+            two = two_at(base)
+
+            def stop(made: Call, at: int = call.number, written: int | None = written) -> int | None:
+                if made.number == at and written is not None:
+                    return written
+                if made.number >= at:
+                    raise SimulatedStop
+                return None
+
+            two.disk.on_call = stop
+            with suppress(SimulatedStop):
+                step(two.first)
+            two.disk.kill_process()
+            the_second_goes_on(two, {two.before, _with_part_of(step, two.before, after), after}, f"killed at {call}")
+            count += 1
+    record_property("kills within a turn, simulated disk", count)
+    assert count >= 10
+
+
+def _with_part_of(step: Step, before: State, after: State) -> State:
+    """What is in quarantine is not shown: a purge that was killed may have removed a part of it."""
+    return before._replace(has_secret=after.has_secret) if step is purge_quarantine else before
+
+
+@EACH
+def test_refused_at_any_call_it_leaves_what_both_can_go_on_with(
+    base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note
+) -> None:
+    """P6, P7, U2: an error at each call; then the second goes on, and behind it the first does (after a load, if it must)."""
+    after, count = done(base, step), 0
+    for call in calls_of(base, step):
+        for code in FAULTS[call.name]:
+            two = two_at(base)
+
+            def refuse(made: Call, at: int = call.number, code: int = code) -> None:
+                if made.number == at:
+                    raise OSError(code, "injected")
+
+            where = f"{errno.errorcode[code]} at {call}"
+            failed = False
+            two.disk.on_call = refuse
+            try:
+                step(two.first)
+            except TranscriptStoreError:
+                failed = True
+            two.disk.on_call = None
+            may_be = {two.before, _with_part_of(step, two.before, after), after} if failed else {after}
+            the_second_goes_on(two, may_be, where, cuts=1)
+            if step is not close:
+                the_first_goes_on(two, where)
+            count += 1
+    record_property("errors within a turn, simulated disk", count)
+    assert count >= 10
+
+
+def the_first_goes_on(two: Two, where: str) -> None:
+    known = state_of(two.second).records
+    assert known is not None
+    try:
+        two.first.append_message(AFTERWARDS)
+    except PoisonedError:
+        two.first.load()
+        two.first.append_message(AFTERWARDS)
+    now = state_of(two.second).records
+    assert now is not None
+    assert now[:-1] == known, where
+    assert two.second.get_messages()[-1] == AFTERWARDS, where
+
+
+@EACH
+def test_interrupted_at_any_call_it_leaves_what_both_can_go_on_with(
+    base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note
+) -> None:
+    """P21, U2: Ctrl-C at each call; the lock is free, the second goes on, and the first behind it."""
+    after, count = done(base, step), 0
+    for call in calls_of(base, step):
+        two = two_at(base)
+
+        def interrupt(made: Call, at: int = call.number) -> None:
+            if made.number == at:
+                raise KeyboardInterrupt
+
+        two.disk.on_call = interrupt
+        with suppress(KeyboardInterrupt):
+            step(two.first)
+        two.disk.on_call = None
+        may_be = {two.before, _with_part_of(step, two.before, after), after}
+        the_second_goes_on(two, may_be, f"interrupted at {call}", cuts=1)
+        if step is not close:
+            the_first_goes_on(two, f"interrupted at {call}")
+        count += 1
+    record_property("interruptions within a turn, simulated disk", count)
+    assert count >= 5
+
+
+@pytest.mark.parametrize("holds", [False, True], ids=["in turns", "holding the lock"])
+@EACH
+def test_all_of_the_second_between_any_two_calls_of_the_first(
+    base: Callable[[], SimulatedFileSystem], step: Step, holds: bool, record_property: Note
+) -> None:
+    """P11: a second writer, with turns or with the lock held, gets its turn before or after the first, never within; both are there."""
+    count = 0
+    for call in calls_of(base, step):
+        two = two_at(base)
+        said: list[str] = []
+
+        def happen(made: Call, two: Two = two, at: int = call.number, said: list[str] = said) -> None:
+            if made.number != at:
+                return
+            try:
+                if holds:
+                    with store_on(two.disk.another_process()) as holder:
+                        holder.load()
+                        holder.append_message(PROBE)
+                else:
+                    two.second.append_message(PROBE)
+                said.append("stored")
+            except ConversationLockedError:
+                said.append("locked")
+
+        two.disk.on_call = happen
+        step(two.first)
+        two.disk.on_call = None
+        assert times_there(two.second) == (said == ["stored"]), str(call)
+        the_second_goes_on(two, {state_of(two.second)}, str(call), cuts=1)
+        count += 1
+    record_property("interleavings of two processes, simulated disk", count)
+    assert count >= 5
+
+
+def times_there(store: ConversationStore) -> int:
+    """How often what the second stores stands in any generation, taken back or not."""
+    numbers = [generation.number for generation in store.generations()]
+    return sum(record.message == PROBE for number in numbers for record in store.get_records(generation=number))
+
+
+def test_memory_is_believed_while_nobody_writes() -> None:
+    """U2: turn after turn, and after a turn in which another one only read, nothing is opened; after one that wrote, it is."""
+    two = two_at(grown)
+    other = two.disk.another_process()
+    assert opened(two.disk, lambda: append(two.first)) == 0
+    assert opened(two.disk, two.first.get_messages) == 0
+    two.second.get_messages()
+    assert opened(two.disk, lambda: append(two.first)) == 0
+    two.second.update_metadata(labels={"title": "new"})
+    assert opened(two.disk, two.first.get_metadata) == 1
+    reader = store_on(other, read_only=True)
+    reader.load()
+    assert opened(two.disk, lambda: append(two.first)) == 0, "a reader takes no turn"
+    with store_on(other) as holder:
+        holder.load()
+        with pytest.raises(ConversationLockedError):
+            two.first.get_messages()
+    assert opened(two.disk, lambda: append(two.first)) == 1
+
+
+def test_no_statement_stands_there_in_a_turn() -> None:
+    """U1: from the first look at the conversation to the end of a call there is the writer's name, and nothing else."""
+    two = two_at(grown)
+    written = 0
+
+    def look(call: Call) -> None:
+        nonlocal written
+        if not call.path.endswith("/lock") and call.name in ("write", "sync_data", "rename", "truncate"):
+            written += 1
+            assert (two.disk.tree()[LOCK] or b"").count(b"\n") == 1
+
+    two.disk.on_call = look
+    for step in (append, update_metadata, replace):
+        step(two.first)
+        assert (two.disk.tree()[LOCK] or b"").count(b"\n") == 2
+    assert written > 8
+
+
+def _lines(two: Two) -> tuple[bytes, bytes]:
+    name, _, statement = (two.disk.tree()[LOCK] or b"").partition(b"\n")
+    return name + b"\n", statement
+
+
+def test_a_statement_is_compared_and_never_believed() -> None:
+    """U3: cut at any byte, changed in any, from before, doubled, long: whoever does not find his own statement loads."""
+    two = two_at(grown)
+    old = _lines(two)[1]
+    append(two.first)
+    messages = two.first.get_messages()
+    name, statement = _lines(two)
+    assert statement != old
+    contents = [name + statement[:length] for length in range(len(statement))]
+    contents += [
+        name + statement[:at] + bytes([statement[at] ^ 1]) + statement[at + 1 :] for at in range(len(statement))
+    ]
+    contents += [name + old, name + statement * 2, statement, b"", b"\n", name + b"\0" * 5000, b"x" * 100_000]
+    for content in contents:
+        two.disk.write_file(LOCK, content)
+        assert opened(two.disk, two.first.get_messages) == 1, content
+        assert two.first.get_messages() == messages
+    two.disk.write_file(LOCK, b"anybody\n" + statement)
+    assert opened(two.disk, two.first.get_messages) == 0, "the name is not looked at"
+
+
+def test_a_statement_of_another_kernel_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U3: another boot id, or none: each turn loads."""
+    two = two_at(grown)
+    elsewhere = two.disk.another_process()
+    monkeypatch.setattr(elsewhere, "boot_id", lambda: "another")
+    with store_on(elsewhere, hold_lock=False) as far_away:
+        far_away.load()
+        assert opened(two.disk, two.first.get_messages) == 1
+        assert opened(elsewhere, far_away.get_messages) == 1
+    nowhere = two.disk.another_process()
+    monkeypatch.setattr(nowhere, "boot_id", lambda: "")
+    with store_on(nowhere, hold_lock=False) as store:
+        store.load()
+        assert opened(nowhere, store.get_messages) == 1
+        assert opened(nowhere, lambda: append(store)) == 1
+
+
+def test_a_statement_that_cannot_be_removed_ends_the_turn() -> None:
+    """U1: the disk refuses to empty the lock file and to write to it: there is no turn, and nothing was changed."""
+    two = two_at(grown)
+
+    def refuse(call: Call) -> None:
+        if call.path == LOCK and call.name in ("truncate", "write"):
+            raise OSError(errno.EIO, "injected")
+
+    two.disk.on_call = refuse
+    with pytest.raises(TranscriptStoreError, match="lock"):
+        append(two.first)
+    two.disk.on_call = None
+    the_second_goes_on(two, {two.before}, "no turn")
+    the_first_goes_on(two, "no turn")
+
+
+def test_what_another_did_not_sync_is_synced_before_it_is_shown() -> None:
+    """P1: a writer whose appends are not synced takes turns with one whose are: what that one shows survives a power cut."""
+    two = two_at(grown, durability="process-crash")
+    append(two.first)
+    assert len(two.second.get_messages()) == 4
+    assert observe(two.disk.worst_power_failure()) == state_of(two.second)
+    append(two.first)
+    assert opened(two.disk, lambda: append(two.first)) == 0, "nobody asked it to sync"
+
+
+def test_a_conversation_that_was_deleted_between_two_turns() -> None:
+    """P13: it is gone, and that is said; one that was created in its place, with another id, is not taken for it."""
+    two = two_at(grown)
+    other = two.disk.another_process()
+    ConversationLibrary(DIRECTORY.rpartition("/")[0], file_system=other).delete(DIRECTORY.rpartition("/")[2])
+    for _ in range(2):
+        with pytest.raises(ConversationNotFoundError):
+            append(two.first)
+    with store_on(other) as another:
+        another.initialize(messages=[PROBE])
+    for _ in range(2):
+        with pytest.raises(ConversationNotFoundError, match="another one stands in its place"):
+            append(two.first)
+        with pytest.raises(ConversationNotFoundError, match="another one stands in its place"):
+            two.first.get_messages()
+    with store_on(other) as another:
+        another.load()
+        assert another.get_messages() == [PROBE]
+
+
+def test_a_repair_between_two_turns() -> None:
+    """P13: damage is an error of the first call that meets it; after the repair the same store goes on with what was kept."""
+    two = two_at(unmarked)
+    path = f"{DIRECTORY}/transcript.jsonl"
+    content = two.disk.tree()[path] or b""
+    two.disk.write_file(path, content.replace(b"message 4", b"massage 4"))
+    two.disk.write_file(LOCK, b"")
+    with pytest.raises(TranscriptStoreError, match=r"transcript\.jsonl"):
+        two.first.get_messages()
+    repair(DIRECTORY, mode="salvage", dry_run=False, file_system=two.disk.another_process())
+    messages = two.first.get_messages()
+    assert [message["content"][:9] for message in messages] == [f"message {n}" for n in (0, 1, 2, 3, 5)]
+    assert two.second.get_messages() == messages
+    the_first_goes_on(two, "repaired")
+
+
+def test_of_two_that_append_behind_one_head_one_does() -> None:
+    """P22: if_head holds between processes."""
+    two = two_at(grown)
+    head = two.second.head
+    two.first.append_message(AFTERWARDS, if_head=head)
+    with pytest.raises(ConversationChangedError):
+        two.second.append_message(PROBE, if_head=head)
+    assert two.second.get_messages()[-1] == AFTERWARDS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", ALL_IN_TURNS, ids=lambda case: case.name)
+def test_all_that_one_process_does_in_turns(case: Case, record_property: Note) -> None:
+    """P1 to P9: every case of the matrix, with a turn for each call."""
+    count = enumeration.power_cuts(case, limit=60)
+    if "process-crash" in case.durabilities:
+        count += enumeration.power_cuts(case, limit=60, durability="process-crash")
+    record_property("states after a power cut, simulated disk", count)
+    record_property("kills, simulated disk", enumeration.kills(case))
+    record_property(
+        "states after a kill, a load and a power cut, simulated disk", enumeration.kills_then_power_cuts(case, limit=4)
+    )
+    record_property("errors, simulated disk", enumeration.errors(case))
+    assert count >= 5

@@ -1,0 +1,428 @@
+"""Conversations created together (S1 to S4 of ``stage.py``): all the others are there whatever becomes of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.children import Child
+from tests.kit.machines import SyncedWhole
+from transcript_store import (
+    ConversationExistsError,
+    ConversationGroup,
+    ConversationLibrary,
+    ConversationLockedError,
+    InvalidIdError,
+    InvalidMessageError,
+    NewConversation,
+    PoisonedError,
+    StorageError,
+    list_conversations,
+    verify,
+)
+from transcript_store._os import whole
+from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
+
+A, B, C = (f"0000000{number}-0000-4000-8000-000000000000" for number in range(3))
+SAID = [{"role": "user", "content": "What is there?"}]
+
+
+@pytest.fixture
+def files() -> SyncedWhole:
+    return SyncedWhole()
+
+
+@pytest.fixture
+def library(tmp_path: Path, files: SyncedWhole) -> ConversationLibrary:
+    return ConversationLibrary(tmp_path / "library", file_system=files)
+
+
+def names(library: ConversationLibrary) -> list[str]:
+    return sorted(os.listdir(library.directory))
+
+
+def on_a_disk() -> tuple[SimulatedFileSystem, ConversationLibrary]:
+    disk = SimulatedFileSystem()
+    return disk, ConversationLibrary("/library", file_system=disk)
+
+
+def refusing(*refused: str, code: int = errno.EIO, path: str = "/library") -> Callable[[Call], None]:
+    def refuse(call: Call) -> None:
+        if call.name in refused and call.path == path:
+            raise OSError(code, os.strerror(code))
+
+    return refuse
+
+
+# ---- what is promised --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_there_before_the_commit_and_all_of_it_afterwards(library: ConversationLibrary) -> None:
+    """S1: neither a list nor an open shows what waits; and nothing else is left afterwards."""
+    with library.together() as group:
+        group.add(id=A, messages=SAID, labels={"title": "First"})
+        group.add(id=B, provider="claude", messages=SAID, extras=[{"n": 1}], times=["2026-01-01T00:00:00Z"])
+        with group.adding(id=C, messages=SAID) as store:
+            store.append_message({"role": "assistant", "content": "Much."})
+            store.replace_transcript(SAID, compaction_count=1)
+            assert C in group
+        assert len(group) == 3
+        assert library.list() == list_conversations(library.directory) == []
+    assert names(library) == [A, B, C]
+    assert {summary.id: (summary.title, summary.record_count) for summary in library.list()} == {
+        A: ("First", 1),
+        B: (None, 1),
+        C: (None, 1),
+    }
+    assert all(verify(summary.directory).is_whole for summary in library.list())
+
+
+def test_a_conversation_is_the_same_as_one_that_was_created_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the byte, metadata and mark too. The lock file is made by the first who writes to it."""
+    monkeypatch.setattr(SimulatedFileSystem, "now_us", lambda _: 1_790_000_000_000_000)
+    contents: NewConversation = {
+        "provider": "claude",
+        "messages": [*SAID, None],
+        "extras": [None, {"n": 1}],
+        "times": [None, "2026-09-20T10:00:00Z"],
+        "labels": {"title": "T"},
+    }
+    (alone, one), (grouped, other) = on_a_disk(), on_a_disk()
+    one.create(id=A, **contents).close()
+    with other.together() as group:
+        group.add(id=A, **contents)
+    assert grouped.tree() == {path: data for path, data in alone.tree().items() if not path.endswith("/lock")}
+
+
+def test_a_thousand_wait_for_the_disk_as_one(library: ConversationLibrary, files: SyncedWhole) -> None:
+    """One sync of the file system, one of the library; nothing is listed, removed or replaced in between."""
+    with library.together() as group:
+        group.add(messages=SAID)
+        files.counted.clear()
+        for _ in range(999):
+            group.add(messages=SAID)
+    assert files.counted == {"sync_all": 1, "sync": 1}
+    assert len(names(library)) == 1000
+
+
+def test_a_full_group_commits_by_itself(library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that memory, and what a crash can cost, is bounded: by number, and by size."""
+    monkeypatch.setattr("transcript_store._group._MOST", 2)
+    monkeypatch.setattr("transcript_store._group._MOST_BYTES", 1000)
+    with library.together() as group:
+        waited = []
+        for size in (1, 1, 1, 2000, 1):
+            group.add(messages=[{"role": "user", "content": "x" * size}])
+            waited.append(len(group))
+        assert waited == [1, 2, 1, 2, 1]
+    assert len(library.list()) == 5
+
+
+def test_where_the_file_system_cannot_be_synced_as_a_whole_each_is_created_by_itself(tmp_path: Path) -> None:
+    """It is there, and durable, as soon as it is added."""
+
+    class Doubtful(SyncedWhole):
+        def doubt(self, handle: int) -> bool:
+            return handle < 0
+
+        can_sync_all = doubt
+
+    files = Doubtful()
+    library = ConversationLibrary(tmp_path / "library", file_system=files)
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+        with group.adding(id=B, messages=SAID) as store:
+            store.append_message(SAID[0])
+        assert len(group) == 0
+        assert len(library.list()) == 2
+    assert files.counted["sync_all"] == 0
+    assert files.counted["sync"] >= 14
+
+
+def test_only_what_answers_for_its_syncs_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Linux 5.17 and later ext4, xfs and btrfs; of anything else nothing, nor where it cannot be told."""
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        for kind, release, is_believed in [
+            ("ext4", "5.17.0-generic", True),
+            ("xfs", "6.1.0", True),
+            ("btrfs", "10.0", True),
+            ("ext4", "5.16.9", False),
+            ("ext4", "4.18.0-553.el8", False),
+            ("overlay", "6.1.0", False),
+            ("tmpfs", "6.1.0", False),
+            ("fuse.sshfs", "6.1.0", False),
+            ("nfs4", "6.1.0", False),
+            (None, "6.1.0", False),
+            ("ext4", "unknown", False),
+        ]:
+            monkeypatch.setattr(whole, "type_of", lambda _, kind=kind: kind)
+            monkeypatch.setattr(whole, "release", lambda release=release: release)
+            assert whole.can_be_relied_upon(handle) == (is_believed and os.uname().sysname == "Linux"), (kind, release)
+    finally:
+        os.close(handle)
+
+
+# ---- ids that are taken ------------------------------------------------------------------------------------------------
+
+
+def test_an_id_that_is_there_or_waits_is_refused(library: ConversationLibrary) -> None:
+    library.create(id=A).close()
+    with library.together() as group:
+        with pytest.raises(ConversationExistsError):
+            group.add(id=A)
+        group.add(id=B)
+        with pytest.raises(ConversationExistsError, match="in the group already"):
+            group.add(id=B)
+        with pytest.raises(InvalidIdError):
+            group.add(id="../escape")
+    assert names(library) == [A, B]
+
+
+@pytest.mark.parametrize("kind", ["conversation", "half a create", "file", "link", "directory with a file"])
+def test_whoever_was_faster_stays(kind: str, library: ConversationLibrary) -> None:
+    """What came under an id before the commit is not replaced; the group says which it did not create, and leaves nothing."""
+    path = Path(library.directory) / A
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+        group.add(id=B, messages=SAID)
+        match kind:
+            case "conversation":
+                library.create(id=A, messages=[*SAID, *SAID]).close()
+            case "half a create":
+                path.mkdir()
+                (path / "lock").touch()
+            case "file":
+                path.write_text("mine")
+            case "link":
+                path.symlink_to("/etc")
+            case "directory with a file":
+                path.mkdir()
+                (path / "note").write_text("mine")
+        status = path.lstat()
+    assert group.taken == {A}
+    assert path.lstat().st_ino == status.st_ino
+    assert names(library) == [A, B]
+    assert [summary.record_count for summary in library.list() if summary.id == B] == [1]
+
+
+def test_an_empty_folder_is_used(library: ConversationLibrary) -> None:
+    """As ``create`` uses it."""
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+        (Path(library.directory) / A).mkdir()
+    assert group.taken == frozenset()
+    assert library.list()[0].record_count == 1
+
+
+# ---- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_stored_leaves_the_others(library: ConversationLibrary) -> None:
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+        with pytest.raises(InvalidMessageError):
+            group.add(id=B, messages=[{"content": object()}])
+        with pytest.raises(ZeroDivisionError), group.adding(id=C, messages=SAID):
+            raise ZeroDivisionError
+        assert len(group) == 1
+        group.add(id=C, messages=SAID)
+    assert names(library) == [A, C]
+
+
+def test_a_block_that_fails_adds_nothing(library: ConversationLibrary) -> None:
+    with pytest.raises(KeyboardInterrupt), library.together() as group:
+        group.add(id=A, messages=SAID)
+        group.commit()
+        group.add(id=B, messages=SAID)
+        raise KeyboardInterrupt
+    assert names(library) == [A]
+
+
+def test_a_sync_of_all_that_fails_names_nothing() -> None:
+    """S4: none of the group is there, nothing more is taken, the error says what to do; and the next group begins anew."""
+    disk, library = on_a_disk()
+    with pytest.raises(PoisonedError), library.together() as group:
+        group.add(id=A, messages=SAID)
+        group.add(id=B, messages=SAID)
+        disk.on_call = refusing("sync_all")
+        with pytest.raises(StorageError, match="None of them is there") as caught:
+            group.commit()
+        assert "create the rest again" in str(caught.value)
+        disk.on_call = None
+        with pytest.raises(PoisonedError):
+            group.add(id=C, messages=SAID)
+    assert disk.worst_power_failure().tree().keys() <= {"/library"}
+    assert library.list() == []
+    assert disk.open_handles == []
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+    assert [one.id for one in ConversationLibrary("/library", file_system=disk.worst_power_failure()).list()] == [A]
+
+
+def test_names_whose_sync_failed_are_synced_by_the_next() -> None:
+    """S2: they may be there; the note stays, and the next who creates or deletes here makes sure of them."""
+    disk, library = on_a_disk()
+    with (
+        pytest.raises(StorageError, match="Some of them may be there, each of them whole"),
+        library.together() as group,
+    ):
+        group.add(id=A, messages=SAID)
+        disk.on_call = refusing("sync")
+    disk.on_call = None
+    assert [path for path in disk.tree() if "/.stage-" in path]
+    with library.together():
+        pass
+    survives = ConversationLibrary("/library", file_system=disk.worst_power_failure())
+    assert [one.id for one in survives.list()] == [A]
+    assert not [path for path in disk.tree() if "/.stage-" in path]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_a_disk_that_refuses_in_the_middle_leaves_nothing_of_that_one(code: int) -> None:
+    """Whatever call it is: an error of ours, what was committed before is there, and the group can go on."""
+    for refused_call in range(1, 100):
+        disk, library = on_a_disk()
+        with library.together() as group:
+            group.add(id=A, messages=SAID)
+            group.commit()
+            group.add(id=B, messages=SAID)
+            made = iter(range(1, 1000))
+
+            def refuse(call: Call, made: Iterator[int] = made, number: int = refused_call) -> None:
+                if next(made) == number:
+                    raise OSError(code, os.strerror(code))
+
+            disk.on_call = refuse
+            try:
+                group.add(id=C, messages=SAID)
+            except StorageError:
+                pass
+            else:
+                if next(made) <= refused_call:
+                    break
+            finally:
+                disk.on_call = None
+        assert {A, B} <= {one.id for one in library.list()} <= {A, B, C}
+        assert not [path for path in disk.tree() if "/.stage-" in path]
+    assert refused_call > 8
+
+
+def test_a_removed_note_is_noticed(library: ConversationLibrary) -> None:
+    """S3: without it others may have removed a part of what waits, so none of it gets a name."""
+    with pytest.raises(ConversationLockedError, match="note"), library.together() as group:
+        group.add(id=A, messages=SAID)
+        (note,) = [name for name in names(library) if name.startswith(".stage-") and len(name) == 39]
+        os.unlink(f"{library.directory}/{note}")
+    assert library.list() == []
+
+
+# ---- stages of others --------------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
+    """S3: wherever it was killed; by the next group, create or delete."""
+    sweepers: list[Callable[[ConversationLibrary], object]] = [
+        lambda library: library.together().__enter__(),
+        lambda library: library.create(id=C).close(),
+    ]
+    count = 0
+    for stop in range(1, 1000):
+        disk, library = on_a_disk()
+        made = iter(range(1, 10_000))
+
+        def kill(call: Call, made: Iterator[int] = made, stop: int = stop) -> None:
+            if next(made) == stop:
+                raise SimulatedStop
+
+        disk.on_call = kill
+        try:
+            with library.together() as group:
+                group.add(id=A, messages=SAID)
+                group.add(id=B, messages=SAID)
+        except SimulatedStop:
+            count += 1
+        else:
+            break
+        disk = disk.kill_process()
+        library = ConversationLibrary("/library", file_system=disk)
+        there = {one.id for one in library.list()}
+        assert there <= {A, B}
+        for summary in list_conversations("/library", file_system=disk) if "/library" in disk.tree() else ():
+            assert (summary.id, summary.damage) in {(A, None), (B, None)}
+        sweepers[stop % 2](library)
+        assert not [path for path in disk.tree() if "/.stage-" in path], f"killed at call {stop}"
+        assert {one.id for one in library.list()} - {C} == there
+    assert count > 30
+
+
+def test_the_stage_of_a_live_process_is_left_alone(library: ConversationLibrary) -> None:
+    """S3: others create, delete and list meanwhile."""
+
+    def elsewhere(say: Callable[[object], None]) -> None:
+        other = ConversationLibrary(library.directory)
+        with other.together():
+            pass
+        other.create(id=B).close()
+        other.delete(B)
+        say(len(other.list()))
+
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+        assert Child(elsewhere).end() == ["0"]
+    assert names(library) == [A]
+
+
+def test_a_link_with_the_name_of_a_stage_is_not_followed(tmp_path: Path, library: ConversationLibrary) -> None:
+    """It is removed, and what it leads to is left alone; so is one in the place of a note."""
+    library.create(id=A).close()
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("kept")
+    stage = ".stage-" + "0" * 32
+    os.symlink(precious, f"{library.directory}/{stage}-{B}")
+    os.symlink(precious / "file", f"{library.directory}/.stage-{'1' * 32}")
+    with library.together() as group:
+        group.add(id=B)
+    assert (precious / "file").read_text() == "kept"
+    assert f"{stage}-{B}" not in names(library)
+    assert {one.id for one in library.list()} == {A, B}
+
+
+def test_threads_share_a_group(library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it commits while others add."""
+    monkeypatch.setattr("transcript_store._group._MOST", 7)
+
+    def add(group: ConversationGroup) -> None:
+        for _ in range(50):
+            group.add(messages=SAID)
+
+    with library.together() as group:
+        threads = [threading.Thread(target=add, args=(group,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(library.list()) == 200
+    assert not [name for name in names(library) if name.startswith(".")]
+
+
+def test_a_group_belongs_to_its_process(library: ConversationLibrary) -> None:
+    """A child of fork() can neither add nor remove."""
+
+    def forked(say: Callable[[object], None]) -> None:
+        try:
+            group.add(id=B)
+        except RuntimeError:
+            say("refused")
+        group.close()
+
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+        assert Child(forked).end() == ["refused"]
+    assert names(library) == [A]

@@ -23,6 +23,6 @@ def main(folder: Path, question: str) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(Path(sys.argv[1]), " ".join(sys.argv[2:])))
+        sys.exit(main(Path(sys.argv[1]), " ".join(sys.argv[2:])) if len(sys.argv) > 2 else __doc__)
     except TranscriptStoreError as error:  # each says what happened, and what to do
         sys.exit(str(error))

@@ -1,4 +1,4 @@
-"""An agent that compacts its history and tries two ways on from there: ``python examples/compact.py FOLDER``.
+"""An agent that compacts its history and tries two ways on from there: ``python examples/compact.py [FOLDER]``.
 
 A replace is all or nothing, and what was there before stays readable. A fork is a conversation of its own.
 """
@@ -50,4 +50,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "chat"))

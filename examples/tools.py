@@ -1,4 +1,4 @@
-"""An agent with tools that may be killed at any moment: ``python examples/tools.py FOLDER``, again and again.
+"""An agent with tools that may be killed at any moment: ``python examples/tools.py [FOLDER]``, again and again.
 
 The model is scripted. What matters is the order: a call is on record before its tool runs, that it runs is on record before
 it does, and its result before anybody acts on it. So no tool runs twice for one call.
@@ -57,4 +57,4 @@ def main(folder: Path) -> None:
             conversation.append_message(model(conversation.get_messages()))
 
 
-main(Path(sys.argv[1]))
+main(Path(sys.argv[1] if len(sys.argv) > 1 else "chat"))

@@ -192,9 +192,17 @@ def check_all(base: Base, cases: Iterator[tuple[str, bytes]]) -> dict[str, int]:
 # ---- the damage -----------------------------------------------------------------------------------------------------
 
 
-def test_every_byte_prefix(base):
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
+def test_every_byte_prefix(base, step):
     """P3, P8: cut at any byte, the transcript loads to its complete appends, or is refused where synced bytes are missing."""
-    sizes = [*range(0, len(base.lines[0]), 7), *range(len(base.lines[0]), len(base.transcript) + 1)]
+    sizes = sorted(
+        {
+            *range(0, len(base.lines[0]), 7),
+            *range(len(base.lines[0]), len(base.transcript) + 1, step),
+            base.mark,
+            *base.ends,
+        }
+    )
     answers = check_all(base, ((f"first {n} bytes", base.transcript[:n]) for n in sizes))
     # Everything shorter than the mark is refused; at and after it nothing is. (An end without its LF is recovered.)
     assert answers["refused"] == sum(n < base.mark for n in sizes)
@@ -358,7 +366,7 @@ def test_a_batch_is_whole_or_absent(base):
         assert torn > 100
 
 
-@pytest.mark.parametrize("count", [pytest.param(40, id="40"), pytest.param(1000, id="1000", marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [pytest.param(15, id="15"), pytest.param(1000, id="1000", marks=pytest.mark.long)])
 def test_seeded_mutations_of_a_longer_transcript(count, record_property):
     """P10: 1,000 mutations of each kind, none undetected: the reader or the torn tail it passes over tells of each."""
     randomly = random.Random(SEED)
@@ -548,7 +556,7 @@ def test_a_hostile_tail_is_recovered_in_linear_time(base, name):
             return time.process_time() - began
 
     small, large = seconds(350_000), seconds(2_800_000)
-    assert large < 8, f"{large:.1f} s"
+    assert large < 30, f"{large:.1f} s"
     assert large < 24 * small + 0.25, f"{small:.3f} s, and {large:.3f} s for eight times the bytes"
 
 
@@ -563,7 +571,7 @@ def test_a_hostile_tail_of_20_mb(base, name):
         with ConversationStore(f"{directory}/c", file_system=HASTY) as conversation:
             conversation.load()
             assert conversation.recovery is not None
-        assert time.process_time() - began < 20
+        assert time.process_time() - began < 60
 
 
 def test_verify_of_a_transcript_with_many_damaged_lines_is_linear():

@@ -65,7 +65,7 @@ class Calls:
         """Start a call of another thread, and go on when it is a member of the group that waits."""
         before = len(self.group.members)
         self.start(name, call)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while len(self.group.members) == before and time.monotonic() < until:
             time.sleep(0.0005)
         assert len(self.group.members) > before
@@ -236,7 +236,7 @@ def test_a_leader_interrupted_at_every_line(tmp_path, followers, step):
         given_up = threading.Event()
 
         def follow(calls: Calls = calls, given_up: threading.Event = given_up) -> None:
-            until = time.monotonic() + 30
+            until = time.monotonic() + 120
             while not calls.group.members and not given_up.is_set() and time.monotonic() < until:
                 time.sleep(0.0002)
             for n in range(followers):
@@ -315,7 +315,7 @@ def test_an_interrupted_group_is_decided_before_the_transcript_is_replaced(tmp_p
         calls.files.armed = False  # the first append has passed the place
         monkeypatch.setattr(Writer, "store", interrupted)
     calls.files.open.set()
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not any(isinstance(result, KeyboardInterrupt) for result in calls.results.values()):
         assert time.monotonic() < until
         time.sleep(0.001)

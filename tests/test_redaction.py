@@ -280,5 +280,5 @@ def test_hostile_text_takes_time_by_its_length(name):
         return time.process_time() - began
 
     small, large = seconds(1 << 17), seconds(1 << 20)
-    assert large < 5, f"{large:.1f} s"
+    assert large < 20, f"{large:.1f} s"
     assert large < 24 * small + 0.25, f"{small:.3f} s, and {large:.3f} s for eight times the text"

@@ -54,7 +54,7 @@ def numbers_of(directory: Path) -> dict[int, list[int]]:
 # ---- several processes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [40, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [20, pytest.param(300, marks=pytest.mark.long)])
 @pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
 def test_a_storm_of_eight_that_take_turns(scratch, durability, kills):
     """P1, P3, P4, P11: eight processes append, read, change, keep and close as fast as they can, and are killed at random: what was
@@ -221,7 +221,7 @@ OPERATIONS: dict[str, Callable[[ConversationStore], object]] = {
 }
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("behind_another", [False, True], ids=["as it was left", "changed by another"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_interrupted_at_every_line(scratch, operation, behind_another, step):

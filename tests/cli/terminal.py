@@ -66,7 +66,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def wait_for(self, text: str, *, seconds: float = 60) -> str:
+    def wait_for(self, text: str, *, seconds: float = 120) -> str:
         """Wait until this was written, after what was waited for before; returns what came up to its end."""
         until = time.monotonic() + seconds
         while (found := self.text.find(text, self._read)) < 0:
@@ -78,7 +78,7 @@ class Terminal:
     def wait_for_prompt(self) -> None:
         """Wait until the program asks for the next message."""
         self._prompts += 1
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while self._raw.count(_PROMPT) < self._prompts:
             assert time.monotonic() < until, f"no prompt\n{self.text}"
             assert self._more(0.2) or self.process.poll() is None, f"ended\n{self.text}"
@@ -86,7 +86,7 @@ class Terminal:
 
     def wait_for_answer(self) -> None:
         """Wait until an answer has begun, behind the message that was sent and whatever says that it is waited for."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while not _WORD.search(_STATUS.sub("", _CONTROL.sub("", self._after_the_prompt()))):
             assert time.monotonic() < until, f"no answer\n{self.text}"
             assert self._more(0.02) or self.process.poll() is None, f"ended\n{self.text}"
@@ -95,7 +95,7 @@ class Terminal:
         sent = self._raw.split(_SENT)
         return sent[self._prompts].decode(errors="replace") if len(sent) > self._prompts else ""
 
-    def end(self, *, seconds: float = 60) -> int:
+    def end(self, *, seconds: float = 120) -> int:
         """Wait until the program ended; returns its exit code."""
         until = time.monotonic() + seconds
         while self.process.poll() is None:

@@ -150,5 +150,5 @@ def test_no_text_takes_long(said):
     """Of the processor, for what a message may be at worst; and what is shown stays within a bound."""
     start = time.process_time()
     size = sum(len(piece.text) for line in markdown(said, 80) for piece in line)
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 60
     assert size < 2_000_000

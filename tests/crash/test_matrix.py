@@ -44,7 +44,7 @@ RECOVERIES = pytest.mark.parametrize(
 @ALL
 def test_a_power_cut_leaves_what_was_acknowledged(case: Case, record_property: Note) -> None:
     """P1, P3, P4: whatever part of the unsynced bytes and names reaches the disk, with NUL or with stale fill."""
-    count = enumeration.power_cuts(case, limit=20, fills=(b"\0", stale(case)))
+    count = enumeration.power_cuts(case, limit=8, fills=(b"\0", stale(case)))
     record_property("states after a power cut, simulated disk", count)
     assert count >= 5
 
@@ -58,7 +58,7 @@ def test_a_power_cut_leaves_what_was_acknowledged_in_many_more_states(case: Case
     assert count >= 20
 
 
-@pytest.mark.parametrize("limit", [20, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("limit", [6, pytest.param(300, marks=pytest.mark.long)])
 @UNSYNCED
 def test_without_syncs_a_power_cut_leaves_a_prefix_or_is_refused(case: Case, limit: int, record_property: Note) -> None:
     """P2: with process-crash durability a power cut may cost the end, never a middle, and never in silence."""
@@ -75,7 +75,7 @@ def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case, record_proper
     assert count >= 5
 
 
-@pytest.mark.parametrize("limit", [4, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("limit", [2, pytest.param(20, marks=pytest.mark.long)])
 @CONVERSATIONS  # a store of snapshots is read without a lock, and so without a sync
 def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case, limit: int, record_property: Note) -> None:
     """P1, P9: a killed process leaves names and bytes in the cache; the next one may act on what it is shown."""
@@ -87,7 +87,7 @@ def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case, limit: 
 @QUICK_REFUSALS
 def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_property: Note) -> None:
     """P6, P7: one errno after the other at every call, once or for ever. (The next test has every errno at every call, both.)"""
-    count = enumeration.errors(case, every=3)
+    count = enumeration.errors(case, every=5)
     record_property("errors, simulated disk", count)
     assert count >= 5
 
@@ -104,7 +104,7 @@ def test_an_error_and_then_a_power_cut(case: Case, record_property: Note) -> Non
 @RECOVERIES
 def test_recovery_can_itself_be_cut_off(case: Case, record_property: Note) -> None:
     """P9: a second crash during recovery, at every call of it, ends where the first recovery would have."""
-    count = enumeration.cut_recoveries(case, limit=6, every=10)
+    count = enumeration.cut_recoveries(case, limit=4, every=20)
     record_property("second crashes during a recovery, simulated disk", count)
     assert count >= 10
 
@@ -142,6 +142,6 @@ def test_a_repair_is_done_or_not(case: Case, record_property: Note) -> None:
     count = enumeration.errors(case)
     record_property("errors, simulated disk", count)
     assert count >= 50
-    count = enumeration.cut_recoveries(case, limit=6, every=10)
+    count = enumeration.cut_recoveries(case, limit=4, every=20)
     record_property("second crashes during a recovery, simulated disk", count)
     assert count >= 20

@@ -45,7 +45,7 @@ def test_what_begins_like_a_data_url_takes_no_time_by_its_square(piece):
     """The searched 256 KiB of a text that a tool printed: with a pattern that gives back what it took, a quarter of an hour."""
     begin = time.process_time()
     texts_of({"role": "user", "content": "data:" + piece * (LONGEST_PART_BYTES // len(piece))})
-    assert time.process_time() - begin < 5
+    assert time.process_time() - begin < 60
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -40,6 +40,7 @@ COMMANDS = [
     "repair",
     "head",
     "snapshot",
+    "new-key",
     "doctor",
     "demo",
 ]

@@ -16,19 +16,19 @@ from transcript_store import (
 )
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
-from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, key_in, keys_of
 from transcript_store.cli._shared.messages import lines_of, manner_here
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, say_line, size
 from transcript_store.messages import role_of
 
 DESCRIPTION = f"""\
 A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plain. It
-has the file format of the Go library go-tool-base. A key comes from --key-file or from {VARIABLE} (64 hex
-digits), never from an argument.
+has the file format of the Go library go-tool-base. A key comes from --key-file or from {VARIABLE}, never
+from an argument; the same keys open a sealed conversation. `new-key` is `transcript-store new-key`.
 """
 EPILOG = """\
 examples:
-  mkdir -m 700 ~/.keys && transcript-store snapshot new-key ~/.keys/snapshots
+  mkdir -m 700 ~/.keys && transcript-store new-key ~/.keys/snapshots
   transcript-store snapshot save chats/today --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot list --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot restore ID --store snapshots --into elsewhere/today --key-file ~/.keys/snapshots
@@ -58,7 +58,8 @@ def configure(parser: ArgumentParser) -> None:
             command.add_argument(
                 "--store", metavar="STORE", type=path, required=True, help="the directory of snapshots"
             )
-            add_keys(command)
+            add_keys(command, of="keys of a sealed store, and of a sealed conversation")
+            add_retired_keys(command)
         return command
 
     add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"))
@@ -122,10 +123,7 @@ def run(arguments: Namespace) -> int:
 def _store(arguments: Namespace) -> FileStore:
     if (instead := instead_of_a_store(arguments.store)) is not None:
         raise _WrongStoreError(f"{os.path.abspath(arguments.store)}: {instead}")
-    key, retired_keys = key_of(arguments), retired_keys_of(arguments)
-    if key is None and retired_keys:
-        raise _WrongStoreError(f"--retired-key-file needs the key of today beside it, in --key-file or {VARIABLE}")
-    return FileStore(arguments.store, encryption_key=key, retired_keys=retired_keys)
+    return FileStore(arguments.store, **keys_of(arguments).options)
 
 
 class _WrongStoreError(Exception):
@@ -147,7 +145,7 @@ def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
     """
     if store.opens():
         return
-    if key_of(arguments) is None:
+    if not keys_of(arguments):
         raise _WrongStoreError(f"{store.directory}: {_NO_KEY}")
     is_plain = FileStore(arguments.store).opens()
     raise _WrongStoreError(f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}")

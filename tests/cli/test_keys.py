@@ -75,14 +75,14 @@ def _mistakes(tmp_path: Path) -> dict[str, tuple[str, str]]:
 
 
 COMMANDS = [
-    ("record", "c"),
-    ("show", "c"),
-    ("head", "c"),
-    ("generations", "c"),
-    ("rename", "c", "title"),
-    ("fork", "c"),
-    ("export", "c", "--to", "jsonl"),
-    ("import", "c", "--into", "library"),
+    ("record", "chat"),
+    ("show", "chat"),
+    ("head", "chat"),
+    ("generations", "chat"),
+    ("rename", "chat", "title"),
+    ("fork", "chat"),
+    ("export", "chat", "--to", "jsonl"),
+    ("import", "chat", "--into", "library"),
     ("snapshot", "list", "--store", "s"),
 ]
 

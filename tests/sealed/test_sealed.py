@@ -537,6 +537,25 @@ def test_whoever_lacks_the_key_changes_nothing_unseen(attack, replaced):
     assert error.kind == ATTACKS[attack]
 
 
+@pytest.mark.parametrize("attack", [append_plain, append_plain_retraction], ids=lambda attack: attack.__name__)
+def test_a_plain_record_is_found_without_the_key(attack):
+    """A load and a verify refuse it; a repair leaves it out, and writes nothing plain."""
+    disk = sealed(replaced=True).copy()
+    attack(disk)
+    with opened(disk, None) as store, pytest.raises(CorruptTranscriptError) as raised:
+        store.load()
+    assert raised.value.kind == "not-genuine"
+    (finding,) = verify(FOLDER, file_system=disk).findings
+    assert (finding.kind, finding.line_number) == ("not-genuine", len(lines(disk)))
+    done = repair(FOLDER, dry_run=False, file_system=disk)
+    assert (done.records_kept, done.records_left_out) == (7, 1)
+    assert b"forged" not in content(disk)
+    assert verify(FOLDER, file_system=disk).is_whole
+    with opened(disk) as store:
+        store.load(accept_unkeyed_repair=True)
+        assert store.get_messages() == MESSAGES
+
+
 @pytest.mark.parametrize("attack", OTHERS, ids=lambda attack: attack.__name__)
 def test_whoever_lacks_the_key_puts_nothing_else_there(attack):
     """P17: the rows about whole files."""

@@ -221,10 +221,14 @@ class Lines:
         itself, which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as
         well forge a record.)
         """
-        if self.sealer_to_write() is None:
+        sealer = self.sealer_to_write()
+        if sealer is None:
             together = block.lines.replace(b"\n", b",")[:-1]
         else:
-            together = b",".join([self._opened(seq, line) for seq, line in _numbered(block)])
+            opened = sealer.all_opened(_lines(block), block.begin.seq + 1)
+            if opened is None:
+                return None
+            together = b",".join(opened)
         try:
             records = decode(b"".join((b"[", together, b"]")))
             # A line that ends within an array and one that begins there would be one record together.

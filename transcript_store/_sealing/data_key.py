@@ -41,7 +41,7 @@ _CHECK_INFO = b"transcript-store/1/check"
 class DataKey:
     """The key of one conversation, which neither ``repr`` nor pickling shows. Made once, and used for every record."""
 
-    __slots__ = ("_bytes", "_check_key", "_conversation", "_decrypt", "_encrypt", "_from_base64", "_to_base64")
+    __slots__ = ("_bytes", "_check_key", "_conversation", "_encrypt", "_to_base64", "decrypt", "from_base64")
 
     def __init__(self, key: bytes, conversation: str) -> None:
         # Slow to import, and not needed without a key. The base64 of the standard library costs more than AES does.
@@ -52,11 +52,11 @@ class DataKey:
         if len(self._bytes) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes")
         cipher = AESGCM(self._bytes)
-        self._encrypt, self._decrypt = cipher.encrypt, cipher.decrypt
+        self._encrypt, self.decrypt = cipher.encrypt, cipher.decrypt
         self._check_key = _subkey(self._bytes, _CHECK_INFO)
         self._conversation = conversation
         self._to_base64: Callable[[bytes], bytes] = b64encode
-        self._from_base64: Callable[..., bytes] = b64decode
+        self.from_base64: Callable[..., bytes] = b64decode
 
     def place_of_records(self, generation: int) -> bytes:
         """How the associated data of every record begins that is sealed in a generation."""
@@ -74,13 +74,13 @@ class DataKey:
     def open(self, sealed: bytes | bytearray | memoryview | str, place: bytes) -> bytes | None:
         """What was sealed at this place; None if this is not what was sealed there with this key."""
         try:
-            data = self._from_base64(sealed, validate=True)
+            data = self.from_base64(sealed, validate=True)
         except ValueError:
             return None
         if len(data) < OVERHEAD_BYTES:
             return None
         try:
-            return self._decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], place)
+            return self.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], place)
         except Exception as error:
             if type(error).__name__ == "InvalidTag":  # its module is imported with the cipher, not with this one
                 return None

@@ -100,6 +100,16 @@ class Keyring:
         self._current = current
         self._retired = tuple(retired)
 
+    @property
+    def current(self) -> KeyProvider:
+        """Who wraps."""
+        return self._current
+
+    @property
+    def retired(self) -> tuple[KeyProvider, ...]:
+        """Who only unwraps."""
+        return self._retired
+
     def current_id(self, path: str) -> str:
         """The id of the key that wraps."""
         return _id_of(self._current, path)

@@ -12,6 +12,7 @@ from transcript_store import ConversationLibrary, FileStore, PrunedItem, Pruning
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, too_high
+from transcript_store.cli._shared.sealed import has_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
@@ -83,8 +84,9 @@ def run(arguments: Namespace) -> int:
     if arguments.json and not (arguments.dry_run or arguments.yes):
         raise Misuse("--json asks nothing: give --dry-run or --yes with it")
     (directory,) = libraries([arguments.library])
+    keys = keys_of(arguments)
     prune = partial(
-        ConversationLibrary(directory).prune,
+        ConversationLibrary(directory, **(keys.options if has_sealed(directory) else {})).prune,
         older_than=arguments.older_than,
         keep_generations=arguments.keep_generations,
         keep_quarantine=not arguments.purge_quarantine,

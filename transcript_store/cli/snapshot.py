@@ -18,7 +18,18 @@ from transcript_store.cli._shared.arguments import add_conversation, add_json, c
 from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, key_in, keys_of
 from transcript_store.cli._shared.messages import lines_of, manner_here
-from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, say_line, size
+from transcript_store.cli._shared.sealed import keys_if_sealed
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    complain,
+    many,
+    one_line,
+    say,
+    say_json,
+    say_json_text,
+    say_line,
+    size,
+)
 from transcript_store.messages import role_of
 
 DESCRIPTION = f"""\
@@ -82,6 +93,7 @@ def configure(parser: ArgumentParser) -> None:
     show.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
     add_json(show, "the snapshot's JSON form")
     restore.add_argument("--into", metavar="DIR", type=path, required=True, help="the conversation's directory")
+    restore.add_argument("--sealed", action="store_true", help="seal a new conversation with the key, too")
     rotate = add(
         "rotate-key",
         _rotate,
@@ -154,7 +166,9 @@ def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
 def _save(arguments: Namespace) -> int:
     store = _store(arguments)
     _refuse_wrong_key(store, arguments)
-    with ConversationStore(arguments.directory, read_only=True) as conversation:
+    with ConversationStore(
+        arguments.directory, read_only=True, **keys_if_sealed(arguments.directory, keys_of(arguments))
+    ) as conversation:
         conversation.load()
         snapshot = snapshot_of(conversation)
     store.save(snapshot)
@@ -206,7 +220,11 @@ def _show(arguments: Namespace) -> int:
 
 def _restore(arguments: Namespace) -> int:
     snapshot = _existing(arguments).load(arguments.id)
-    with ConversationStore(arguments.into) as conversation:
+    keys = keys_of(arguments)
+    options = keys.options if arguments.sealed else keys_if_sealed(arguments.into, keys)
+    if arguments.sealed and not keys:
+        raise Misuse(f"--sealed needs the key, in --key-file or {VARIABLE}")
+    with ConversationStore(arguments.into, **options) as conversation:
         restore_snapshot(snapshot, conversation)
         say(one_line(conversation.directory))
     return 0

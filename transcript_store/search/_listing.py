@@ -106,7 +106,7 @@ def _summary(library: str, labels: dict[str, str], folder: bytes, *facts: Any) -
     known: dict[str, Any] = {
         name: None if fact == absent else fact for (name, absent), fact in zip(FACTS.items(), facts, strict=True)
     }
-    known |= {"title": labels.get("title"), "torn_bytes": known["torn_bytes"] or 0}
+    known |= {"title": labels.get("title"), "torn_bytes": known["torn_bytes"] or 0, "sealed": bool(known["sealed"])}
     return ConversationSummary(directory=f"{library}/{os.fsdecode(folder)}", labels=labels, **known)
 
 

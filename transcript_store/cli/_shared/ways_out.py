@@ -63,7 +63,8 @@ _IN_THE_SHELL = {
     "with --no-key",
     WayOut.PROTECT_THE_KEY: "chmod 600 it, and ask whether somebody has read it",
     WayOut.RESTORE_THE_KEY_FILE: "restore key.json from where key files are backed up; without it nothing of the conversation can be read",
-    WayOut.ACCEPT_THE_REPAIR: "somebody repaired it without its key: look at what is left of it before you go on",
+    WayOut.ACCEPT_THE_REPAIR: "somebody repaired it without its key: `transcript-store verify {directory} --no-key` shows what is there, "
+    "and `transcript-store repair {directory} --accept-unkeyed-repair` takes it as it is",
     WayOut.FORK_IT: "`transcript-store fork` makes one that has a data key of its own",
     WayOut.CHECK_PERMISSIONS_OR_READ: "check the owner and the permissions; `transcript-store show {directory}` needs only to read",
     WayOut.ALLOW_INSECURE: "use https, or --allow-insecure-base-url for a server on this machine",

@@ -49,6 +49,8 @@ class Answer:
     """Whether another process is updating the index, so that this one did not."""
     ignored: tuple[str, ...]
     """Pieces of the query that mean nothing: words without a letter, dates that are none."""
+    not_searched: int = 0
+    """How many conversations are sealed, so that none of their messages can be found: an index has no key."""
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

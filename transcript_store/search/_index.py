@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 from transcript_store.errors import StorageError
 from transcript_store.library import ConversationLibrary
 from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
-from transcript_store.search._catalogue import sweep
+from transcript_store.search._catalogue import sealed_in, sweep
 from transcript_store.search._database import Database, cache_folder, is_busy, path_in, remove
 from transcript_store.search._finding import Finder, Redact
 from transcript_store.search._indexing import PENDING, Indexer
@@ -259,6 +259,7 @@ class SearchIndex:
                 elsewhere=finder.elsewhere(asked) if is_counted and not hits else {},
                 not_indexed=done.not_indexed, is_busy=done.is_busy,
                 ignored=asked.ignored,
+                not_searched=sealed_in(self._database),
             )  # fmt: skip
 
         with self._mutex:

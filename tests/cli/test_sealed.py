@@ -201,7 +201,7 @@ def test_an_agent_reads_what_is_sealed_with_the_key_alone(sealed: str, key: str)
         (listed,) = past.list_conversations()["conversations"]
         assert (listed["is_sealed"], listed["quoted"]["title"]) == (True, None)
         found = past.search_conversations("worms")
-        assert (found["hits"], found["not_opened"]) == ([], 1)
+        assert (found["hits"], found["not_searched"]) == ([], 1)
     with Past(library, encryption_key=read_key_file(key)) as past:
         (hit,) = past.search_conversations("worms")["hits"]
         assert WORD in hit["quoted"]["excerpt"]

@@ -43,6 +43,7 @@ from transcript_store import (
     KeyProviderError,
     NotSealedError,
     TranscriptStoreError,
+    UnsupportedVersionError,
     WrongKeyError,
     repair,
     salvage,
@@ -273,6 +274,20 @@ def test_nothing_of_what_was_said_is_in_any_file_log_or_temporary(caplog):
         assert not [path for path, data in tree.items() if data and CANARY.encode() in data]
         assert not [path for path, data in tree.items() if data and base64.b64encode(CANARY.encode())[:12] in data]
     assert CANARY not in caplog.text
+
+
+def test_a_version_that_does_not_know_it_refuses_the_file(monkeypatch):
+    """P20: it would otherwise show a conversation without messages, and append plain ones."""
+    disk = sealed()
+    monkeypatch.setattr("transcript_store._log.header.FEATURES", frozenset({"retract"}))
+    before = content(disk)
+    for read_only in (False, True):
+        with opened(disk, None, read_only=read_only) as store, pytest.raises(UnsupportedVersionError, match="sealed"):
+            store.load()
+    (summary,) = ConversationLibrary(LIBRARY, file_system=disk).list()
+    assert summary.damage is not None
+    assert "sealed" in summary.damage
+    assert content(disk) == before
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------

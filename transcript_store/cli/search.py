@@ -169,8 +169,8 @@ def say_what_is_missing(answer: Answer, directory: str) -> None:
         left = many(answer.not_indexed, "conversation")
         why = "another process is at it" if answer.is_busy else "--wait indexes them first"
         complain(f"{directory}: there may be more: {left} not indexed yet; {why}")
-    if answer.not_opened:
-        left = many(answer.not_opened, "sealed conversation")
+    if answer.not_searched:
+        left = many(answer.not_searched, "sealed conversation")
         complain(f"{directory}: there may be more: {left} not read: give the key, in --key-file or {VARIABLE}")
     say_ignored(answer.ignored)
     if not answer.hits and (none := none_in(directory)) is not None:

@@ -131,4 +131,4 @@ def _storable(fact: str | int | None, absent: str | int | None) -> str | int | N
     """A fact as SQLite can hold it; a forged file may say any number."""
     if fact is None:
         return absent
-    return min(fact, 2**63 - 1) if isinstance(fact, int) else fact
+    return min(int(fact), 2**63 - 1) if isinstance(fact, int) else fact

@@ -44,6 +44,8 @@ CREATE INDEX by_title ON conversation (title COLLATE NOCASE, n);
 CREATE INDEX by_records ON conversation (record_count, n);
 CREATE INDEX by_size ON conversation (size_bytes, n);
 CREATE INDEX by_id ON conversation (id);
+-- Nothing of their texts is in the index; every answer says how many they are.
+CREATE INDEX by_sealed ON conversation (n) WHERE sealed = 1;
 -- What is not indexed: every search asks, and most times there is nothing. (The condition is that of _indexing.PENDING.)
 CREATE INDEX pending ON conversation (updated_at, n) WHERE (stamp = '' OR indexed <> stamp);
 -- How many there are, and how many messages they have: to count a million takes SQLite a hundred times as long as to read fifty.

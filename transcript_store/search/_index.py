@@ -275,7 +275,7 @@ class SearchIndex:
                 hits=hits, total=total if is_counted else None,
                 elsewhere=finder.elsewhere(asked) if is_counted and not hits else {},
                 not_indexed=done.not_indexed, is_busy=done.is_busy,
-                ignored=asked.ignored, not_opened=sealed.not_opened,
+                ignored=asked.ignored, not_searched=sealed.not_opened,
             )  # fmt: skip
 
         with self._mutex:

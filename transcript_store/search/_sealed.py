@@ -38,7 +38,7 @@ class SealedFinder:
         """
         where, values = conditions(replace(query, after=None, before=None))
         statement = (
-            f"SELECT c.folder FROM conversation c WHERE c.sealed AND {where} ORDER BY c.updated_at DESC, c.n DESC"
+            f"SELECT c.folder FROM conversation c WHERE c.sealed = 1 AND {where} ORDER BY c.updated_at DESC, c.n DESC"
         )
         hits: list[Hit] = []
         for (folder,) in self._connection.execute(statement, values).fetchall():

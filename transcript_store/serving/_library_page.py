@@ -125,8 +125,8 @@ def _how_many(answer: Answer) -> str:
         said = f"{len(answer):,} of {'more than 10,000' if answer.total > 10_000 else f'{answer.total:,}'} messages"
     if answer.not_indexed:
         said += f"; there may be more: {many(answer.not_indexed, 'conversation')} not indexed yet"
-    if answer.not_opened:
+    if answer.not_searched:
         said += (
-            f"; {many(answer.not_opened, 'sealed conversation')} could not be read: the key is not there, or another"
+            f"; {many(answer.not_searched, 'sealed conversation')} could not be read: the key is not there, or another"
         )
     return said

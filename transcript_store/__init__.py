@@ -1,11 +1,12 @@
 """Durable conversations for AI agents: an append-only transcript that does not lose a message.
 
-What is public stands in five doors, and every name of theirs can be imported from here:
+What is public stands in six doors, and every name of theirs can be imported from here:
 
 * ``conversation``: one conversation, ``ConversationStore``, and what its calls return;
 * ``library``: many conversations, ``ConversationLibrary``;
 * ``maintenance``: ``verify``, ``salvage`` and ``repair``;
 * ``snapshots``: immutable copies, ``Snapshot`` and ``FileStore``;
+* ``keys``: keys of sealed conversations, ``KeyProvider``;
 * ``errors``: everything that is raised on purpose, and ``ways_out``, what to do about it.
 
 Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``words``, ``sources``, ``importing``,
@@ -19,13 +20,14 @@ from transcript_store._doors import opened as _opened
 if _typing.TYPE_CHECKING:
     from transcript_store.conversation import *
     from transcript_store.errors import *
+    from transcript_store.keys import *
     from transcript_store.library import *
     from transcript_store.maintenance import *
     from transcript_store.snapshots import *
     from transcript_store.ways_out import *
 else:  # the order is the order in which a name is looked for: what is quick to import comes first
     __getattr__, __dir__ = _opened(
-        __name__, "ways_out", "errors", "conversation", "library", "maintenance", "snapshots"
+        __name__, "ways_out", "errors", "conversation", "library", "maintenance", "snapshots", "keys"
     )
 
 __version__ = "0.1.0"

@@ -14,6 +14,7 @@ from transcript_store._conversation.stage import Stage, is_of_use
 from transcript_store._conversation.storage import Options
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id
+from transcript_store._sealing.providers import Keyring
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, NewConversation, Redact
 from transcript_store.errors import ConversationExistsError, PoisonedError
 from transcript_store.ways_out import WayOut
@@ -41,7 +42,9 @@ class ConversationGroup:
         files: FileSystem,
         create_alone: Callable[..., ConversationStore],
         redact: Redact | None = None,
+        keys: Keyring | None = None,
     ) -> None:
+        self._keys = keys
         self._library, self._files, self._create_alone, self._redact = library, files, create_alone, redact
         self._mutex = threading.RLock()
         self._is_of_use: bool | None = None
@@ -117,7 +120,12 @@ class ConversationGroup:
             return
         with self._being_put(stage, own_id) as put:
             put(contents)
-            with ConversationStore(stage.path_of(own_id), redact=self._redact, file_system=stage.files) as store:
+            path, keys = stage.path_of(own_id), self._keys
+            key = None if keys is None else keys.current
+            retired = () if keys is None else keys.retired
+            with ConversationStore(
+                path, redact=self._redact, encryption_key=key, retired_keys=retired, file_system=stage.files
+            ) as store:
                 store.load()
                 yield store
             stage.finish(own_id)
@@ -187,7 +195,9 @@ class ConversationGroup:
                 redacting = Redacting(self._redact, f"{self._library.rstrip('/')}/{id}", DEFAULT_MAX_LINE_BYTES)
                 fields, entries = redacting.fields(fields), redacting.entries(entries)
             sizes[0] = sum(len(message or b"") + len(extra or b"") for message, extra, _ in entries)
-            stage.write(id, partial(new_members, id=id, **fields), entries, _OPTIONS, features)
+            stage.write(
+                id, partial(new_members, id=id, **fields), entries, _OPTIONS._replace(keys=self._keys), features
+            )
 
         try:
             yield put

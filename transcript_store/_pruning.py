@@ -27,17 +27,30 @@ from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
     ConversationLockedError,
     ConversationNotFoundError,
+    ConversationShreddedError,
+    CorruptKeyFileError,
     CorruptMetadataError,
     CorruptTranscriptError,
     InvalidMessageError,
     InvalidMetadataError,
+    KeyNeededError,
+    NotSealedError,
     StorageError,
     TranscriptStoreError,
     UnsupportedVersionError,
+    WrongKeyError,
 )
 
 if TYPE_CHECKING:
     from transcript_store._snapshots.summary import SnapshotStore
+
+_OF_KEYS = (
+    KeyNeededError,
+    WrongKeyError,
+    CorruptKeyFileError,
+    ConversationShreddedError,
+    NotSealedError,
+)
 
 _LEFT_ALONE = (
     ConversationLockedError,
@@ -47,6 +60,7 @@ _LEFT_ALONE = (
     UnsupportedVersionError,
     InvalidMessageError,
     InvalidMetadataError,
+    *_OF_KEYS,
 )
 """Errors that are about one conversation: it stays, and the others go on. What the system refuses ends the prune."""
 
@@ -154,7 +168,11 @@ def require_store(snapshots: object) -> None:
 class Pruner:
     """Prunes the conversations of one library by a rule."""
 
-    def __init__(self, files: FileSystem, library: str, rule: Rule, snapshots: SnapshotStore | None) -> None:
+    def __init__(
+        self, files: FileSystem, library: str, rule: Rule, snapshots: SnapshotStore | None, keys: Mapping[str, Any]
+    ) -> None:
+        self._keys = keys
+        """As a store is given them."""
         self._files, self._library, self._rule, self._snapshots = files, library, rule, snapshots
 
     def items(self, summaries: Iterable[ConversationSummary], *, dry_run: bool) -> Iterator[PrunedItem]:
@@ -262,7 +280,7 @@ class Pruner:
         """
         from transcript_store._snapshots.adapter import snapshot_of  # here: most libraries are never pruned
 
-        with ConversationStore(self._path_of(id), read_only=True, file_system=self._files) as reader:
+        with ConversationStore(self._path_of(id), read_only=True, file_system=self._files, **self._keys) as reader:
             reader.load()
             _require_id(reader, id)
             snapshot = replace(snapshot_of(reader), id=_as_id(reader.head))
@@ -272,7 +290,7 @@ class Pruner:
     def _trim(self, due: list[PrunedItem], gone: list[PrunedItem]) -> None:
         """Remove earlier generations, the oldest first, and then what is in the quarantine; each is all there or gone."""
         name = due[0].id
-        with ConversationStore(self._path_of(name), file_system=self._files) as store:
+        with ConversationStore(self._path_of(name), file_system=self._files, **self._keys) as store:
             store.load(verify="tail")
             _require_id(store, name)
             due_now = {_what_goes(item) for item in self._due_now(name)}

@@ -38,6 +38,7 @@ from transcript_store._log.record import Entry, Gap, Record
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id
+from transcript_store._sealing.providers import EncryptionKey, keyring_of
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
@@ -164,6 +165,11 @@ class ConversationStore:
             system prompt, tools, labels), all JSON objects, and with copies of them; by several threads if you use several. The
             record's ``extra["redacted"]`` then counts what was taken out, by kind. What is stored already stays, and what is
             copied as it is stored: :meth:`keep_records`, forks. docs/secrets.md says what it does not reach. None for nothing.
+        encryption_key: the key of a sealed conversation, 32 bytes or a :class:`KeyProvider`. What is created is sealed with a data
+            key of its own, which this key wraps. What is not sealed is refused (:class:`NotSealedError`); see :meth:`seal`. Without a
+            key a sealed conversation can be loaded, verified and copied as files, and nothing of it is read or written.
+            docs/encryption.md has what is sealed, and what stays in sight.
+        retired_keys: earlier keys, for what is not wrapped with the key of today yet (``ConversationLibrary.rotate_key``).
         file_system: another file system, for tests (``transcript_store.testing``).
 
     Raises:
@@ -176,6 +182,13 @@ class ConversationStore:
         ConversationNotFoundError: with ``hold_lock=False`` any call; the conversation was deleted or moved since the last one.
         CorruptTranscriptError: any call after an interrupted one, which looks at the disk; ``verify()`` says what is damaged.
         CorruptMetadataError: the same, of metadata.json.
+        KeyNeededError: any call that reads or writes what is sealed, without a key. Nothing was written.
+        WrongKeyError: any load; none of the keys opens the conversation.
+        KeyProviderError: any load or create; the provider raised. Nothing was written.
+        CorruptKeyFileError: any load with a key; ``key.json`` is missing or damaged. Restore it.
+        ConversationShreddedError: any load with a key; the key was destroyed.
+        NotSealedError: any load with a key; the conversation is not sealed.
+        DataKeyExhaustedError: any call that writes; the data key has sealed as much as it may. A fork has another one.
     """
 
     def __init__(
@@ -189,6 +202,8 @@ class ConversationStore:
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         redact: Redact | None = None,
+        encryption_key: EncryptionKey | None = None,
+        retired_keys: Iterable[EncryptionKey] = (),
         file_system: FileSystem | None = None,
     ) -> None:
         arguments.require_one_of("durability", durability, _DURABILITIES)
@@ -207,6 +222,7 @@ class ConversationStore:
             lock_timeout_seconds=lock_timeout_seconds,
             cache_bytes=cache_bytes,
             hold_lock=hold_lock,
+            keys=keyring_of(encryption_key, retired_keys),
         )
         self._redacting = None if redact is None else _redacting(redact, self._path, max_line_bytes)
         self._storage: Storage | None = None
@@ -270,7 +286,7 @@ class ConversationStore:
             self._refuse_read_only()
             self._initialize(new, id)
 
-    def load(self, *, verify: Verify = "all") -> None:
+    def load(self, *, verify: Verify = "all", accept_unkeyed_repair: bool = False) -> None:
         """Open the conversation: verify every line, recover a torn tail, take the writer's lock.
 
         On return everything that ``get_messages()`` shows is on the medium, and ``recovery`` says what recovery did. A store
@@ -283,6 +299,8 @@ class ConversationStore:
                 metadata, and each thousandth record that is synced.) The rest is read and verified when a call first needs
                 it: ``get_records()``, ``replace_transcript()``, a snapshot, or ``get_messages()`` that reaches so far back.
                 Such a call may then raise ``CorruptTranscriptError`` for damage that ``load()`` would have refused.
+            accept_unkeyed_repair: take a sealed conversation as a repair without its key left it. Records may be missing that
+                whoever lacks the key took out; none was added or changed. A writer notes that it is accepted. All is verified.
 
         Raises:
             ConversationNotFoundError: nothing is there; check the path, or ``initialize()``.
@@ -292,9 +310,10 @@ class ConversationStore:
             UnsupportedVersionError: a later version wrote it; upgrade to read it.
             StorageError: the system refused; the message says why.
         """
-        tail_only = _wants_the_tail_only(verify)
+        arguments.require_bool("accept_unkeyed_repair", accept_unkeyed_repair)
+        tail_only = _wants_the_tail_only(verify) and not accept_unkeyed_repair
         with self._exclusively():
-            self._load(tail_only=tail_only)
+            self._load(tail_only=tail_only, accept_unkeyed_repair=accept_unkeyed_repair)
 
     def load_or_initialize(self, *, verify: Verify = "all", **contents: Unpack[NewConversation]) -> bool:
         """Load the conversation, or create it as ``initialize()`` does if there is none; True if it was created.
@@ -683,6 +702,50 @@ class ConversationStore:
         with self._exclusively():
             return self._writable().purge_quarantine()
 
+    def seal(self, *, keep_plain: bool = False) -> None:
+        """Seal a conversation that is plain, with the store's ``encryption_key``; it is loaded on return.
+
+        The records, byte for byte, become the next generation, sealed; that is one commit, as :meth:`replace_transcript`. Then the
+        plain generations and ``quarantine/`` are removed. After a crash the same call goes on; of a conversation that is
+        sealed already it removes what is plain. Call it before a load: a store with a key refuses to load what is plain.
+
+        A file that is deleted may stay on the medium (flash, snapshots of the file system, backups), and what others copied stays
+        theirs: docs/encryption.md says what that means.
+
+        Args:
+            keep_plain: whether the plain generations and ``quarantine/`` stay. Everybody who has the files can read them.
+
+        Raises:
+            ValueError: the store has no ``encryption_key``.
+            TranscriptStoreError: as :meth:`load`, :meth:`replace_transcript` and :meth:`delete_generation`.
+        """
+        arguments.require_bool("keep_plain", keep_plain)
+        keys = self._options.keys
+        if keys is None:
+            raise ValueError("seal() needs the key: open the conversation with encryption_key")
+        with self._exclusively():
+            self._refuse_read_only()
+            self._load(accept_plain=True)
+            storage = self._writable()
+            self._group_commit.settle(storage)
+            storage.seal(keys, keep_plain=keep_plain)
+
+    def unseal(self) -> None:
+        """Make a sealed conversation plain again, and close the store: open it without a key to go on.
+
+        The records become the next generation, plain. Earlier generations stay sealed in ``archive/``, and their key stays beside
+        them, until :meth:`delete_generation`. After a crash the conversation is sealed or plain.
+
+        Raises:
+            KeyNeededError: the store has no ``encryption_key``.
+            TranscriptStoreError: as :meth:`replace_transcript`.
+        """
+        with self._exclusively():
+            storage = self._writable()
+            self._group_commit.settle(storage)
+            storage.unseal()
+            self._close()
+
     # ---- read ----------------------------------------------------------------------------------------------------
 
     def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
@@ -926,9 +989,9 @@ class ConversationStore:
                 storage.require_head(if_head)
             return storage.append(entries) if entries else ()
 
-    def _load(self, *, tail_only: bool = False) -> None:
+    def _load(self, *, tail_only: bool = False, **accept: Any) -> None:
         kind = Reader if self._read_only else self._writer
-        storage = kind(self._files, self._path, self._options._replace(tail_only=tail_only))
+        storage = kind(self._files, self._path, self._options._replace(tail_only=tail_only, **accept))
         self._begin(storage, storage.load)
 
     def _initialize(self, new: _New, id: str | None = None) -> None:
@@ -1034,11 +1097,12 @@ def _redacting(redact: Redact, path: str, max_bytes: int) -> Redacting:
 
 
 def _metadata_now(storage: Storage) -> ConversationMetadata:
-    return _metadata.public(storage.members, storage.updated_at)
+    return _metadata.public(storage.members, storage.updated_at, sealed=storage.log.header.is_sealed)
 
 
 def _metadata_at_start(storage: Storage) -> ConversationMetadata:
-    return _metadata.public(storage.log.header.metadata, storage.log.header.at)
+    header = storage.log.header
+    return _metadata.public(storage.members_at_start, header.at, sealed=header.is_sealed)
 
 
 def _position(storage: Storage) -> TranscriptPosition:

@@ -23,6 +23,13 @@
     ├── CorruptSnapshotError            ValueError     which file, what kind, why; it was not touched
     ├── DecryptionError                 ValueError     the key does not open it: another key, or damage
     ├── InvalidKeyError                 ValueError     a key has 32 bytes
+    ├── KeyNeededError                                 the conversation is sealed, and no key was given
+    ├── WrongKeyError                   ValueError     none of the keys that were given opens it (key_id)
+    ├── KeyProviderError                               a KeyProvider raised, or gave no key (key_id); nothing was written
+    ├── CorruptKeyFileError             ValueError     key.json is missing, damaged, or another conversation's
+    ├── ConversationShreddedError       LookupError    its key was destroyed; nothing of it can be read again
+    ├── NotSealedError                  ValueError     a key was given, and what is there is not sealed; it was not read
+    ├── DataKeyExhaustedError                          the data key has sealed as much as it may; a fork has another
     ├── ProviderMismatchError           ValueError     a snapshot, or a conversation, of another provider
     ├── StorageError                    OSError        the disk or the operating system refused
     ├── PoisonedError                                  a sync failed before; load() anew
@@ -332,6 +339,81 @@ class InvalidKeyError(TranscriptStoreError, ValueError):
     length_bytes: int | None
     way_out: WayOut | None = WayOut.MAKE_A_KEY
     _says = "{error.reason}"
+
+
+class KeyNeededError(TranscriptStoreError):
+    """The conversation at ``path`` is sealed, and this call needs its key. What is in sight can be read without.
+
+    Open it with ``encryption_key``. Nothing was written.
+    """
+
+    path: str
+    reason: str = "it is sealed, and no key was given"
+    way_out: WayOut | None = WayOut.GIVE_THE_KEY
+
+
+class WrongKeyError(TranscriptStoreError, ValueError):
+    """None of the keys that were given opens the key file at ``path``, which names the key ``key_id``. Nothing was written."""
+
+    path: str
+    key_id: str
+    reason: str
+    way_out: WayOut | None = WayOut.GIVE_THE_KEY
+
+
+class KeyProviderError(TranscriptStoreError):
+    """A ``KeyProvider`` raised, or gave something else than a key. Its own error is the ``__cause__``. Nothing was written.
+
+    ``key_id`` is the provider's id; empty if it does not say it.
+    """
+
+    path: str
+    key_id: str
+    reason: str
+    way_out: WayOut | None = WayOut.LOOK_AT_THE_PROVIDER
+
+    _says = "{error.path}: the key provider failed: {error.reason}"
+
+
+class CorruptKeyFileError(TranscriptStoreError, ValueError):
+    """The file at ``path`` that holds a conversation's wrapped key is missing or damaged, or is not its own. Nothing was touched.
+
+    ``kind`` is ``missing``, ``damaged``, ``foreign`` or ``wrong-conversation``.
+    """
+
+    path: str
+    kind: str
+    reason: str
+    way_out: WayOut | None = WayOut.RESTORE_THE_KEY_FILE
+
+    _says = "{error.path}: {error.reason} [{error.kind}]; nothing was touched"
+
+
+class ConversationShreddedError(TranscriptStoreError, LookupError):
+    """The key of the conversation was destroyed (``ConversationLibrary.shred``). Nothing of it can be read any more."""
+
+    path: str
+    shredded_at: str
+
+    _says = "{error.path}: its key was destroyed at {error.shredded_at}; nothing of it can be read any more"
+
+
+class NotSealedError(TranscriptStoreError, ValueError):
+    """A key was given, and what stands at ``path`` is not sealed: it was never sealed, or somebody put it there. It was not read."""
+
+    path: str
+    reason: str
+    way_out: WayOut | None = WayOut.SEAL_THE_CONVERSATION
+
+
+class DataKeyExhaustedError(TranscriptStoreError):
+    """The data key of the conversation at ``path`` has sealed ``count`` texts, and may seal no more. Nothing was written."""
+
+    path: str
+    count: int
+    way_out: WayOut | None = WayOut.FORK_IT
+
+    _says = "{error.path}: its data key has sealed {error.count:,} texts, and may seal no more"
 
 
 class ProviderMismatchError(TranscriptStoreError, ValueError):

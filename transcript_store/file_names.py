@@ -1,5 +1,5 @@
 """The names of the files in a conversation's folder, as docs/format.md gives them, for programs that look at paths."""
 
-from transcript_store._os.names import LOCK, METADATA, TRANSCRIPT, generation_of, is_id
+from transcript_store._os.names import KEY, LOCK, METADATA, TRANSCRIPT, generation_of, is_id
 
-__all__ = ["LOCK", "METADATA", "TRANSCRIPT", "generation_of", "is_id"]
+__all__ = ["KEY", "LOCK", "METADATA", "TRANSCRIPT", "generation_of", "is_id"]

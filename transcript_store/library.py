@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import builtins
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.arguments import require_bool, require_count, require_redact
 from transcript_store._conversation.deleting import delete
+from transcript_store._conversation.key_changes import LEFT_ALONE, Rotation, Shredding, rewrap, shred
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.storage import Options
@@ -38,8 +39,9 @@ from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import is_id, is_trash, new_id, stage_of
-from transcript_store._os.refusals import kind_of, refusals
+from transcript_store._os.refusals import NotOursError, kind_of, refusals
 from transcript_store._pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
+from transcript_store._sealing.providers import EncryptionKey, Keyring, keyring_of
 from transcript_store.conversation import (
     DEFAULT_MAX_LINE_BYTES,
     ConversationStore,
@@ -52,6 +54,7 @@ from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
     CorruptTranscriptError,
+    KeyNeededError,
 )
 from transcript_store.ways_out import WayOut
 from transcript_store.words import many
@@ -66,6 +69,8 @@ __all__ = [
     "CreateArguments",
     "PrunedItem",
     "Pruning",
+    "Rotation",
+    "Shredding",
     "StoreOptions",
     "delete_conversation",
     "list_conversations",
@@ -82,6 +87,8 @@ class StoreOptions(TypedDict, total=False):
     max_line_bytes: int
     cache_bytes: int
     redact: Redact | None
+    encryption_key: EncryptionKey | None
+    retired_keys: Iterable[EncryptionKey]
 
 
 class CreateArguments(NewConversation, StoreOptions, total=False):
@@ -102,14 +109,24 @@ class ConversationLibrary:
         directory: the library's folder.
         redact: what the conversations are opened and created with (:class:`ConversationStore`), unless the call gives another one.
             A fork is a copy of what is stored.
+        encryption_key: the key that the conversations are sealed with (:class:`ConversationStore`), unless the call gives another one.
+            A listing, a delete and a verify need none.
+        retired_keys: earlier keys, for what is not wrapped with the key of today yet.
         file_system: another file system, for tests (``transcript_store.testing``).
     """
 
     def __init__(
-        self, directory: filesystem.AnyPath, *, redact: Redact | None = None, file_system: FileSystem | None = None
+        self,
+        directory: filesystem.AnyPath,
+        *,
+        redact: Redact | None = None,
+        encryption_key: EncryptionKey | None = None,
+        retired_keys: Iterable[EncryptionKey] = (),
+        file_system: FileSystem | None = None,
     ) -> None:
         if redact is not None:
             require_redact(redact)
+        self._keys = keyring_of(encryption_key, retired_keys)
         self._path = filesystem.absolute_path(directory)
         self._redact = redact
         self._files = filesystem.REAL if file_system is None else file_system
@@ -166,7 +183,7 @@ class ConversationLibrary:
         """
         with refusals(self._path, "remove what is left of creates that were cut off"):
             leftovers.sweep(self._files, self._path)  # and sync the names that an earlier group could not
-        group = ConversationGroup(self._path, self._files, self.create, self._redact)
+        group = ConversationGroup(self._path, self._files, self.create, self._redact, self._keys)
         try:
             yield group
             group.commit()
@@ -245,6 +262,8 @@ class ConversationLibrary:
             through_seq: the number of the last record to copy, from 0 for none; None for all.
             into: the library that the fork is made in, or its directory; None for this one. It is made if there is none.
 
+        A fork of a sealed conversation is sealed anew, with a data key of its own; ``into`` must have a key.
+
         Raises:
             ValueError: the original has fewer records than ``through_seq``.
             TranscriptStoreError: as :meth:`open` for the original, and as :meth:`create` for the fork.
@@ -269,12 +288,12 @@ class ConversationLibrary:
             return self
         if isinstance(library, ConversationLibrary):
             return library
-        return ConversationLibrary(library, file_system=self._files)
+        return ConversationLibrary(library, file_system=self._files, **_given(self._keys))
 
     def _fork(self, path: str, expected_id: str | None, through_seq: int | None, into: ConversationLibrary) -> str:
         if through_seq is not None:
             require_count("through_seq", through_seq)
-        options = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
+        options = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES, keys=self._keys)
         source = Reader(self._files, path, options, from_medium=True)
         with source.let_go_at_the_end():
             if expected_id is not None:
@@ -282,6 +301,9 @@ class ConversationLibrary:
             source.load()
             source.settle_to_copy()
             source_id, log = source.members["id"], source.log
+            if log.sealer_to_write() is not None and into._keys is None:
+                reason = "the original is sealed, and the library that it is to be forked into has no key"
+                raise KeyNeededError(path=into._path, reason=reason)
             if expected_id is not None:
                 self._require_its_own_folder(expected_id, source_id)
             count = log.end.seq if through_seq is None else through_seq
@@ -296,9 +318,9 @@ class ConversationLibrary:
             }
             fork_id = new_id(into._files)
             members_at = partial(copied_members, source.members, id=fork_id, forked_from=origin)
-            fork = Writer(into._files, into._path_of(fork_id), options)
+            fork = Writer(into._files, into._path_of(fork_id), options._replace(keys=into._keys))
             with into._making(fork_id), fork.let_go_at_the_end():
-                fork.create(members_at, log.copies(count), log.header.features)
+                fork.create(members_at, log.copies(count), log.header.features, count)
             return fork_id
 
     @contextmanager
@@ -396,8 +418,78 @@ class ConversationLibrary:
         rule = rule_of(self._files, older_than, keep_generations, keep_quarantine, labels)
         if not dry_run:
             self._sweep("prune the library", self._path)
-        items = Pruner(self._files, self._path, rule, snapshots).items(self.list(), dry_run=dry_run)
+        items = Pruner(self._files, self._path, rule, snapshots, _given(self._keys)).items(self.list(), dry_run=dry_run)
         return Pruning(applied=not dry_run, items=tuple(items))
+
+    # ---- keys ----------------------------------------------------------------------------------------------------
+
+    def rotate_key(self) -> Rotation:
+        """Wrap the data key of every sealed conversation with the library's ``encryption_key``; no record is touched.
+
+        Make the library with the key of today and the earlier ones as ``retired_keys``. Each conversation is wrapped anew by itself,
+        and survives a power loss then: after a crash, and after an error, some of them are, and the same call again does the
+        rest. What is open to write is passed by (with ``hold_lock=False``: open during a call). Symbolic links are not followed.
+
+        When nothing that is sealed is ``left_alone``, the earlier keys are not needed any more, except for backups of key files.
+
+        Raises:
+            ValueError: the library has no ``encryption_key``.
+            KeyProviderError: the provider failed. What was rotated before that is.
+            StorageError: the system refused; the same holds.
+        """
+        keys = self._keys
+        if keys is None:
+            raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
+        found: dict[bool | None, builtins.list[Any]] = {True: [], False: [], None: []}
+        with refusals(self._path, "rotate the key"):
+            try:
+                parent = Folder.open(self._files, self._path)
+            except FileNotFoundError:
+                return Rotation(rotated=(), already=(), left_alone=())
+            with parent:
+                for name in parent.names():
+                    if name.startswith("."):
+                        continue  # what is being made or deleted, and what a killed process left of that
+                    with suppress(FileNotFoundError):  # deleted just now
+                        rotated, reason = self._rotated(parent, name, keys)
+                        found[rotated].append(name if rotated is not None else (name, reason))
+        return Rotation(rotated=tuple(found[True]), already=tuple(found[False]), left_alone=tuple(found[None]))
+
+    @staticmethod
+    def _rotated(parent: Folder, name: str, keys: Keyring) -> tuple[bool | None, str]:
+        """Whether a conversation's key was wrapped anew, or was so already; None, and why, if it is left alone."""
+        if not is_id(name):
+            return None, "its name is not the id of a conversation"
+        try:
+            with parent.subfolder(name) as folder:
+                return rewrap(folder, name, keys), ""
+        except (NotOursError, *LEFT_ALONE) as error:
+            return None, getattr(error, "reason", None) or str(error)
+
+    def shred(self, id: str) -> Shredding:
+        """Destroy the key of a sealed conversation, so that nothing of it can be read again: its archive and its quarantine neither.
+
+        On return the key file is replaced, also after a power loss; after a crash before that the key is there or destroyed, and the
+        same call again goes on. The conversation stays listed, and ``delete()`` removes it.
+
+        What this cannot reach: a copy of the key file (keep backups of key files apart, and delete it there), what a medium keeps
+        of deleted files, forks, snapshots and exports, a process that has the conversation open to read, and plain files of it,
+        which ``still_readable`` names.
+
+        Raises:
+            NotSealedError: it was never sealed; ``delete()`` it.
+            ConversationLockedError: it has a live writer; close that first.
+            TranscriptStoreError: as :meth:`delete`.
+        """
+        path = self._path_of(checked_id(id))
+        self._refuse_links(id)
+        with refusals(path, "destroy the key"):
+            try:
+                folder = Folder.open(self._files, path)
+            except FileNotFoundError:
+                raise self._not_found(id) from None
+            with folder:
+                return shred(folder, id)
 
     # ---- within --------------------------------------------------------------------------------------------------
 
@@ -410,7 +502,7 @@ class ConversationLibrary:
         return f"{self._path.rstrip('/')}/{name}"
 
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
-        options = {"redact": self._redact, **options}
+        options = {"redact": self._redact, **_given(self._keys), **options}
         return ConversationStore(self._path_of(checked_id(id)), file_system=self._files, **options)
 
     def _refuse_links(self, name: str) -> None:
@@ -444,6 +536,11 @@ class ConversationLibrary:
     def _not_found(self, name: str) -> ConversationNotFoundError:
         reason = "there is no such conversation in the library"
         return ConversationNotFoundError(path=self._path_of(name), reason=reason, way_out=WayOut.LIST_TELLS)
+
+
+def _given(keys: Keyring | None) -> dict[str, Any]:
+    """The keys as a store, or a library, is given them."""
+    return {} if keys is None else {"encryption_key": keys.current, "retired_keys": keys.retired}
 
 
 def _in_another_folder(found: str, id: str) -> str:

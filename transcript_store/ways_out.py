@@ -72,6 +72,16 @@ class WayOut(Enum):
     MAKE_A_KEY = "generate_encryption_key() makes one"
     MAKE_BYTES = "bytes.fromhex() makes bytes of hex digits"
 
+    # sealed conversations
+    PROTECT_THE_KEY = "chmod 600 it, and ask whether somebody has read it"
+    LOOK_AT_THE_PROVIDER = "the provider's own error is the cause of this one (__cause__)"
+    RESTORE_THE_KEY_FILE = (
+        "restore key.json from where key files are backed up; without it nothing of the conversation can be read"
+    )
+    SEAL_THE_CONVERSATION = "seal() it, if it is what you expect there; or open it without encryption_key"
+    ACCEPT_THE_REPAIR = "somebody repaired it without its key: look at what is left, and load(accept_unkeyed_repair=True) takes it as it is"
+    FORK_IT = "a fork() of it has a data key of its own"
+
     # the operating system
     FREE_SPACE = "free some space and try again"
     FREE_QUOTA = "free some of the quota and try again"

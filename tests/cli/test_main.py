@@ -40,6 +40,11 @@ COMMANDS = [
     "repair",
     "head",
     "snapshot",
+    "seal",
+    "unseal",
+    "shred",
+    "rotate-key",
+    "new-key",
     "doctor",
     "demo",
 ]

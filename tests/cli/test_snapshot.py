@@ -99,7 +99,7 @@ def test_a_key_from_the_environment(cli: Cli, tmp_path: Path, key: str, monkeypa
     monkeypatch.setenv("TRANSCRIPT_STORE_KEY", "canary")
     code, out, err = cli("snapshot", "list", *store)
     assert (code, out) == (1, "")
-    assert "TRANSCRIPT_STORE_KEY: a key is 32 bytes or 64 hex digits" in err
+    assert "TRANSCRIPT_STORE_KEY: a key is 64 hex digits, and a path begins with" in err
     assert "canary" not in err
 
 
@@ -138,15 +138,16 @@ def test_a_file_that_holds_no_key(cli: Cli, tmp_path: Path, content: bytes) -> N
     assert content[:31].decode("latin-1") not in err or not content
 
 
-def test_a_key_that_others_may_read_is_warned_of(cli: Cli, tmp_path: Path, key: str) -> None:
-    """Once, on standard error; a key of its owner only is not."""
+def test_a_key_that_others_may_read_is_refused(cli: Cli, tmp_path: Path, key: str) -> None:
+    """In one line with the way out; a key of its owner only is taken."""
     (tmp_path / "s").mkdir()
     store = ("--store", str(tmp_path / "s"), "--key-file", key)
     assert cli("snapshot", "list", *store).err == ""
     Path(key).chmod(0o640)
     code, _, err = cli("snapshot", "list", *store)
-    assert code == 0
-    assert err == f"transcript-store: {key}: others than its owner may read this key: chmod 600\n"
+    assert code == 1
+    assert err.startswith(f"transcript-store: {key}: others than its owner may read this key (mode 640); chmod 600 it")
+    assert err.count("\n") == 1
 
 
 def test_a_new_key_never_overwrites(cli: Cli, tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_a_key_that_was_forgotten(cli: Cli, tmp_path: Path, key: str) -> None:
         (): "what is there is sealed: give its key",
         ("--key-file", other): "what is there does not open with this key",
         ("--retired-key-file", key): "--retired-key-file needs the key of today beside it",
-        ("--key-file", str(tmp_path / "typo")): "there is no key in this file; `transcript-store snapshot new-key",
+        ("--key-file", str(tmp_path / "typo")): "there is no such key file; `transcript-store new-key",
     }
     for command in (("save", directory), ("list",)):
         for keys, way_out in ways_out.items():

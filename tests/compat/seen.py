@@ -25,7 +25,12 @@ def seen(path: Path) -> dict[str, Any]:
             return {"conversation": None}
         conversation = {
             # What is None is left out: later versions add members, and know nothing of them for these.
-            "metadata": {name: value for name, value in asdict(store.get_metadata()).items() if value is not None},
+            # Without what nobody could say then: None where there is no such thing, and that it is not sealed.
+            "metadata": {
+                name: value
+                for name, value in asdict(store.get_metadata()).items()
+                if value is not None and value is not False
+            },
             "records": [_members(record) for record in store.get_records()],
             "messages": store.get_messages(),
             "head": store.head,

@@ -56,6 +56,7 @@ NEEDS_LOADING: dict[str, Callable[[ConversationStore], object]] = {
     "generations": lambda s: s.generations(),
     "delete_generation": lambda s: s.delete_generation(0),
     "purge_quarantine": lambda s: s.purge_quarantine(),
+    "unseal": lambda s: s.unseal(),
 }
 NEEDS_NO_LOADING = {
     "directory",
@@ -66,6 +67,7 @@ NEEDS_NO_LOADING = {
     "load",
     "load_or_initialize",
     "restore",
+    "seal",
     "on_close",
     "close",
 }
@@ -198,6 +200,7 @@ def test_initialize_takes_everything_at_once(tmp_path):
         "compaction_count": 0,
         "labels": {"team": "ü"},
         "generation": 0,
+        "sealed": False,
         "forked_from": None,
         "restored_from": None,
     }

@@ -41,7 +41,7 @@ def test_what_type_checkers_know():
 # ---- errors and names -----------------------------------------------------------------------------------------------
 
 PACKAGE: Any = transcript_store
-DOORS = ("ways_out", "errors", "conversation", "library", "maintenance", "snapshots")
+DOORS = ("ways_out", "errors", "conversation", "library", "maintenance", "snapshots", "keys")
 
 
 def test_what_is_public_is_listed_once():

@@ -69,7 +69,7 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
-_NOT_OF_A_STORE = ("_os.filesystem", "_os.whole", "_snapshots.key_file")
+_NOT_OF_A_STORE = ("_os.filesystem", "_os.whole", "_sealing.user_key_file")
 """The machine itself, and a file that is made once and read back by whoever made it."""
 
 

@@ -34,7 +34,7 @@ class End(NamedTuple):
 
 def of_live(header: Header, document: MetadataDocument) -> MetadataDocument | Disagreement:
     """The metadata and the mark that hold for a live transcript with this header."""
-    members, mark = document
+    members, mark, _ = document
     if (damaged := of_header(header)) is not None:
         return damaged
     if (other := _of_another(header, members["id"], "metadata.json")) is not None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from transcript_store._conversation import agreement
+from transcript_store._conversation.sealing import Sealing
 from transcript_store._log import quarantine
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.log import Log
@@ -90,12 +91,12 @@ def tidy(folder: Folder, live: Log) -> None:
             folder.files.unlink(archive.handle, name)
 
 
-def generations(folder: Folder, live: Log, members: dict[str, Any]) -> list[Generation]:
+def generations(folder: Folder, live: Log, members: dict[str, Any], sealing: Sealing | None = None) -> list[Generation]:
     """Every generation that there is, the oldest first, the live one last; each archived one is read and verified."""
     found = []
     for number in _earlier(folder, live):
         try:
-            with opened(folder, live, members, number) as log:
+            with opened(folder, live, members, number, sealing) as log:
                 found.append(_describe(number, log, is_live=False))
         except GenerationNotFoundError:
             continue  # removed just now
@@ -117,10 +118,13 @@ def _describe(number: int, log: Log, *, is_live: bool) -> Generation:
 
 
 @contextmanager
-def opened(folder: Folder, live: Log, members: dict[str, Any], number: int) -> Iterator[Log]:
+def opened(
+    folder: Folder, live: Log, members: dict[str, Any], number: int, sealing: Sealing | None = None
+) -> Iterator[Log]:
     """An archived generation, to read: whole, of this conversation, and what its successor says it replaced.
 
-    ``members`` is the conversation's metadata.
+    ``members`` is the conversation's metadata. With ``sealing`` its records can be opened, if they are sealed; and somebody who has
+    the key must have stated where it ended.
     """
     if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
@@ -132,12 +136,16 @@ def opened(folder: Folder, live: Log, members: dict[str, Any], number: int) -> I
         log = Log(archive, name=name, writable=False)
         try:
             log.open(None)
+            if sealing is not None and log.header.is_sealed:
+                log.sealer = sealing.sealer(log.header.generation)
             log.verify(None)
             _require(folder, number, agreement.of_archived(number, log.header, conversation))
             if log.size_bytes() != log.end.offset_bytes:
                 raise _corrupt(folder, number, "torn-tail", "its last record is cut")
             successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
             replaced = agreement.end_of(number, conversation, successor, members)
+            if sealing is not None and replaced is None:
+                raise _corrupt(folder, number, "not-genuine", "nobody who has the key states where it ended")
             _require(folder, number, agreement.of_end(number, log.end, replaced))
             yield log
         finally:
@@ -188,6 +196,15 @@ def numbers(folder: Folder) -> list[int]:
         return []
     with folder.subfolder(ARCHIVE) as archive:
         return _numbers_in(archive)
+
+
+def plain_numbers(folder: Folder) -> list[int]:
+    """The numbers of the generations in the archive that are not sealed, damaged ones among them."""
+    if folder.status(ARCHIVE) is None:
+        return []
+    with folder.subfolder(ARCHIVE) as archive:
+        found = ((number, _header(archive, number)) for number in _numbers_in(archive))
+        return [number for number, header in found if header is None or not header.is_sealed]
 
 
 def _numbers_in(archive: Folder) -> list[int]:

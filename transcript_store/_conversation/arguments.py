@@ -14,7 +14,7 @@ from typing import Any
 from transcript_store._conversation.metadata import CHANGEABLE, checked_fields, family
 from transcript_store._json.strict import EncodedMessage, encode, fitted
 from transcript_store._json.times import given_time
-from transcript_store._log.record import FEATURES, Entry
+from transcript_store._log.record import ENABLED_BY_USERS, Entry
 from transcript_store.errors import InvalidMessageError
 
 
@@ -88,7 +88,7 @@ def features(names: Iterable[str] | None) -> tuple[str, ...]:
         raise TypeError("features must be a list of names, not str")
     found = tuple(dict.fromkeys(names or ()))
     for name in found:
-        require_one_of("features", name, sorted(FEATURES))
+        require_one_of("features", name, sorted(ENABLED_BY_USERS))
     return found
 
 

@@ -17,6 +17,7 @@ from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import (
     ARCHIVE,
+    KEY,
     LOCK,
     METADATA,
     QUARANTINE,
@@ -131,7 +132,8 @@ def occupant(files: FileSystem, path: str) -> str | None:
     """Why no conversation can be created at a path, in words; None if one can.
 
     An empty folder can be used, and so can a fresh volume, and what an unfinished create leaves: a lock, temporaries, and a
-    metadata.json whose mark is void. A folder inside another conversation's cannot: deleting that one would delete both.
+    metadata.json whose mark is void, perhaps with a key.json beside it. A folder inside another conversation's cannot: deleting that
+    one would delete both.
     """
     with refusals(path, "look at the folder"):
         return _occupant_at(files, path) or _conversation_around(files, path)
@@ -180,7 +182,7 @@ def occupant_of(folder: Folder) -> str | None:
             return f"there is a {METADATA} of a conversation that lost its transcript, or of something else"
     if LOCK in names and (reason := in_place_of_file(folder, LOCK)) is not None:
         return f"{LOCK}: {reason}"
-    others = _others(names - {METADATA})
+    others = _others(names - {METADATA, KEY} if METADATA in names else names)
     return f"the folder is not empty ({others})" if others else None
 
 
@@ -232,7 +234,7 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
 
 def strangers(folder: Folder) -> str:
     """What is in a conversation's folder, its archive or its quarantine, but is not part of it, for a message; "" if nothing."""
-    found = names_in(folder) - {METADATA, TRANSCRIPT, ARCHIVE, QUARANTINE}
+    found = names_in(folder) - {METADATA, TRANSCRIPT, KEY, ARCHIVE, QUARANTINE}
     for name, is_ours in ((ARCHIVE, is_generation), (QUARANTINE, is_quarantined)):
         with suppress(FileNotFoundError, NotOursError), folder.subfolder(name) as subfolder:
             found |= {

@@ -24,7 +24,15 @@ import orjson
 
 from transcript_store._json.strict import encode
 from transcript_store._json.times import is_time
-from transcript_store._log.record import HASH_MEMBER, LONGEST_METADATA_BYTES, SUFFIX_BYTES, VERSION, Mark, Position
+from transcript_store._log.record import (
+    HASH_MEMBER,
+    LONGEST_METADATA_BYTES,
+    SUFFIX_BYTES,
+    VERSION,
+    Mark,
+    Position,
+    check_of,
+)
 from transcript_store._os.names import LAST_GENERATION, is_id
 from transcript_store.errors import InvalidIdError, InvalidMessageError, InvalidMetadataError
 from transcript_store.words import many
@@ -46,7 +54,13 @@ REPLACED = "replaced"
 """Where earlier generations ended whose successor was deleted: a list of ``conversation``, ``generation``, ``records``, ``head``."""
 _RESERVED_BYTES = 1 << 20
 """Kept free in metadata.json for what the store itself adds."""
-ENVELOPE = ("format", "version", "mark", "hash")
+SEALED_MEMBER = "sealed"
+"""Of a sealed conversation: the members that say something of the content, sealed."""
+SEALS = "seals"
+"""Of a sealed conversation: how many texts its data key had sealed when the live generation began, and of metadata since."""
+GONE = "gone"
+"""Of a sealed conversation: which earlier generations were deleted, as ranges ``[first, last]``."""
+ENVELOPE = ("format", "version", "mark", "check", "hash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +85,10 @@ class ConversationMetadata:
     """Of a fork: the ``conversation``, ``generation``, ``seq`` and ``head`` of the original's last record that it has."""
     restored_from: dict[str, Any] | None = None
     """Of a restored conversation: the ``snapshot``'s id, and the metadata of the conversation that the snapshot was made of."""
+
+    sealed: bool = False
+    """Whether the conversation is sealed. Without its key ``system_prompt``, ``tools``, ``labels`` and ``restored_from`` are as if
+    there were none."""
 
     @property
     def created_at_datetime(self) -> datetime:
@@ -98,6 +116,8 @@ class MetadataDocument(NamedTuple):
 
     members: dict[str, Any]
     mark: Mark | None
+    check: tuple[bytes, bytes] | None = None
+    """The bytes that its keyed check covers, and the check; None if it has none."""
 
 
 class NotADocument(NamedTuple):
@@ -199,19 +219,28 @@ def _problem_with_tool(tool: Any) -> str | None:
 
 def encode_document(members: dict[str, Any], mark: Mark | None) -> bytes:
     """metadata.json as bytes."""
+    return with_hash(document_body(members, mark))
+
+
+def document_body(members: dict[str, Any], mark: Mark | None) -> bytes:
+    """metadata.json without its hash, and what closes it."""
     document = {
         "format": "transcript-store",
         "version": VERSION,
         **members,
         "mark": mark.as_json() if mark else None,
     }
-    body = orjson.dumps(document, option=orjson.OPT_INDENT_2)[:-1]
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2)[:-1]
+
+
+def with_hash(body: bytes) -> bytes:
+    """The body of a metadata.json with its hash."""
     return b'%b,"hash":"%b"}\n' % (body, _hash(body))
 
 
-def document_hash(members: dict[str, Any], mark: Mark | None) -> str:
-    """The hash that a metadata.json with these members and this mark ends in."""
-    return encode_document(members, mark)[-len(b'0123456789abcdef0123456789abcdef"}\n') : -len(b'"}\n')].decode()
+def document_hash(document: bytes) -> str:
+    """The hash that a metadata.json ends in."""
+    return document[-len(b'0123456789abcdef0123456789abcdef"}\n') : -len(b'"}\n')].decode()
 
 
 def decode_document(
@@ -243,7 +272,7 @@ def decode_document(
     if check_members and (problem := problem_with_members(members)):
         return NotADocument(problem)
     try:
-        return MetadataDocument(members, _mark(document.get("mark")))
+        return MetadataDocument(members, _mark(document.get("mark")), check_of(body) if "check" in document else None)
     except (KeyError, TypeError, AttributeError, ValueError):
         return NotADocument("its mark is not one")
 
@@ -259,9 +288,9 @@ def _mark(said: Any) -> Mark | None:
     return mark
 
 
-def require_to_fit(members: dict[str, Any]) -> None:
-    """Raise ``InvalidMetadataError`` if metadata.json would be longer than a reader accepts."""
-    length = len(encode_document(members, None)) + _RESERVED_BYTES
+def require_to_fit(members: dict[str, Any], document: bytes | None = None) -> None:
+    """Raise ``InvalidMetadataError`` if metadata.json would be longer than a reader accepts; ``document`` if it is not plain."""
+    length = len(encode_document(members, None) if document is None else document) + _RESERVED_BYTES
     if length > LONGEST_METADATA_BYTES:
         sizes = {
             field: len(orjson.dumps(members[field])) for field in (*CHANGEABLE, "restored_from") if field in members
@@ -296,10 +325,10 @@ def problem_with_members(members: dict[str, Any]) -> str | None:
     return None
 
 
-def public(members: dict[str, Any], updated_at: str) -> ConversationMetadata:
+def public(members: dict[str, Any], updated_at: str, *, sealed: bool = False) -> ConversationMetadata:
     """The frozen value users see; a fresh copy."""
     copy = {**_AT_FIRST, **orjson.loads(orjson.dumps(members))}
-    copy |= {"updated_at": max(copy["updated_at"], updated_at), "labels": copy["labels"] or {}}
+    copy |= {"updated_at": max(copy["updated_at"], updated_at), "labels": copy["labels"] or {}, "sealed": sealed}
     return ConversationMetadata(**{name: copy[name] for name in _PUBLIC if name in copy})
 
 

@@ -46,10 +46,10 @@ class Reader(Storage):
             before = self.log.end.seq
             status = self.folder.status(TRANSCRIPT)
             if status is not None and identity(status) == self.log.inode and self.log.read_on():
-                members = read_metadata(self.folder).members
+                document = read_metadata(self.folder)
                 # After a replace the metadata may be that of the next generation already; the next refresh starts over.
-                if members["generation"] == self.log.header.generation:
-                    self.members = members
+                if document.members["generation"] == self.log.header.generation:
+                    self.members = self.opened(document)
                 return RefreshResult(self.log.end.seq - before, False)
             self.load_what_is_there()
             return RefreshResult(self.log.end.seq, True)

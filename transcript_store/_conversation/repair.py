@@ -26,14 +26,14 @@ from typing import Any, NamedTuple
 from transcript_store._conversation import agreement
 from transcript_store._conversation.arguments import require_one_of
 from transcript_store._conversation.layout import settle_name
-from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
+from transcript_store._conversation.metadata import SEALED_MEMBER, MetadataDocument, decode_document, encode_document
 from transcript_store._conversation.remains import MetadataSource, Remains, opened, path_in_archive
 from transcript_store._conversation.verify import Finding, look
 from transcript_store._log import quarantine
 from transcript_store._log.image import Image
 from transcript_store._log.log import Log
 from transcript_store._log.record import Gap, Mark, Position
-from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, plan
+from transcript_store._log.salvage import MODES, NOTHING, Mode, Plan, plan, sealed_plan
 from transcript_store._log.scan import pieces_of
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
@@ -168,6 +168,8 @@ class _Work(Remains):
         self._damaged_generation = self.header.generation if self.header else self.members["generation"]
         self._generation = self._next_generation() if self._rewrites_transcript else self._damaged_generation
         self._originals = list(self._choose_originals())
+        self._is_sealed = self.header.is_sealed if self.header else SEALED_MEMBER in self.members
+        """Whether the transcript is sealed. Without its key what is sealed is copied as it is, and nothing else is kept."""
         self._plan = NOTHING
         if self._rewrites_transcript and self.has_transcript:
             with self.reading(TRANSCRIPT) as source:
@@ -213,7 +215,10 @@ class _Work(Remains):
     def _plan_of(self, source: Source) -> Plan:
         """What is kept of the transcript."""
         original = next(original.kept_as for original in self._originals if original.name == TRANSCRIPT)
-        return plan(source.read, source.size, self._mode, at=self.members["created_at"], original=original)
+        at = self.members["created_at"]
+        if not self._is_sealed:
+            return plan(source.read, source.size, self._mode, at=at, original=original)
+        return sealed_plan(source.read, source.size, self._mode, self._damaged_generation, at=at)
 
     # ---- what follows --------------------------------------------------------------------------------------------
 
@@ -304,7 +309,8 @@ class _Work(Remains):
         origin = {"generation": self._damaged_generation, "mode": self._mode, "records": self._plan.kept}
         with ExitStack() as stack:
             kept = self._plan_of(stack.enter_context(self.reading(TRANSCRIPT))) if self.has_transcript else self._plan
-            image = log.image(members, kept.records(), kept.features, repaired_from=origin)
+            more: dict[str, Any] = {"kept_sealed": kept.kept} if self._is_sealed else {}
+            image = log.image(members, kept.records(), kept.features, repaired_from=origin, **more)
             self.folder.replace_file(TRANSCRIPT, image.pieces())
         return image
 

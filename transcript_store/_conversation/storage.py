@@ -35,14 +35,24 @@ from typing import Any, NamedTuple
 from transcript_store._conversation import agreement, archive
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.layout import open_folder, read_metadata, require_conversation
+from transcript_store._conversation.metadata import GONE, MetadataDocument, encode_document
+from transcript_store._conversation.sealing import Sealing, missing_ranges
 from transcript_store._log.log import Log
-from transcript_store._log.record import Mark
+from transcript_store._log.record import Header, Mark
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
+from transcript_store._os.names import ARCHIVE, METADATA
 from transcript_store._os.refusals import refusals
-from transcript_store.errors import ConversationNotFoundError, CorruptMetadataError, CorruptTranscriptError
+from transcript_store._sealing.providers import Keyring
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    NotSealedError,
+)
 from transcript_store.ways_out import WayOut
+from transcript_store.words import many
 
 
 class State(Enum):
@@ -65,6 +75,11 @@ class Options(NamedTuple):
     cache_bytes: int = 0
     tail_only: bool = False
     hold_lock: bool = True
+    keys: Keyring | None = None
+    """What opens the conversation, and what a new one is sealed with."""
+    accept_unkeyed_repair: bool = False
+    accept_plain: bool = False
+    """Whether a conversation that is not sealed may be loaded with keys: to seal it."""
 
 
 class Storage(ABC):
@@ -85,6 +100,10 @@ class Storage(ABC):
         self.log = self._new_log()
         """The log of the live generation."""
         self.mark: Mark | None = None
+        self.sealing: Sealing | None = None
+        """The data key, if the conversation is sealed and the key was given. Then ``members`` are those that are sealed too."""
+        self.was_repaired = False
+        """Whether what was loaded is a repair without the key, which the caller accepts."""
         self.state = State.NEW
 
     @property
@@ -133,14 +152,93 @@ class Storage(ABC):
             agreed = agreement.of_live(log.header, document)
             if isinstance(agreed, agreement.Disagreement):
                 raise self.corrupt(*agreed)
+            sealing = self._unlocked(log.header)
+            was_repaired = False
+            if sealing is not None:
+                was_repaired = self._require_genuine(sealing, log.header, document, agreed)
+                log.sealer = sealing.sealer(log.header.generation)
             log.verify(agreed.mark)
+            members, mark, _ = agreed
+            if sealing is not None:
+                members = sealing.opened(members, self.folder.path_of(METADATA))
+                if not was_repaired:
+                    self._require_all(log, members)
         except BaseException:
             with suppress(OSError):
                 log.close()
             raise
-        log, self.log, self.members, self.mark = self.log, log, *agreed
+        log, self.log, self.members, self.mark = self.log, log, members, mark
+        self.sealing, self.was_repaired = sealing, was_repaired
         with suppress(OSError):
             log.close()
+
+    # ---- sealed --------------------------------------------------------------------------------------------------
+
+    def _unlocked(self, header: Header) -> Sealing | None:
+        """The data key of the conversation; None if it is plain, or no keys were given. Plain where sealed is due is refused."""
+        if self.options.keys is None:
+            return None
+        if not header.is_sealed:
+            if self.options.accept_plain:
+                return None
+            reason = "a key was given, and the conversation there is not sealed"
+            raise NotSealedError(path=self.path, reason=reason)
+        return Sealing.of(self.options.keys, self.folder, header.conversation, self.sealing)
+
+    def _require_genuine(
+        self, sealing: Sealing, header: Header, document: MetadataDocument, agreed: MetadataDocument
+    ) -> bool:
+        """Raise unless whoever wrote the header and the metadata had the key; True if it was a repair, and that is accepted.
+
+        The header of a repair that was accepted has no check of its own: the mark's head covers it.
+        """
+        of_header = sealing.is_genuine(header)
+        if of_header is False:
+            raise self.corrupt("not-genuine", "nobody wrote its first line who has the key", WayOut.RESTORE)
+        of_document = sealing.is_genuine(document)
+        if of_document is False:
+            path = self.folder.path_of(METADATA)
+            reason = "nobody wrote it who has the key: it was changed, or is of another moment"
+            raise CorruptMetadataError(path=path, kind="not-genuine", reason=reason)
+        is_genuine = of_header is True
+        if agreed is document:  # else a replace was cut off before it wrote metadata.json
+            is_genuine = of_document is True and (is_genuine or document.mark is not None)
+        if is_genuine:
+            return False
+        if not self.options.accept_unkeyed_repair:
+            reason = "it was repaired, or rewritten, by somebody without its key"
+            raise self.corrupt("unkeyed-repair", reason, WayOut.ACCEPT_THE_REPAIR)
+        return True
+
+    def _require_all(self, log: Log, members: dict[str, Any]) -> None:
+        """Raise if something is missing that whoever lacks the key could take away: the first records, or an earlier generation."""
+        if log.end.seq < log.header.begins_with:
+            reason = f"it began with {many(log.header.begins_with, 'record')}, and has {log.end.seq:,}"
+            raise self.corrupt("truncated", reason)
+        there = {*archive.numbers(self.folder)}
+        gone = missing_ranges(log.header.generation, there, members.get(GONE) or [])
+        if gone:
+            reason = f"generation {gone[0][0]} is missing, and nobody who has the key deleted it"
+            raise CorruptTranscriptError(path=self.folder.path_of(ARCHIVE), kind="missing", reason=reason)
+
+    def opened(self, document: MetadataDocument) -> dict[str, Any]:
+        """The members of a metadata.json of the generation that is loaded."""
+        if self.sealing is None:
+            return document.members
+        self._require_genuine(self.sealing, self.log.header, document, document)
+        return self.sealing.opened(document.members, self.folder.path_of(METADATA))
+
+    @property
+    def members_at_start(self) -> dict[str, Any]:
+        """The metadata when the live generation began."""
+        members = self.log.header.metadata
+        if self.sealing is None or not self.log.header.is_sealed:
+            return members
+        return Sealing(self.sealing.key, self.files, b"").opened(members, self.log.path)
+
+    def document(self, members: dict[str, Any], mark: Mark | None) -> bytes:
+        """metadata.json as it is stored."""
+        return encode_document(members, mark) if self.sealing is None else self.sealing.document(members, mark)
 
     # ---- read ----------------------------------------------------------------------------------------------------
 
@@ -158,7 +256,7 @@ class Storage(ABC):
     def generations(self) -> list[Generation]:
         """Every generation that there is, the oldest first, the live one last."""
         with refusals(self.path, "look into the archive"):
-            return archive.generations(self.folder, self.log, self.members)
+            return archive.generations(self.folder, self.log, self.members, self.sealing)
 
     @contextmanager
     def archived(self, number: int) -> Iterator[Log]:
@@ -167,7 +265,7 @@ class Storage(ABC):
             if number == self.log.header.generation:
                 yield self.log
                 return
-            with archive.opened(self.folder, self.log, self.members, number) as log:
+            with archive.opened(self.folder, self.log, self.members, number, self.sealing) as log:
                 yield log
 
     # ---- end -----------------------------------------------------------------------------------------------------

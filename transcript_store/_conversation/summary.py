@@ -16,7 +16,7 @@ from transcript_store._conversation.twice import twice
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._log import tail
 from transcript_store._log.header import NotAHeader, is_header_of, read_header
-from transcript_store._log.record import Header
+from transcript_store._log.record import SEALED, Header
 from transcript_store._log.scan import first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
@@ -54,6 +54,8 @@ class ConversationSummary:
     torn_bytes: int = 0
     """How many bytes stand behind the last whole record: a torn tail, which the next load that may write cuts, or a line that
     is being written. 0 too where there is damage."""
+    sealed: bool = False
+    """Whether the conversation is sealed: then its title and its labels are not shown, and no key is needed to list it."""
     last_extra: dict[str, Any] | None = field(default=None, hash=False)
     """The ``extra`` of the last whole record, if it was asked for. None too if that record has none."""
 
@@ -138,7 +140,7 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source, last_ext
     if isinstance(document, MetadataDocument) and is_header_of(
         start[:begin], document.members.get("id"), document.members.get("generation")
     ):
-        members, mark = document
+        members, mark, _ = document
         if mark is not None and mark.generation != members["generation"]:
             problems.append(f"{METADATA} has a mark of generation {mark.generation}")
     else:
@@ -148,12 +150,12 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source, last_ext
             problems.append(f"{METADATA}: {checked.reason}")
         header = read_header(start)
         if not isinstance(header, NotAHeader):
-            members, mark = _reconcile(header[0], known, problems)
+            members, mark, _ = _reconcile(header[0], known, problems)
         elif data is None and header.kind == "foreign" and header.version is None:
             return None  # another program's transcript.jsonl
         else:
             problems.append(f"{TRANSCRIPT}: {header.reason}")
-            members, mark = known or MetadataDocument({}, None)
+            members, mark, _ = known or MetadataDocument({}, None)
     last = tail.last_record(read, size)
     if last is None and begin < size - tail.LONGEST_TAIL_BYTES:
         problems.append(f"{TRANSCRIPT}: no whole record ends in its last {tail.LONGEST_TAIL_BYTES:,} bytes")
@@ -176,6 +178,7 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source, last_ext
         size_bytes=size,
         damage="; ".join(problems) or None,
         torn_bytes=0 if problems else size - whole_to,
+        sealed=type(members.get("requires")) is list and SEALED in members["requires"],
         last_extra=_extra_of(last) if last_extra and last else None,
     )
 

@@ -144,7 +144,7 @@ class TurnWriter(Writer):
         if not self._boot_id:
             return b""
         if self._hashed[0] is not self.members or self._hashed[1] is not self.mark:
-            self._hashed = self.members, self.mark, document_hash(self.members, self.mark)
+            self._hashed = self.members, self.mark, document_hash(self.document(self.members, self.mark))
         end = self.log.end
         statement = {
             "boot": self._boot_id,

@@ -15,7 +15,8 @@ from transcript_store._log.damage import check, describe_at
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import Header, Mark, Position
 from transcript_store._log.resync import count_whole, parts
-from transcript_store._log.scan import first_line, is_same, pieces_of
+from transcript_store._log.scan import Walk, first_line, is_same, pieces_of
+from transcript_store._log.sealed import first_plain
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
@@ -211,6 +212,8 @@ class _Look:
         place = mark.position if mark is not None and mark.generation == header.generation else begin
         damage, end = check(source.read, source.size, begin, place)
         if damage is None:
+            if header.is_sealed:
+                self._find_plain(path, source, begin)
             return _Checked(header, end.seq, end)
         records, gaps = _take_apart(source, damage.place.offset_bytes)
         if damage.kind in ("truncated", "rewritten"):
@@ -234,6 +237,15 @@ class _Look:
                 length_bytes=gap.end - gap.start,
             )
         return _Checked(header, records, end)
+
+    def _find_plain(self, path: str, source: Source, begin: Position) -> None:
+        """A whole record that is not sealed, in a sealed generation: anybody can compute its hash."""
+        for piece in Walk(source.read, begin, source.size):
+            if (index := first_plain(piece.data, piece.starts)) is not None:
+                place = piece.boundary(index)
+                reason = "the record is not sealed, and all records here are"
+                self._find(path, "not-genuine", reason, line_number=place.seq + 2, offset_bytes=place.offset_bytes)
+                return
 
     def _archive(self, archive: Folder, live: Header | None, document: MetadataDocument | None) -> list[int]:
         """Check each archived generation: its lines, whose it is, and where it ends. Returns the numbers of the readable ones."""

@@ -16,26 +16,31 @@ from typing import Any
 
 from transcript_store._conversation import archive
 from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occupant_of, settle_name
-from transcript_store._conversation.metadata import encode_document, require_to_fit
+from transcript_store._conversation.metadata import GONE, SEALS, require_to_fit
+from transcript_store._conversation.sealing import Sealing, with_gone
 from transcript_store._conversation.storage import Options, State, Storage
 from transcript_store._json.times import format_time
 from transcript_store._log import quarantine
 from transcript_store._log.image import Image, begins_at
 from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
-from transcript_store._log.record import RETRACT, Copied, Entry, Mark, Position
+from transcript_store._log.record import RETRACT, SEALED, Copied, Entry, Mark, Position
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
-from transcript_store._os.names import ARCHIVE, LOCK, METADATA, QUARANTINE, TRANSCRIPT
+from transcript_store._os.names import ARCHIVE, KEY, LOCK, METADATA, QUARANTINE, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, SyncFailedError, refusals, refused
+from transcript_store._sealing import data_key
+from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
     ConversationLockedError,
     CorruptMetadataError,
     CorruptTranscriptError,
+    DataKeyExhaustedError,
     FeatureNotEnabledError,
     GenerationNotFoundError,
+    NotSealedError,
     PoisonedError,
     StorageError,
 )
@@ -76,14 +81,17 @@ class Writer(Storage):
         members_at: Callable[[str], dict[str, Any]],
         entries: Iterable[Entry | Copied],
         features: Sequence[str] = (),
+        count: int | None = None,
     ) -> None:
         """Create the conversation with its first records; ``members_at`` gives its metadata for the time when it begins.
+
+        ``count`` is how many records there are, if that cannot be asked. With keys the conversation is sealed.
 
         The commit is the rename of the transcript to its name. Raises ``ConversationExistsError`` if anything but the
         leftovers of an unfinished create is there; then nothing was touched.
         """
         self._refuse_occupied(occupant(self.files, self.path))
-        members, image = self._beginning(members_at, entries, features)
+        members, image = self._beginning(members_at, entries, features, count)
         doing = "create the conversation"
         with refusals(self.path, doing, "There is none yet"):
             while True:
@@ -93,9 +101,13 @@ class Writer(Storage):
                     break
             self._refuse_occupied(occupant_of(self.folder))  # another process may have been faster
             self.folder.sweep()
-            self.folder.replace_file(METADATA, [encode_document(members, None)])
+            self.folder.replace_file(METADATA, [self.document(members, None)])
+            if (
+                self.sealing is not None
+            ):  # behind the void mark: a key file alone is never taken for a leftover, and overwritten
+                self.folder.replace_file(KEY, [self.sealing.key_file])
             try:
-                self._put_in_place(image, members)
+                self._put_in_place(image, members, self.sealing)
             except SyncFailedError as error:
                 unknown = "Whether there is one now is unknown"
                 raise refused(error, self.path, doing, unknown, WayOut.EXISTS_TELLS) from error
@@ -118,17 +130,50 @@ class Writer(Storage):
         members, image = self._beginning(members_at, entries, features)
         self.files.make_directory(parent.handle, name)
         with Folder(self.files, parent.path_of(name), self.files.open_directory(name, parent.handle)) as folder:
+            if self.sealing is not None:
+                folder.write_new(KEY, [self.sealing.key_file])
             folder.write_new(TRANSCRIPT, image.pieces())
             updated_at = max(members["updated_at"], format_time(image.last_at_us))
             mark = Mark(members["generation"], image.end)
-            folder.write_new(METADATA, [encode_document({**members, "updated_at": updated_at}, mark)])
+            folder.write_new(METADATA, [self.document({**members, "updated_at": updated_at}, mark)])
 
     def _beginning(
-        self, members_at: Callable[[str], dict[str, Any]], entries: Iterable[Entry | Copied], features: Sequence[str]
+        self,
+        members_at: Callable[[str], dict[str, Any]],
+        entries: Iterable[Entry | Copied],
+        features: Sequence[str],
+        count: int | None = None,
     ) -> tuple[dict[str, Any], Image]:
         members = members_at(begins_at(self.log.stamp(), entries)[1])
-        require_to_fit(members)
-        return members, self.log.image(members, entries, features)
+        keys = self.options.keys
+        if keys is not None:
+            path = f"{self.path}/{KEY}"
+            self.sealing = Sealing.new(
+                keys, members["id"], self.files, path
+            )  # a provider that raises: nothing is touched
+            kept = {name: value for name, value in members.items() if name not in (SEALS, GONE)}
+            members = {**kept, SEALS: 1}
+        return members, self._image(members, entries, features, self.sealing, count)
+
+    def _image(
+        self,
+        members: dict[str, Any],
+        entries: Iterable[Entry | Copied],
+        features: Iterable[str],
+        sealing: Sealing | None,
+        count: int | None = None,
+        **more: Any,
+    ) -> Image:
+        """The transcript of a generation that begins, sealed if there is a data key; raises if its metadata is too long."""
+        required = [feature for feature in features if feature != SEALED]
+        if sealing is None:
+            require_to_fit(members)
+            return self.log.image(members, entries, required, **more)
+        require_to_fit(members, sealing.document(members, None))
+        more["begins_with"] = len(entries) if isinstance(entries, Sequence) else count
+        sealer = sealing.sealer(members["generation"])
+        stored = sealing.stored(members)
+        return self.log.image(stored, entries, [*required, SEALED], sealer=sealer, check=sealing.checked, **more)
 
     def _make_folder(self) -> None:
         """Make the folder, and make it again if it is moved away (deleted, say) between two calls."""
@@ -171,7 +216,10 @@ class Writer(Storage):
     def _load_locked(self) -> None:
         """Load with the lock held; renew the mark if the transcript grew past it."""
         self.look_at_all()
-        self.renew_mark()
+        if self.was_repaired:
+            self.accept()
+        else:
+            self.renew_mark()
 
     def look_at_all(self) -> None:
         """Load with the lock held."""
@@ -216,6 +264,7 @@ class Writer(Storage):
         seqs, tail = self.log.last_messages(count)
         if len(seqs) < count:
             raise ValueError(f"{many(count, 'message')} cannot be taken back: there are {len(seqs)}")
+        self._require_seals(1)
         prepared = self.log.prepare_retraction(seqs[-1], seqs[0])
         self.store(prepared)
         tail.taken_back.add(seqs[-1], seqs[0])
@@ -225,7 +274,20 @@ class Writer(Storage):
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
         """The first half of an append: everything but the write."""
         self._ensure_writable()
+        self._require_seals(len(entries))
         return self.log.prepare(entries)
+
+    def _require_seals(self, count: int) -> None:
+        """Raise if the data key may not seal so many texts more, or if there is none and it is needed."""
+        self.log.sealer_to_write()
+        if self.sealing is not None:
+            sealed = self._seals()
+            if sealed + count > data_key.MOST_SEALS:
+                raise DataKeyExhaustedError(path=self.path, count=sealed)
+
+    def _seals(self) -> int:
+        """How many texts the data key has sealed."""
+        return int(self.members.get(SEALS) or 0) + self.log.end.seq
 
     def store(self, prepared: Prepared) -> None:
         """The second half. Call it right after the first, with nothing in between."""
@@ -257,40 +319,107 @@ class Writer(Storage):
         count = self.log.end.seq
         if not_there := [seq for seq in seqs if not 1 <= seq <= count]:
             raise ValueError(f"there is no record {min(not_there)}: the transcript has {many(count, 'record')}")
-        self._begin_generation(self.log.copies_of(seqs), members, features)
+        self._begin_generation(self.log.copies_of(seqs), members, features, len(seqs))
 
     def _begin_generation(
-        self, entries: Iterable[Entry | Copied], members: dict[str, Any], features: Sequence[str]
+        self,
+        entries: Iterable[Entry | Copied],
+        members: dict[str, Any],
+        features: Sequence[str],
+        count: int | None = None,
+    ) -> None:
+        count = len(entries) if isinstance(entries, Sequence) else count
+        self._require_seals((count or 0) + 1)
+        self._begin_sealed_by(self.sealing, entries, members, {*self.log.header.features, *features}, count)
+
+    def _begin_sealed_by(
+        self,
+        sealing: Sealing | None,
+        entries: Iterable[Entry | Copied],
+        members: dict[str, Any],
+        features: Iterable[str],
+        count: int | None,
     ) -> None:
         self.log.complete()  # only what was verified goes into the archive
         live, end = self.log.header.generation, self.log.end
         members = {**members, "generation": live + 1, "updated_at": self._now()}
-        require_to_fit(members)
+        if sealing is not None:
+            members[SEALS] = self._seals() + 1
         replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
-        required = sorted({*self.log.header.features, *features})
-        image = self.log.image(members, entries, required, replaces=replaces)
+        image = self._image(members, entries, sorted(features), sealing, count, replaces=replaces)
         with self._changing("replace the transcript"):
             self.log.sync()
             self.state = State.CHANGING
+            if sealing is not None and sealing is not self.sealing:
+                self.folder.replace_file(KEY, [sealing.key_file])
             archive.keep(self.folder, self.log)
-            self._put_in_place(image, members)
+            self._put_in_place(image, members, sealing)
             self.state = State.READY
         self.renew_mark()
+
+    # ---- seal and unseal -----------------------------------------------------------------------------------------
+
+    def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
+        """Begin a sealed generation with the same records, if the live one is plain; then remove what is plain, unless it is kept.
+
+        Called again after a crash it goes on.
+        """
+        self._ensure_writable()
+        if not self.log.header.is_sealed:
+            conversation = self.log.header.conversation
+            if self.folder.status(KEY) is None:
+                sealing = Sealing.new(keys, conversation, self.files, self.folder.path_of(KEY))
+            else:  # earlier generations may be sealed with it
+                sealing = Sealing.of(keys, self.folder, conversation, None)
+            live = self.log.header.generation
+            members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
+            count = self.log.end.seq
+            self._begin_sealed_by(sealing, self.log.copies(count), members, self.log.header.features, count)
+        if not keep_plain:
+            for number in archive.plain_numbers(self.folder):
+                self.delete_generation(number)
+            self.purge_quarantine()
+
+    def unseal(self) -> None:
+        """Begin a plain generation with the same records. Earlier ones stay sealed, and their key stays beside them."""
+        self._ensure_writable()
+        if self.log.header.is_sealed:
+            self._require_seals(0)
+            members = {name: value for name, value in self.members.items() if name not in (SEALS, GONE)}
+            count = self.log.end.seq
+            self._begin_sealed_by(None, self.log.copies(count), members, self.log.header.features, count)
+
+    def accept(self) -> None:
+        """Put the key's mark on what a repair without the key left, so that it counts from now on."""
+        live = self.log.header.generation
+        members = with_gone(self.members, live, {*archive.numbers(self.folder)})
+        with self._changing("accept the repair"):
+            self._remember({**members, SEALS: self._seals()})
+        self.was_repaired = False
 
     def write_metadata(self, members: dict[str, Any]) -> None:
         """Replace the metadata document, with a mark of everything that is stored."""
         self._ensure_writable()
+        self._require_seals(1)
         members = {**members, "updated_at": self._now()}
-        require_to_fit(members)
+        if self.sealing is None:
+            require_to_fit(members)
+        else:
+            members[SEALS] = int(members.get(SEALS) or 0) + 1
+            require_to_fit(members, self.document(members, None))
         with self._changing("write the metadata"):
             self._remember(members)
 
     def delete_generation(self, number: int) -> None:
         """Remove an earlier generation from the archive, durably."""
         self._ensure_writable()
+        self.log.sealer_to_write()  # only who has the key can say that it is gone
         with self._changing("delete an earlier generation"):
             # What it says of the generation before it goes into the metadata first: a crash in between must not lose it.
             members = archive.without(self.folder, self.members, number)
+            if self.sealing is not None and number < self.log.header.generation:
+                there = {*archive.numbers(self.folder)} - {number}
+                members = with_gone(members, self.log.header.generation, there)
             if members != self.members:
                 self._remember(members)
             archive.remove(self.folder, self.log, number)
@@ -327,7 +456,7 @@ class Writer(Storage):
         self.state, self._failure = State.POISONED, str(error.strerror)
         return refused(error, self.folder.path_of(TRANSCRIPT), doing, _UNKNOWN, WayOut.LOAD_TO_SEE)
 
-    def _put_in_place(self, image: Image, members: dict[str, Any]) -> None:
+    def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Sealing | None) -> None:
         """Write a new transcript and give it its name: the commit of a create and of a replace.
 
         Raises ``SyncFailedError`` if it may or may not have its name, any other ``OSError`` if it has not.
@@ -342,7 +471,7 @@ class Writer(Storage):
             self.folder.discard(temporary)
             raise
         self.log.adopt(image, handle, inode)
-        self.members, self.mark = members, None
+        self.members, self.mark, self.sealing = members, None, sealing
         self.folder.sync()
 
     def _remember(self, members: dict[str, Any]) -> None:
@@ -353,7 +482,7 @@ class Writer(Storage):
 
     def _write_document(self, members: dict[str, Any]) -> None:
         mark = Mark(self.log.header.generation, self.log.synced)
-        self.folder.replace_file(METADATA, [encode_document(members, mark)])
+        self.folder.replace_file(METADATA, [self.document(members, mark)])
         self.members, self.mark = members, mark
 
     def renew_mark(self) -> None:
@@ -364,6 +493,8 @@ class Writer(Storage):
         self._mark_due = self.log.end.seq + MARK_EVERY
         if self.mark == Mark(self.log.header.generation, self.log.synced):
             return
+        if self.sealing is None and self.log.header.is_sealed:
+            return  # only who has the key can make a mark that counts
         try:
             self._require_the_lock()
             if not self.log.is_as_remembered():
@@ -445,7 +576,7 @@ class Writer(Storage):
             try:
                 self._ensure_writable()
                 self.log.sync()
-            except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError) as error:
+            except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError, NotSealedError) as error:
                 logger.warning("%s: closed as it is: %s", self.path, error)
                 return
             self.renew_mark()

@@ -41,6 +41,8 @@ Kind = Literal[
     "wrong-conversation",
     "wrong-generation",
     "replaced",
+    "not-genuine",
+    "unkeyed-repair",
 ]
 """What can be wrong with a transcript; docs/format.md describes each and the way out."""
 

@@ -22,6 +22,7 @@ from transcript_store._log.record import (
     Header,
     Position,
     chain_hash,
+    check_of,
 )
 from transcript_store._os.names import LAST_GENERATION, is_id
 
@@ -72,6 +73,7 @@ def read_header(data: bytes | bytearray) -> tuple[Header, Position] | NotAHeader
         at=members["at"],
         metadata=members["metadata"],
         members=members,
+        check=check_of(line[:-SUFFIX_BYTES]) if requires else None,
     )
     return header, Position(0, end + 1, head)
 

@@ -19,6 +19,7 @@ from transcript_store._log.record import (
 )
 from transcript_store._log.retractions import Renumbering
 from transcript_store._log.scan import PIECE_BYTES
+from transcript_store._log.sealed import RecordSealer, plain_members
 
 
 def begins_at(now: Stamp, entries: Iterable[Entry | Copied]) -> Stamp:
@@ -32,7 +33,13 @@ class Image:
     """The bytes of a transcript, made as they are written: memory holds a piece of them at a time."""
 
     def __init__(
-        self, line: bytes, begins: Stamp, now: Stamp, entries: Iterable[Entry | Copied], cache_bytes: int
+        self,
+        line: bytes,
+        begins: Stamp,
+        now: Stamp,
+        entries: Iterable[Entry | Copied],
+        cache_bytes: int,
+        sealer: RecordSealer | None = None,
     ) -> None:
         found = read_header(line)
         assert not isinstance(found, NotAHeader)
@@ -41,6 +48,8 @@ class Image:
         self.cache = Cache(cache_bytes, self.begin)
         self.last_at_us = begins[0]
         """The time of the last record, or of the header: the next record is not before it."""
+        self.sealer = sealer
+        """What seals its records; None if they are plain, or were sealed elsewhere and are copied as they are."""
         self._line = line
         self._now = now
         self._entries = entries
@@ -50,16 +59,20 @@ class Image:
         yield self._line
         begin, lines = self.begin, bytearray()
         body: Sequence[bytes] = ()
+        sealer = self.sealer
         renumbering = Renumbering() if self.header.can_retract else None
         for seq, entry in enumerate(self._entries, 1):
             if isinstance(entry, Copied):
                 # Its members as they are, behind a number of its own; but one that names others names them by their new numbers.
                 members = entry.members if renumbering is None else renumbering.members_of(entry, seq)
-                body = (b'{"seq":%d' % seq, members)
+                body = (b'{"seq":%d' % seq, members) if sealer is None else sealer.body_of_copy(seq, members)
             else:
                 message, extra, given_us = entry
                 self.last_at_us, at, clock = stamp_of(given_us, self._now, self.last_at_us)
-                body = record_body(seq, at.encode(), message, extra, clock)
+                if sealer is None:
+                    body = record_body(seq, at.encode(), message, extra, clock)
+                else:
+                    body = sealer.body(seq, at.encode(), plain_members(message, extra, clock))
             head = chain_hash(self.end.head, body)
             for part in (*body, b',"hash":"%b"}\n' % head):
                 lines += part

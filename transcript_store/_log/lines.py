@@ -18,7 +18,9 @@ from transcript_store._log.record import (
     Header,
     Position,
     Record,
+    Retracts,
     as_record,
+    copied,
     may_retract,
     record_head,
     retracts_of,
@@ -26,9 +28,10 @@ from transcript_store._log.record import (
 from transcript_store._log.retractions import TakenBack
 from transcript_store._log.salvage import copies
 from transcript_store._log.scan import PIECE_BYTES, Piece, Walk, append_before, is_same, pieces_of, scan
+from transcript_store._log.sealed import RecordSealer
 from transcript_store._os.directory import Folder, Source, identity
 from transcript_store._os.refusals import refusals
-from transcript_store.errors import CorruptTranscriptError
+from transcript_store.errors import CorruptTranscriptError, KeyNeededError
 from transcript_store.ways_out import WayOut
 
 
@@ -56,6 +59,8 @@ class Lines:
         self.verified_from = self.begin
         """Every line from here on was verified since the load."""
         self.cache = Cache(cache_bytes, self.end)
+        self.sealer: RecordSealer | None = None
+        """What opens the records, if they are sealed and the key was given."""
         self._known_taken_back = (0, TakenBack())
         """What the records up to one with this number take back."""
         self._passed_over: Tail | None = None
@@ -90,6 +95,32 @@ class Lines:
         if handle >= 0:
             self.files.close(handle)
 
+    # ---- sealed records ------------------------------------------------------------------------------------------
+
+    def sealer_to_write(self) -> RecordSealer | None:
+        """What seals the next record; None if records are plain here. Raises ``KeyNeededError``."""
+        if self.sealer is None and self.header.is_sealed:
+            raise KeyNeededError(path=self.path)
+        return self.sealer
+
+    def _opened(self, seq: int, line: bytes | bytearray) -> bytes | bytearray:
+        """A line that can be decoded: the line itself, or what is sealed in it."""
+        if (sealer := self.sealer_to_write()) is None:
+            return line
+        opened = sealer.opened(line, seq, self.header.kept_sealed)
+        if opened is None:
+            raise self.not_genuine(seq, "it is not what was sealed there with this conversation's key")
+        return opened
+
+    def shown(self, block: Block) -> Iterator[bytes | bytearray]:
+        """The lines of a block as far as they can be read: sealed ones if the key is not there."""
+        can_open = self.sealer is not None
+        return (self._opened(seq, line) if can_open else line for seq, line in _numbered(block))
+
+    def not_genuine(self, seq: int, reason: str) -> CorruptTranscriptError:
+        """The error for a record that verifies, and that nobody wrote who has the key."""
+        return self.corrupt("not-genuine", reason, WayOut.RESTORE, line_number=seq + 1)
+
     # ---- read ----------------------------------------------------------------------------------------------------
 
     def messages(self, last: int | None = None) -> list[dict[str, Any]]:
@@ -99,12 +130,14 @@ class Lines:
             taken_back = self.taken_back()
             for block in self.blocks():
                 if taken_back.meets(block.begin.seq + 1, block.end.seq):
-                    self._decode((line for seq, line in _numbered(block) if seq not in taken_back), found)
-                elif (together := _messages_in(block)) is None:
-                    self._decode(_lines(block), found)
+                    counted = (self._opened(seq, line) for seq, line in _numbered(block) if seq not in taken_back)
+                    self._decode(counted, found)
+                elif (together := self._messages_in(block)) is None:
+                    self._decode((self._opened(seq, line) for seq, line in _numbered(block)), found)
                 else:
                     found += together
             return found
+        self.sealer_to_write()
         newest = (line for _, line, _ in self._in_force_newest_first(TakenBack()))
         while lines := list(islice(newest, last - len(found))):  # more than once if some of them carry no message
             self._decode(lines, found)
@@ -132,7 +165,7 @@ class Lines:
         if b'"message":' not in line:
             return False
         head = record_head(line)
-        return (head is not None and head.has_message) or self._record_in(0, line).message is not None
+        return (head is not None and head.has_message) or self._record_of(0, line).message is not None
 
     def _in_force_newest_first(self, taken_back: TakenBack) -> Iterator[tuple[int, bytes | bytearray, Position]]:
         """The records that are not taken back, from the end on, each with its number and the end of the block that it is in.
@@ -147,10 +180,17 @@ class Lines:
             if not may_name and taken_back.covers(block.begin.seq + 1, block.end.seq):
                 continue
             for seq, line in reversed(_numbered(block)):
-                if may_name and (named := retracts_of(seq, line, line.index(b","))):
+                if may_name and (named := self._retracts_in(seq, line)):
                     taken_back.add(*named)
                 if seq not in taken_back:
-                    yield seq, line, block.end
+                    yield seq, self._opened(seq, line), block.end
+
+    def _retracts_in(self, seq: int, line: bytes | bytearray) -> Retracts | None:
+        """What a record takes back. Of a sealed one that can be opened, what is sealed says so too."""
+        named = retracts_of(seq, line, line.index(b","))
+        if named is not None and self.sealer is not None:
+            self._opened(seq, line)  # raises if somebody else wrote it
+        return named
 
     def taken_back(self, after_seq: int = 0, through_seq: int | None = None) -> TakenBack:
         """What the records behind one number take back, up to another number; it is not changed by what is appended later."""
@@ -164,10 +204,40 @@ class Lines:
         for block in self._newest_blocks_first():
             if block.end.seq <= floor:
                 break
-            found.read(block.lines, block.begin.seq, through)
+            if self.sealer is None:
+                found.read(block.lines, block.begin.seq, through)
+            elif may_retract(block.lines):
+                for seq, line in _numbered(block):
+                    if seq <= through and (named := self._retracts_in(seq, line)):
+                        found.add(*named)
         if floor == known_to and through == self.end.seq:
             self._known_taken_back = through, TakenBack(found)
         return found
+
+    def _messages_in(self, block: Block) -> list[dict[str, Any]] | None:
+        """The messages of a block whose lines are decoded together, as one array: what a reader of everything waits for.
+
+        That takes three quarters of the time of one line after the other. None where lines are unusual: then each line is decoded by
+        itself, which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as
+        well forge a record.)
+        """
+        sealer = self.sealer_to_write()
+        if sealer is None:
+            together = block.lines.replace(b"\n", b",")[:-1]
+        else:
+            opened = sealer.all_opened(_lines(block), block.begin.seq + 1)
+            if opened is None:
+                return None
+            together = b",".join(opened)
+        try:
+            records = decode(b"".join((b"[", together, b"]")))
+            # A line that ends within an array and one that begins there would be one record together.
+            if len(records) != block.end.seq - block.begin.seq:
+                return None
+            messages = [message for record in records if (message := record.get("message")) is not None]
+        except (JSONDecodeError, AttributeError):
+            return None
+        return messages if {*map(type, messages)} <= {dict} else None
 
     def _decode(self, lines: Iterable[bytes | bytearray], found: list[dict[str, Any]]) -> None:
         append = found.append
@@ -200,6 +270,9 @@ class Lines:
         return (self._record_in(seq, line, taken_back) for block in self.blocks() for seq, line in _numbered(block))
 
     def _record_in(self, seq: int, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record:
+        return self._record_of(seq, self._opened(seq, line), taken_back)
+
+    def _record_of(self, seq: int, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record:
         named = retracts_of(seq, line, line.index(b",")) if self.header.can_retract else None
         try:
             record = as_record(decode(line), named, is_retracted=taken_back is not None and seq in taken_back)
@@ -211,7 +284,11 @@ class Lines:
 
     def copies(self, count: int) -> Iterator[Copied]:
         """The first so many records, to be put into another transcript."""
-        found = islice((copy for block in self.blocks() for copy in copies(block.lines)), count)
+        if self.header.is_sealed:
+            opened = (self._opened(seq, line) for block in self.blocks() for seq, line in _numbered(block))
+            found = islice((copied(line[:-1]) for line in opened), count)
+        else:
+            found = islice((copy for block in self.blocks() for copy in copies(block.lines)), count)
         # Where nothing can be taken back no record names others, whatever it says, nor does its copy.
         return found if self.header.can_retract else (copy._replace(seq=0) for copy in found)
 
@@ -337,24 +414,6 @@ class Lines:
     def corrupt(self, kind: str, reason: str, way_out: WayOut | None = None, **place: int) -> CorruptTranscriptError:
         """An error that names the file, and the ``line_number`` and ``offset_bytes`` in it."""
         return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, way_out=way_out, **place)
-
-
-def _messages_in(block: Block) -> list[dict[str, Any]] | None:
-    """The messages of a block whose lines are decoded together, as one array: what a reader of everything waits for.
-
-    That takes three quarters of the time of one line after the other. None where lines are unusual: then each line is decoded by
-    itself, which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as
-    well forge a record.)
-    """
-    try:
-        records = decode(b"".join((b"[", block.lines.replace(b"\n", b",")[:-1], b"]")))
-        # A line that ends within an array and one that begins there would be one record together.
-        if len(records) != block.end.seq - block.begin.seq:
-            return None
-        messages = [message for record in records if (message := record.get("message")) is not None]
-    except (JSONDecodeError, AttributeError):
-        return None
-    return messages if {*map(type, messages)} <= {dict} else None
 
 
 def _lines(block: Block) -> Sequence[bytes | bytearray]:

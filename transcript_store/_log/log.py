@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -52,6 +52,7 @@ from transcript_store._log.record import (
 )
 from transcript_store._log.retractions import TakenBack
 from transcript_store._log.scan import Walk, append_before, first_line, pieces_of
+from transcript_store._log.sealed import RecordSealer, batch_member, first_plain, plain_members
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.names import TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, SyncFailedError, kind_of, refusals
@@ -204,7 +205,10 @@ class Log(Lines):
     def _take_in(self, begin: Position, stop: int, cache: Cache) -> Walk:
         """Verify a stretch of the file, and hold as much of its end as there is room for."""
         walk = Walk(self.read, begin, stop)
+        is_sealed = self.header.is_sealed
         for piece in walk:
+            if is_sealed and (index := first_plain(piece.data, piece.starts)) is not None:
+                raise self.not_genuine(piece.begin.seq + 1 + index, "it is not sealed, and all records here are")
             if piece.end.offset_bytes > stop - self._cache_bytes:
                 cache.put(Block(piece.begin, bytes(piece.data), piece.end))
             else:
@@ -261,7 +265,7 @@ class Log(Lines):
 
     def _report(self, torn: Damage, torn_bytes: int, quarantined: str | None) -> None:
         taken_back = self.taken_back()
-        heads = (record_head(line) for block in self.blocks() for line in block.lines.split(b"\n"))
+        heads = (record_head(line) for block in self.blocks() for line in self.shown(block))
         kept = sum(head is not None and head.has_message and head.seq not in taken_back for head in heads)
         self.recovery = Recovery(messages_kept=kept, torn_bytes=torn_bytes, quarantine=quarantined, reason=torn.reason)
         logger.warning(
@@ -282,11 +286,17 @@ class Log(Lines):
         seq, count = first, len(entries)
         lines: list[bytes] = []
         stored: list[AppendResult] = []
+        sealer = self.sealer_to_write()
         for message, extra, given_us in entries:
             seq += 1
             batch = SINGLE if count == 1 else Batch(seq - first, count)
             at_us, at, clock = now if given_us is None else stamp_of(given_us, now, at_us)
-            line, head = close_line(head, *record_body(seq, at.encode(), message, extra, clock, batch))
+            if sealer is None:
+                line, head = close_line(head, *record_body(seq, at.encode(), message, extra, clock, batch))
+            else:
+                mark_of_batch = b"" if batch is SINGLE else batch_member(batch)
+                members = plain_members(message, extra, clock)
+                line, head = close_line(head, *sealer.body(seq, at.encode(), members, mark_of_batch))
             length = len(line)
             if length > self._max_line_bytes:
                 raise self._too_long(length, "message" if count == 1 else f"messages[{seq - first - 1}]")
@@ -301,7 +311,12 @@ class Log(Lines):
         """The line that would take back what stands between these records, themselves included; nothing is written."""
         at_us, at, clock = self.stamp()
         seq, offset, previous = self.end.seq + 1, self.end.offset_bytes, self.end.head
-        line, head = close_line(previous, *record_body(seq, at.encode(), None, None, clock, retracts=(first, last)))
+        sealer, named = self.sealer_to_write(), (first, last)
+        if sealer is None:
+            body = record_body(seq, at.encode(), None, None, clock, retracts=named)
+        else:
+            body = sealer.body(seq, at.encode(), plain_members(None, None, clock, named), retracts=named)
+        line, head = close_line(previous, *body)
         stored = AppendResult(seq, at, offset, len(line), head.decode(), previous.decode())
         return Prepared(line, [stored], Position(seq, offset + len(line), head), at_us)
 
@@ -373,9 +388,19 @@ class Log(Lines):
     # ---- replace -------------------------------------------------------------------------------------------------
 
     def image(
-        self, members: dict[str, Any], entries: Iterable[Entry | Copied], features: Sequence[str] = (), **more: Any
+        self,
+        members: dict[str, Any],
+        entries: Iterable[Entry | Copied],
+        features: Sequence[str] = (),
+        *,
+        sealer: RecordSealer | None = None,
+        check: Callable[[bytes], bytes] | None = None,
+        **more: Any,
     ) -> Image:
-        """The next generation's transcript: a header with this metadata that requires these features, and these records."""
+        """The next generation's transcript: a header with this metadata that requires these features, and these records.
+
+        With a ``sealer`` the records are sealed, and ``check`` puts a keyed check behind the header.
+        """
         now = _, at, clock = self.stamp()
         begins = begins_at(now, entries)
         if isinstance(entries, Sequence):
@@ -386,14 +411,16 @@ class Log(Lines):
                 if len(message or b"") + len(extra or b"") + _LONGEST_FRAME_BYTES >= self._max_line_bytes:
                     record = record_body(k + 1, at.encode(), message, extra, clock)
                     length = sum(map(len, record)) + SUFFIX_BYTES + 1
+                    if sealer is not None:
+                        length = length * 4 // 3 + _LONGEST_FRAME_BYTES
                     if length > self._max_line_bytes:
                         raise self._too_long(length, f"messages[{k}]")
         conversation, generation = members["id"], members["generation"]
         if features:
             more["requires"] = [*features]
         body = header_body(conversation=conversation, generation=generation, at=begins[1], metadata=members, **more)
-        header, _ = close_line(GENESIS, body)
-        return Image(header, begins, now, entries, self._cache_bytes)
+        header, _ = close_line(GENESIS, body if check is None else check(body))
+        return Image(header, begins, now, entries, self._cache_bytes, sealer)
 
     def _too_long(self, length: int, name: str) -> InvalidMessageError:
         reason = f"makes a line of {length:,} bytes, more than max_line_bytes ({self._max_line_bytes:,})"
@@ -408,6 +435,7 @@ class Log(Lines):
             self.close()
         self.handle, self.inode = handle, inode
         self.header, self.begin, self.cache = image.header, image.begin, image.cache
+        self.sealer = image.sealer
         self.end = self.synced = image.end
         self.verified_from = self.begin
         self._known_taken_back, self._passed_over = (0, TakenBack()), None

@@ -29,7 +29,9 @@ import orjson
 from transcript_store._json.times import format_time, parse_time
 
 RETRACT = "retract"
-FEATURES = frozenset({RETRACT})
+SEALED = "sealed"
+ENABLED_BY_USERS = frozenset({RETRACT})
+FEATURES = ENABLED_BY_USERS | {SEALED}
 """What a header may require: whoever does not know a feature must not read the file."""
 
 FORMAT = b'{"format":"transcript-store",'
@@ -38,6 +40,8 @@ GENESIS = b"0" * 32
 """What the header's hash is chained to: there is no line before it."""
 
 HASH_MEMBER = b',"hash":"'
+CHECK_MEMBER = b',"check":"'
+_CHECK = re.compile(rb',"check":"([0-9a-f]{64})"\Z')
 SUFFIX_BYTES = 43
 """The length of ``,"hash":"<32 hex>"}``, the end of every line before its LF."""
 
@@ -147,6 +151,8 @@ class Header:
     metadata: dict[str, Any]
     members: dict[str, Any]
     """The whole line, with members that this version does not know."""
+    check: tuple[bytes, bytes] | None = None
+    """Of a sealed generation: the bytes that its keyed check covers, and the check; None if it has none."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -154,9 +160,32 @@ class Header:
         return tuple(self.members.get("requires") or ())
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether the records of this generation are sealed."""
+        return SEALED in self.features
+
+    @property
+    def kept_sealed(self) -> int:
+        """How many of the first records may have been sealed elsewhere: a repair without the key copied them."""
+        number = self.members.get("kept_sealed")
+        return number if type(number) is int else 0
+
+    @property
+    def begins_with(self) -> int:
+        """How many records a sealed generation began with."""
+        number = self.members.get("begins_with")
+        return number if type(number) is int else 0
+
+    @property
     def can_retract(self) -> bool:
         """Whether messages can be taken back in this generation. If not, no record takes one back, whatever it says."""
         return RETRACT in self.features
+
+
+def check_of(body: bytes) -> tuple[bytes, bytes] | None:
+    """The bytes that the keyed check at the end of a body covers, and the check; None if it ends in none."""
+    found = _CHECK.search(body, max(0, len(body) - 80))
+    return None if found is None else (body[: found.start()], found[1])
 
 
 def chain_hash(previous: bytes, body: Iterable[bytes | bytearray]) -> bytes:
@@ -201,7 +230,7 @@ def record_body(
     if clock is not None:
         parts.append(b',"clock":"%b"' % clock)
     if retracts is not None:
-        parts.append(_retracts_member(retracts))
+        parts.append(retracts_member(retracts))
     if message is not None:
         parts += (b',"message":', message)
     if extra is not None:
@@ -235,7 +264,8 @@ def copied(body: bytes | bytearray) -> Copied:
     return Copied(bytes(body[start : batch.start() if batch else None]), int(body[len(b'{"seq":') : start]))
 
 
-def _retracts_member(named: Retracts) -> bytes:
+def retracts_member(named: Retracts) -> bytes:
+    """The member ``retracts`` of a record, with the comma before it."""
     return b"%b%b]" % (_RETRACTS, b"%d,%d" % named if named else b"")
 
 
@@ -269,7 +299,7 @@ def with_retracts(members: bytes, named: Retracts) -> bytes:
     found = _RETRACTION.match(members)
     if found is None:
         return members
-    return members[: found.start(3)] + _retracts_member(named) + members[found.end(3) :]
+    return members[: found.start(3)] + retracts_member(named) + members[found.end(3) :]
 
 
 def as_record(

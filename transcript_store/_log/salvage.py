@@ -26,6 +26,7 @@ from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import (
     RECORD_HEAD_BYTES,
     RETRACT,
+    SEALED,
     SUFFIX_BYTES,
     Copied,
     Gap,
@@ -38,6 +39,7 @@ from transcript_store._log.record import (
 )
 from transcript_store._log.resync import Part, Stretch, count_whole, parts, stretches
 from transcript_store._log.scan import Read, Walk, first_line
+from transcript_store._log.sealed import still_sealed
 from transcript_store.errors import InvalidMessageError
 
 Mode = Literal["prefix", "salvage", "accept-edits"]
@@ -104,6 +106,29 @@ def plan(read: Read, size: int, mode: Mode, *, at: str, original: str) -> Plan:
         return _with_gaps(_kept(read, size, at, accepts_edits=accepts_edits), at, original)
 
     return Plan(records, kept, 0, tuple(gaps), tuple(needed) if features is None else features)
+
+
+def sealed_plan(read: Read, size: int, mode: Mode, generation: int, *, at: str) -> Plan:
+    """The same for a sealed transcript of this generation, without its key.
+
+    Whole records are kept as they are, with the place where they were sealed. What is not sealed is never kept, nor is what was
+    edited; and no record tells of a gap, since it could not be sealed: the numbers of the others leave it out.
+    """
+    whole = _prefix(read, size) if mode == "prefix" else None
+    features = (whole.features if whole else None) or _features(read, size) or (SEALED,)
+
+    def records() -> Iterator[Copied]:
+        if whole is not None:
+            return still_sealed(whole.records(), generation)
+        found = (item[1] for item in _kept(read, size, at, accepts_edits=False) if not isinstance(item, Gap))
+        return still_sealed(found, generation)
+
+    kept = sum(1 for _ in records())
+    if whole is not None:
+        return Plan(records, kept, whole.left_out + whole.kept - kept, whole.gaps, features)
+    found = [*_kept(read, size, at, accepts_edits=False)]
+    gaps = tuple(item for item in found if isinstance(item, Gap))
+    return Plan(records, kept, len(found) - len(gaps) - kept, gaps, features)
 
 
 def _features(read: Read, size: int) -> tuple[str, ...] | None:

@@ -398,6 +398,11 @@ def absolute_path(path: AnyPath) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
+def real_path(path: AnyPath) -> str:
+    """The same with every symbolic link followed: a file of the user's own may be one."""
+    return os.path.realpath(absolute_path(path))
+
+
 def unsynced(files: FileSystem) -> FileSystem:
     """The same machine, on which a sync does nothing: for what nobody is told of before ``sync_all`` of the real one."""
     calls = {name: getattr(files, name) for name in vars(FileSystem) if not name.startswith("_")}

@@ -2,7 +2,7 @@
 
 ::
 
-    <conversation>/   metadata.json   transcript.jsonl   lock   archive/transcript-000000.jsonl …   quarantine/g…-o…-…[.json]
+    <conversation>/   metadata.json   transcript.jsonl   lock   key.json   archive/transcript-000000.jsonl …   quarantine/g…-o…-…[.json]
     <library>/        <id>/ …         .new-<id>   .trash-<32 hex>/   .stage-<32 hex>   .stage-<32 hex>-<id>/
     <snapshot store>/ <id>.json …     media/<sha256> …   sealing   lock
     anywhere          .tmp-<32 hex>
@@ -19,6 +19,7 @@ TRANSCRIPT = "transcript.jsonl"
 ARCHIVE = "archive"
 QUARANTINE = "quarantine"
 LOCK = "lock"
+KEY = "key.json"
 MEDIA = "media"
 SEALING = "sealing"
 

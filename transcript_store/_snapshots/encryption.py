@@ -16,7 +16,7 @@ import hmac
 import secrets
 from typing import Any, NoReturn
 
-from transcript_store.errors import InvalidKeyError
+from transcript_store._sealing.providers import checked_key
 from transcript_store.ways_out import WayOut
 
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
@@ -46,16 +46,7 @@ class Key:
     __slots__ = ("_bytes", "_cipher")
 
     def __init__(self, key: bytes) -> None:
-        if not isinstance(key, bytes | bytearray | memoryview):
-            raise InvalidKeyError(
-                reason=f"an encryption key is {KEY_BYTES} bytes, not {type(key).__name__}",
-                length_bytes=None,
-                way_out=WayOut.MAKE_BYTES if isinstance(key, str) else WayOut.MAKE_A_KEY,
-            )
-        self._bytes = bytes(key)
-        if len(self._bytes) != KEY_BYTES:
-            reason = f"an encryption key has {KEY_BYTES} bytes, this one has {len(self._bytes)}"
-            raise InvalidKeyError(reason=reason, length_bytes=len(self._bytes))
+        self._bytes = checked_key(key)
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow, and not needed without a key
 
         self._cipher = AESGCM(self._bytes)

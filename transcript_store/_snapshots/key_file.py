@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.refusals import refusals
-from transcript_store._snapshots.encryption import generate_encryption_key
+from transcript_store._sealing.user_key_file import write_key_file
 
 
 def write_encryption_key(path: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
@@ -17,20 +15,4 @@ def write_encryption_key(path: filesystem.AnyPath, *, file_system: FileSystem | 
     Raises:
         StorageError: the file cannot be written, or there is one already. Nothing that was there was changed.
     """
-    files = filesystem.REAL if file_system is None else file_system
-    directory, _, name = filesystem.absolute_path(path).rpartition("/")
-    text = generate_encryption_key().hex().encode() + b"\n"
-    with (
-        refusals(str(path), "write a new key", "Nothing that was there was changed"),
-        Folder.open(files, directory or "/") as folder,
-    ):
-        handle = files.create(folder.handle, name)
-        try:
-            folder.write_all(handle, text)
-            folder.sync(handle)
-        except BaseException:
-            folder.discard(name)
-            raise
-        finally:
-            files.close(handle)
-        folder.sync()
+    write_key_file(path, file_system=file_system)

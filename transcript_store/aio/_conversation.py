@@ -60,7 +60,8 @@ class AsyncConversationStore:
         directory: the conversation's folder.
         file_system: another file system, for tests (``transcript_store.testing``).
         options: as of :class:`ConversationStore`: ``durability``, ``read_only``, ``hold_lock``, ``lock_timeout_seconds``,
-            ``max_line_bytes``, ``cache_bytes``, ``redact`` (called in the store's thread).
+            ``max_line_bytes``, ``cache_bytes``, ``redact`` (called in the store's thread), ``encryption_key``,
+            ``retired_keys``.
 
     Raises:
         TranscriptStoreError: any call, as :class:`ConversationStore`.
@@ -124,6 +125,11 @@ class AsyncConversationStore:
     """As :meth:`ConversationStore.load`."""
     load_or_initialize = _awaited(ConversationStore.load_or_initialize)
     """As :meth:`ConversationStore.load_or_initialize`."""
+
+    seal = _awaited(ConversationStore.seal)
+    """As :meth:`ConversationStore.seal`."""
+    unseal = _awaited(ConversationStore.unseal)
+    """As :meth:`ConversationStore.unseal`."""
 
     async def close(self) -> None:
         """As :meth:`ConversationStore.close`, when every call that was made before is done. The thread ends.

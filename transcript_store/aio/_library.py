@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from transcript_store._os.filesystem import AnyPath, FileSystem
+from transcript_store._sealing.providers import EncryptionKey
 from transcript_store.aio._conversation import AsyncConversationStore
 from transcript_store.aio._worker import Worker, interruptions
 from transcript_store.conversation import ConversationStore, Redact, Verify
-from transcript_store.library import ConversationLibrary, ConversationSummary, CreateArguments, Pruning, StoreOptions
+from transcript_store.library import (
+    ConversationLibrary,
+    ConversationSummary,
+    CreateArguments,
+    Pruning,
+    Rotation,
+    Shredding,
+    StoreOptions,
+)
 
 if TYPE_CHECKING:
     from transcript_store._snapshots.summary import SnapshotStore
@@ -29,13 +38,23 @@ class AsyncConversationLibrary:
     Args:
         directory: the library's folder.
         redact: as of :class:`ConversationLibrary`; it is called in the threads that store.
+        encryption_key: as of :class:`ConversationLibrary`; a provider is called in the call's thread.
+        retired_keys: as of :class:`ConversationLibrary`.
         file_system: another file system, for tests (``transcript_store.testing``).
     """
 
     def __init__(
-        self, directory: AnyPath, *, redact: Redact | None = None, file_system: FileSystem | None = None
+        self,
+        directory: AnyPath,
+        *,
+        redact: Redact | None = None,
+        encryption_key: EncryptionKey | None = None,
+        retired_keys: Iterable[EncryptionKey] = (),
+        file_system: FileSystem | None = None,
     ) -> None:
-        self._library = ConversationLibrary(directory, redact=redact, file_system=file_system)
+        self._library = ConversationLibrary(
+            directory, redact=redact, encryption_key=encryption_key, retired_keys=retired_keys, file_system=file_system
+        )
 
     @property
     def directory(self) -> str:
@@ -127,6 +146,22 @@ class AsyncConversationLibrary:
         """
         other = into._library if isinstance(into, AsyncConversationLibrary) else into
         return await self.call(lambda library: library.fork_from(directory, through_seq=through_seq, into=other))
+
+    async def rotate_key(self) -> Rotation:
+        """As :meth:`ConversationLibrary.rotate_key`.
+
+        Raises:
+            TranscriptStoreError: as there.
+        """
+        return await self.call(ConversationLibrary.rotate_key)
+
+    async def shred(self, id: str) -> Shredding:
+        """As :meth:`ConversationLibrary.shred`.
+
+        Raises:
+            TranscriptStoreError: as there.
+        """
+        return await self.call(lambda library: library.shred(id))
 
     async def delete(self, id: str) -> None:
         """As :meth:`ConversationLibrary.delete`.

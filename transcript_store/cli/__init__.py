@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from transcript_store import InvalidBaseUrlError, InvalidIdError, MissingTokenError, TranscriptStoreError, __version__
+from transcript_store import (
+    InvalidBaseUrlError,
+    InvalidIdError,
+    MissingTokenError,
+    TranscriptStoreError,
+    WrongKeyError,
+    __version__,
+)
 from transcript_store.cli._shared import terminal
 
 _MISUSE = (InvalidIdError, InvalidBaseUrlError, MissingTokenError)
@@ -62,6 +69,11 @@ _COMMANDS = {
     "repair": ("repair", "say what of a damaged conversation can be kept; with --apply, make it whole"),
     "head": ("head", "print the head: a fingerprint of the whole transcript"),
     "snapshot": ("snapshot", "store conversations as snapshots, list, show and restore them; keys"),
+    "seal": ("seal", "seal a conversation with a key: what it says cannot be read without"),
+    "unseal": ("unseal", "make a sealed conversation plain again"),
+    "shred": ("shred", "destroy the key of a sealed conversation: nobody can read it again"),
+    "rotate-key": ("rotate_key", "give the sealed conversations of a library another key"),
+    "new-key": ("new_key", "write a new key for sealed conversations to a file"),
     "doctor": ("doctor", "try what conversations need of a directory, and say which promises hold there"),
     "demo": ("demo.command", "kill a writer with SIGKILL again and again, and count what was lost"),
 }
@@ -135,11 +147,20 @@ def _run(argv: Sequence[str] | None) -> int:
     except TranscriptStoreError as error:
         from transcript_store.cli._shared.ways_out import sentence
 
-        terminal.complain(sentence(error, arguments.command))
+        terminal.complain(sentence(error, arguments.command) + _with_which_keys(error, arguments))
         return 2 if isinstance(error, _MISUSE) else 1
     except RecursionError:
         terminal.complain("a message nests too deeply to be shown")
         return 1
+
+
+def _with_which_keys(error: TranscriptStoreError, arguments: argparse.Namespace) -> str:
+    """Which keys were given, if none of them was the right one."""
+    if not isinstance(error, WrongKeyError):
+        return ""
+    from transcript_store.cli._shared.keys import given
+
+    return f" ({given(arguments)})"
 
 
 def _find(arguments: argparse.Namespace) -> None:

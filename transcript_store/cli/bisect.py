@@ -13,6 +13,7 @@ from typing import Literal
 
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
+from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
 from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, many, one_line, say, say_json
 
 DESCRIPTION = f"""\
@@ -119,20 +120,22 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, in_one_word=True)
     parser.add_argument("check", metavar="COMMAND", nargs="+", help="what to run, behind `--`, with its arguments")
+    add_keys(parser, what="the key; the beginnings are sealed too, and COMMAND finds the key in its environment")
     add_json(parser, "one JSON object")
 
 
 def run(arguments: Namespace) -> int:
     """Search, and say what was found."""
+    keys = keys_of(arguments)
     with tempfile.TemporaryDirectory(prefix="transcript-store-bisect-") as folder:
-        library = ConversationLibrary(os.path.join(folder, "whole"))
+        library = ConversationLibrary(os.path.join(folder, "whole"), **keys.options)
         whole = os.path.join(library.directory, library.fork_from(arguments.directory))
-        with ConversationStore(whole, read_only=True) as conversation:
+        with ConversationStore(whole, read_only=True, **keys.options) as conversation:
             conversation.load()
             seqs = [0, *(record.seq for record in conversation.iter_records() if record.message is not None)]
 
         def ask(count: int) -> Answer:
-            answer = _answer(arguments.check, whole, seqs[count], os.path.join(folder, "beginning"))
+            answer = _answer(arguments.check, whole, seqs[count], os.path.join(folder, "beginning"), keys)
             if not arguments.json:
                 say(f"after {_place(seqs[count])}: {answer}", now=True)
             return answer
@@ -149,9 +152,9 @@ def run(arguments: Namespace) -> int:
     return 0 if found.is_first and found.against is None else 1
 
 
-def _answer(check: Sequence[str], whole: str, seq: int, folder: str) -> Answer:
+def _answer(check: Sequence[str], whole: str, seq: int, folder: str, keys: Keys) -> Answer:
     """Run the command over the records up to a number."""
-    beginnings = ConversationLibrary(folder)
+    beginnings = ConversationLibrary(folder, **keys.options)
     beginning = beginnings.fork_from(whole, through_seq=seq)
     directory = os.path.join(folder, beginning)
     try:
@@ -159,7 +162,7 @@ def _answer(check: Sequence[str], whole: str, seq: int, folder: str) -> Answer:
             [*check, directory],
             stdin=subprocess.DEVNULL,
             stdout=2,
-            env={**os.environ, VARIABLE: directory},
+            env={**os.environ, VARIABLE: directory, **keys.environment()},
             check=False,
         )
     except OSError as error:

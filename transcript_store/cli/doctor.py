@@ -8,6 +8,7 @@ from dataclasses import asdict
 from transcript_store import doctor
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.sealed import counted_sealed
 from transcript_store.cli._shared.terminal import columns, one_line, say, say_json, say_wrapped, wrapped
 
 DESCRIPTION = """\
@@ -53,6 +54,8 @@ def run(arguments: Namespace) -> int:
         for line, _ in wrapped(check.found, (), None if width is None else max(_LEAST_COLUMNS, width - len(beside))):
             say(f"{beside}{line}")
             beside = " " * len(beside)
+    if there := counted_sealed(found.directory):
+        say(f"  {there}")
     say()
     if found.checks[-1].name == "writing":
         say("no conversation can be kept here")

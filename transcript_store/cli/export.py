@@ -10,6 +10,7 @@ from contextlib import nullcontext
 
 from transcript_store import ConversationStore, TranscriptStoreError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_through, count, path
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import (
@@ -64,11 +65,12 @@ def configure(parser: ArgumentParser) -> None:
         "--cwd", metavar="DIR", type=path, help="for a program: the directory to go on in (default: the imported one)"
     )
     add_redact(parser)
+    add_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Export, and say what was written and how to go on with it."""
-    redactor = redactor_of(arguments)
+    keys, redactor = keys_of(arguments), redactor_of(arguments)
     output = None if arguments.output == "-" else arguments.output
     if arguments.output == "-" and arguments.to not in _TEXTS:
         raise Misuse(f"--output - is standard output, and {arguments.to} takes a folder")
@@ -77,7 +79,7 @@ def run(arguments: Namespace) -> int:
     # On standard output the text itself shows that something is done, and a status would stand in the midst of it.
     is_shown = output is not None and not isinstance(output, str)
     with (
-        ConversationStore(arguments.directory, read_only=True) as conversation,
+        ConversationStore(arguments.directory, read_only=True, **keys.options) as conversation,
         nullcontext() if is_shown else Working("exporting") as working,
     ):
 

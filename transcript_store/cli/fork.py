@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationLibrary, TranscriptStoreError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import destination
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, say, say_json
@@ -30,13 +31,14 @@ def configure(parser: ArgumentParser) -> None:
     add_conversation(parser)
     add_through(parser)
     parser.add_argument("--into", metavar="LIBRARY", type=path, help="the library to copy into (default: its own)")
+    add_keys(parser, what="the key; the fork is sealed with it too")
     add_json(parser, "one JSON object with id and directory")
 
 
 def run(arguments: Namespace) -> int:
     """Fork the conversation, and print the new one's id."""
     into = None if arguments.into is None else destination(arguments.into)
-    library = ConversationLibrary(into or os.path.dirname(arguments.directory))
+    library = ConversationLibrary(into or os.path.dirname(arguments.directory), **keys_of(arguments).options)
     try:
         with Working("copying"):
             fork = library.fork_from(arguments.directory, through_seq=arguments.through)

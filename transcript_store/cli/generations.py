@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from transcript_store import ConversationStore, TranscriptStoreError
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, size, time
 
 DESCRIPTION = """\
@@ -31,13 +32,14 @@ def configure(parser: ArgumentParser) -> None:
         "--delete", metavar="N", type=count, action="append", default=[], help="first remove this one (may be repeated)"
     )
     parser.add_argument("--purge-quarantine", action="store_true", help="first remove all that is in quarantine/")
+    add_keys(parser)
     add_json(parser, "one JSON object a generation")
 
 
 def run(arguments: Namespace) -> int:
     """Delete what is to be deleted, then print the generations. The exit code is 1 if one is damaged."""
     is_change = arguments.delete or arguments.purge_quarantine
-    with ConversationStore(arguments.directory, read_only=not is_change) as conversation:
+    with ConversationStore(arguments.directory, read_only=not is_change, **keys_of(arguments).options) as conversation:
         conversation.load()
         try:
             for number in arguments.delete:

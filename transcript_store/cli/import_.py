@@ -12,6 +12,7 @@ from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.arguments import add_json, path, since
 from transcript_store.cli._shared.conversations import chat_library
 from transcript_store.cli._shared.folders import why_not_imported
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import destination
 from transcript_store.cli._shared.progress import Working, show_bar
 from transcript_store.cli._shared.redaction import add_redact, redactor_of
@@ -80,6 +81,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
     add_redact(parser)
+    add_keys(parser, what="the key; what is imported is sealed with it")
     add_json(parser, "one JSON object a session")
 
 
@@ -92,7 +94,7 @@ def run(arguments: Namespace) -> int:
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
-    library = _library(arguments.into)
+    library = ConversationLibrary(_library(arguments.into), **keys_of(arguments).options)
     if arguments.paths:
         chosen = None
     else:
@@ -135,11 +137,11 @@ def _is_recent(found: Found, since: datetime | None) -> bool:
     return since is None or found.why_not is not None or found.mtime_ns >= since.timestamp() * 1e9
 
 
-def _library(into: str | None) -> ConversationLibrary:
+def _library(into: str | None) -> str:
     if into is not None:
-        return ConversationLibrary(destination(into))
+        return destination(into)
     try:
-        return chat_library()
+        return chat_library().directory
     except ModuleNotFoundError:
         raise Misuse("--into LIBRARY says where they go (without it the extra `chat` is needed)") from None
 

@@ -10,8 +10,10 @@ from dataclasses import asdict
 
 from transcript_store import ConversationSummary, list_conversations
 from transcript_store.cli._shared.arguments import add_json, count, path, since
+from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, none_in
 from transcript_store.cli._shared.queries import say_ignored
+from transcript_store.cli._shared.sealed import with_titles
 from transcript_store.cli._shared.terminal import (
     columns,
     columns_of,
@@ -31,7 +33,8 @@ from transcript_store.words import MOMENTS
 DESCRIPTION = """\
 List every conversation directly under DIR, whatever its folder is called, the one that changed last first: its folder,
 when it changed, how many records it has, its size, provider and model, which program it was imported from (the label
-`source`), and its title (the label `title`), cut to the width of a terminal. Looks at the metadata and at both ends of each
+`source`), whether it is sealed, and its title (the label `title`), cut to the width of a terminal.
+Looks at the metadata and at both ends of each
 transcript; a conversation that is seen to be damaged is listed as that, and `transcript-store verify` looks at everything.
 Nothing is changed and no lock is taken.
 
@@ -74,19 +77,21 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--label", metavar="NAME[=VALUE]", help="only those with this label")
     parser.add_argument("--since", metavar="WHEN", type=since, help=f"only those that changed since: {MOMENTS}")
     parser.add_argument("--filter", metavar="QUERY", help="only those that a query leaves, as `search` has it")
+    add_keys(parser, what="the key, for the titles of sealed conversations")
     add_json(parser, "one JSON object a conversation")
 
 
 def run(arguments: Namespace) -> int:
     """Print the list."""
+    keys = keys_of(arguments)
     if arguments.directory is None:
         (arguments.directory,) = libraries([])
     chosen = (arguments.limit, arguments.sort, arguments.title, arguments.model, arguments.label, arguments.since)
     is_chosen = arguments.filter is not None or any(one is not None for one in chosen)
     if os.path.isdir(arguments.directory) and (is_chosen or (columns() is not None and not arguments.json)):
-        shown = _list_from_the_index(arguments, is_chosen=is_chosen)
+        shown = _list_from_the_index(arguments, keys, is_chosen=is_chosen)
     else:
-        found = list_conversations(arguments.directory)
+        found = with_titles(list_conversations(arguments.directory), keys)
         _say(arguments, found, with_headings=False)
         shown = len(found)
     if not shown and not arguments.json and not is_chosen:
@@ -98,7 +103,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _list_from_the_index(arguments: Namespace, *, is_chosen: bool) -> int:
+def _list_from_the_index(arguments: Namespace, keys: Keys, *, is_chosen: bool) -> int:
     """Print a list page by page; returns how many conversations are on it."""
     from transcript_store.search import SearchIndex
 
@@ -115,7 +120,7 @@ def _list_from_the_index(arguments: Namespace, *, is_chosen: bool) -> int:
                 filter=_filter(arguments),
                 wait=after is None,
             )
-            _say(arguments, list(page), with_headings=not shown)
+            _say(arguments, with_titles(list(page), keys), with_headings=not shown)
             if not shown:
                 say_ignored(page.ignored)
             shown, after = shown + len(page), page.next
@@ -171,6 +176,7 @@ def _lines_of_one(name: str, summary: ConversationSummary) -> Iterator[str]:
         )
         about = (
             one_line("/".join(filter(None, (summary.provider, summary.model)))),
+            "sealed" if summary.sealed else "",
             f"from {one_line(source)}" if source else "",
             one_line(summary.title or ""),
         )

@@ -7,8 +7,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from transcript_store import ConversationNotFoundError
 from transcript_store.cli._shared.arguments import path
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries
 from transcript_store.cli._shared.redaction import add_redact_pattern
+from transcript_store.cli._shared.sealed import say_what_does_not_open
 from transcript_store.mcp import Past, Scope, make_server
 from transcript_store.redaction import SecretRedactor
 
@@ -17,7 +19,8 @@ Let an agent read the conversations of a library: a server of the Model Context 
 which the agent's program starts. It has four tools: list_conversations, search_conversations, read_conversation, read_record.
 
 It reads only. No tool takes a path. Answers are bounded. What they repeat of conversations is marked as quoted, and keys, tokens
-and other secrets that show what they are by their form are taken out. Of sealed snapshots it reads nothing.
+and other secrets that show what they are by their form are taken out. Of sealed snapshots it reads nothing,
+of sealed conversations only with their key.
 """
 EPILOG = """\
 examples:
@@ -41,15 +44,18 @@ def configure(parser: ArgumentParser) -> None:
         help="only conversations with this label (may be repeated: with each of them)",
     )
     add_redact_pattern(parser, "also take out what matches this")
+    add_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Answer until standard input ends."""
+    keys = keys_of(arguments)
     (directory,) = libraries([] if arguments.libraries is None else [arguments.libraries])
     if arguments.libraries is not None and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason="there is no such directory")
     redact = SecretRedactor(patterns=arguments.redact_pattern or ())
-    with Past(directory, scope=Scope(arguments.label), redact=redact) as past:
+    say_what_does_not_open(directory, keys)
+    with Past(directory, scope=Scope(arguments.label), redact=redact, **keys.options) as past:
         make_server(past).run()
     return 0
 

@@ -10,8 +10,9 @@ from functools import partial
 
 from transcript_store import ConversationLibrary, FileStore, PrunedItem, Pruning
 from transcript_store.cli._shared.arguments import add_json, count, path, since
-from transcript_store.cli._shared.keys import add_keys, key_of, retired_keys_of
+from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, too_high
+from transcript_store.cli._shared.sealed import has_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
@@ -72,7 +73,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what is due")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     add_json(parser, "one JSON object for each thing that is due (needs --dry-run or --yes)")
-    add_keys(parser)
+    add_keys(parser, of="keys of a sealed store of snapshots, and of sealed conversations")
+    add_retired_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -82,8 +84,9 @@ def run(arguments: Namespace) -> int:
     if arguments.json and not (arguments.dry_run or arguments.yes):
         raise Misuse("--json asks nothing: give --dry-run or --yes with it")
     (directory,) = libraries([arguments.library])
+    keys = keys_of(arguments)
     prune = partial(
-        ConversationLibrary(directory).prune,
+        ConversationLibrary(directory, **(keys.options if has_sealed(directory) else {})).prune,
         older_than=arguments.older_than,
         keep_generations=arguments.keep_generations,
         keep_quarantine=not arguments.purge_quarantine,
@@ -110,7 +113,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _snapshots(arguments: Namespace) -> FileStore:
-    store = FileStore(arguments.snapshots, encryption_key=key_of(arguments), retired_keys=retired_keys_of(arguments))
+    store = FileStore(arguments.snapshots, **keys_of(arguments).options)
     if os.path.lexists(store.directory) and not store.opens():
         raise Misuse(f"{store.directory}: the key does not open what is there (`transcript-store snapshot` says more)")
     return store

@@ -10,6 +10,7 @@ from typing import Any
 from transcript_store import ConversationStore, InvalidMessageError, PoisonedError, StorageError, WayOut
 from transcript_store.cli._shared.arguments import add_directory, seconds
 from transcript_store.cli._shared.input import lines, standard_input
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import complain, give_up_output, many, say
 from transcript_store.cli._shared.ways_out import in_the_shell
@@ -48,6 +49,7 @@ def configure(parser: ArgumentParser) -> None:
         "--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to wait for another writer (default 0)"
     )
     add_redact(parser)
+    add_keys(parser, what="the key; what is created is sealed with it")
     created = parser.add_argument_group("used when the conversation is created, and ignored after")
     created.add_argument("--provider", metavar="NAME", help="whose form the messages have: claude, openai, gemini, …")
     created.add_argument("--model", metavar="NAME", help="the model that answers")
@@ -56,13 +58,14 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Append until the input ends. The exit code is 1 at the first line that is not a message or cannot be stored."""
-    redactor = redactor_of(arguments)
+    keys, redactor = keys_of(arguments), redactor_of(arguments)
     with ConversationStore(
         arguments.directory,
         durability=arguments.durability,
         max_line_bytes=DEFAULT_MAX_LINE_BYTES,
         lock_timeout_seconds=arguments.wait,
         redact=redactor,
+        **keys.options,
     ) as conversation:
         try:
             return _record(arguments, conversation)

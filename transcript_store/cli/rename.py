@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationStore
 from transcript_store.cli._shared.arguments import NAMES, add_conversation
+from transcript_store.cli._shared.keys import add_keys, keys_of
 
 DESCRIPTION = f"""\
 Give a conversation a title, which `list` shows: its label `title`. An empty TITLE takes it away. Its folder and its id stay
@@ -23,11 +24,12 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser)
     parser.add_argument("title", metavar="TITLE", help="what to call it; several words stand in quotes")
+    add_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Set the label ``title``, or remove it if the title is empty."""
-    with ConversationStore(arguments.directory) as conversation:
+    with ConversationStore(arguments.directory, **keys_of(arguments).options) as conversation:
         conversation.load(verify="tail")
         labels = {name: text for name, text in conversation.get_metadata().labels.items() if name != _LABEL}
         if arguments.title:

@@ -9,10 +9,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from transcript_store import Finding, Repair
+from transcript_store import ConversationStore, Finding, Repair
 from transcript_store import repair as mend
 from transcript_store.cli._shared.arguments import add_conversation, add_json
-from transcript_store.cli._shared.terminal import complain, is_at_a_terminal, many, one_line, say, say_json, say_on
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    complain,
+    is_at_a_terminal,
+    many,
+    one_line,
+    say,
+    say_json,
+    say_on,
+)
 from transcript_store.cli._shared.ways_out import as_members
 from transcript_store.words import place
 
@@ -24,6 +34,9 @@ verify finds nothing. `transcript-store show DIR --salvage` reads it without rep
   prefix        the records before the first damage
   salvage       every whole record; a record without a message marks each gap
   accept-edits  every line that has the form of a record: for files that were edited by hand
+
+A sealed conversation is repaired without its key: what is sealed is kept as it is. Who opens it with the key is told so, and
+refused, until --accept-unkeyed-repair: records may be missing that whoever has no key took out.
 
 Where the modes keep different records, --apply needs one of them: at a terminal it asks.
 """
@@ -43,6 +56,10 @@ def configure(parser: ArgumentParser) -> None:
     add_conversation(parser)
     parser.add_argument("--mode", choices=_MODES, help="what to keep; without it all are shown")
     parser.add_argument("--apply", action="store_true", help="do it")
+    parser.add_argument(
+        "--accept-unkeyed-repair", action="store_true", help="of a sealed conversation: take it as a repair has left it"
+    )
+    add_keys(parser, what="the key, to accept a repair; to repair none is needed")
     add_json(parser, "one JSON object a mode: what it keeps, leaves out, and where the originals are")
 
 
@@ -51,6 +68,14 @@ def run(arguments: Namespace) -> int:
 
     The exit code is 1 if there is damage and nothing was repaired, and 2 if ``--apply`` needs a mode and has none.
     """
+    keys = keys_of(arguments)
+    if arguments.accept_unkeyed_repair:
+        if not keys:
+            raise Misuse(f"--accept-unkeyed-repair needs the key, in --key-file or {VARIABLE}")
+        with ConversationStore(arguments.directory, **keys.options) as conversation:
+            conversation.load(accept_unkeyed_repair=True)
+            say(f"{one_line(conversation.directory)}: taken as it is, with {many(conversation.record_count, 'record')}")
+        return 0
     proposals = _proposals(arguments, (arguments.mode,) if arguments.mode else _MODES)
     if not arguments.apply:
         _report(arguments, proposals)

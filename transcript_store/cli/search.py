@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from transcript_store.cli._shared.arguments import add_json, path, positive
+from transcript_store.cli._shared.keys import VARIABLE, Keys, add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, none_in
 from transcript_store.cli._shared.queries import say_ignored
 from transcript_store.cli._shared.terminal import (
@@ -36,6 +37,7 @@ DESCRIPTION = """\
 Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and the
 command that shows it. An index in your cache directory is brought up to date before, for at most 0.2 seconds; --wait
 gives it as long as it takes. Every hit is checked against the transcript. Nothing in a library is changed and no lock is taken.
+Nothing of a sealed conversation comes into the index: with its key it is read, in memory.
 
   socket timeout      both words           "socket timeout"   in this order      time*  *out*   begins, contains
   socket OR pipe      one of them          -pipe              without it         in:result      in results of tools
@@ -67,11 +69,13 @@ def configure(parser: ArgumentParser) -> None:
         "--regex", metavar="PATTERN", help="a regular expression of Python that has to be found besides"
     )
     parser.add_argument("--wait", action="store_true", help="bring the index up to date first, however long that takes")
+    add_keys(parser)
     add_json(parser, "one JSON object a message, with conversation, seq, where, excerpt and marks")
 
 
 def run(arguments: Namespace) -> int:
     """Print what is found."""
+    keys = keys_of(arguments)
     directories = libraries(arguments.libraries)
     if arguments.regex is not None:
         try:
@@ -79,7 +83,7 @@ def run(arguments: Namespace) -> int:
         except re.error as error:
             raise Misuse(f"--regex {arguments.regex!r} is no regular expression: {error}") from None
     for place, directory in enumerate(directories):
-        answer = _answer(arguments, directory)
+        answer = _answer(arguments, directory, keys)
         if arguments.json:
             for hit in answer:
                 say_json(asdict(hit))
@@ -96,8 +100,8 @@ def say_found(answer: Answer, library: str, *, of_several: bool = False) -> None
         say_marked(line.text, line.marks, looks=line.looks)
 
 
-def _answer(arguments: Namespace, directory: str) -> Answer:
-    with SearchIndex(directory) as index:
+def _answer(arguments: Namespace, directory: str, keys: Keys) -> Answer:
+    with SearchIndex(directory, **keys.options) as index:
         if arguments.wait and has_status():
             while (left := index.update(seconds=0.5)).not_indexed:
                 status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
@@ -165,6 +169,9 @@ def say_what_is_missing(answer: Answer, directory: str) -> None:
         left = many(answer.not_indexed, "conversation")
         why = "another process is at it" if answer.is_busy else "--wait indexes them first"
         complain(f"{directory}: there may be more: {left} not indexed yet; {why}")
+    if answer.not_searched:
+        left = many(answer.not_searched, "sealed conversation")
+        complain(f"{directory}: there may be more: {left} not read: give the key, in --key-file or {VARIABLE}")
     say_ignored(answer.ignored)
     if not answer.hits and (none := none_in(directory)) is not None:
         complain(f"{directory}: {none}")

@@ -12,6 +12,7 @@ from transcript_store import ConversationMetadata, ConversationStore, Record, Sa
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, positive
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.messages import Manner, lines_of, lines_of_parts, manner_here
 from transcript_store.cli._shared.pager import paged
 from transcript_store.cli._shared.render_extra import parts_of_extra
@@ -80,6 +81,7 @@ def configure(parser: ArgumentParser) -> None:
     which.add_argument("--salvage", action="store_true", help="read a damaged conversation as far as that is possible")
     parser.add_argument("--plain", action="store_true", help="text as it is written, also on a terminal")
     parser.add_argument("--no-pager", action="store_true", help="print all of it at once, also on a terminal")
+    add_keys(parser)
     add_json(parser, "one JSON object a record, with generation, seq, at, message and extra")
 
 
@@ -91,7 +93,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _show(arguments: Namespace) -> int:
-    with ConversationStore(arguments.directory, read_only=True) as conversation:
+    with ConversationStore(arguments.directory, read_only=True, **keys_of(arguments).options) as conversation:
         conversation.load()
         metadata, records = conversation.get_metadata(), conversation.get_records(generation=arguments.generation)
         generation = metadata.generation if arguments.generation is None else arguments.generation

@@ -16,19 +16,30 @@ from transcript_store import (
 )
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
-from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, key_of, retired_keys_of
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, key_in, keys_of
 from transcript_store.cli._shared.messages import lines_of, manner_here
-from transcript_store.cli._shared.terminal import complain, many, one_line, say, say_json, say_json_text, say_line, size
+from transcript_store.cli._shared.sealed import keys_if_sealed
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    complain,
+    many,
+    one_line,
+    say,
+    say_json,
+    say_json_text,
+    say_line,
+    size,
+)
 from transcript_store.messages import role_of
 
 DESCRIPTION = f"""\
 A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plain. It
-has the file format of the Go library go-tool-base. A key comes from --key-file or from {VARIABLE} (64 hex
-digits), never from an argument.
+has the file format of the Go library go-tool-base. A key comes from --key-file or from {VARIABLE}, never
+from an argument; the same keys open a sealed conversation. `new-key` is `transcript-store new-key`.
 """
 EPILOG = """\
 examples:
-  mkdir -m 700 ~/.keys && transcript-store snapshot new-key ~/.keys/snapshots
+  mkdir -m 700 ~/.keys && transcript-store new-key ~/.keys/snapshots
   transcript-store snapshot save chats/today --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot list --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot restore ID --store snapshots --into elsewhere/today --key-file ~/.keys/snapshots
@@ -58,7 +69,8 @@ def configure(parser: ArgumentParser) -> None:
             command.add_argument(
                 "--store", metavar="STORE", type=path, required=True, help="the directory of snapshots"
             )
-            add_keys(command)
+            add_keys(command, of="keys of a sealed store, and of a sealed conversation")
+            add_retired_keys(command)
         return command
 
     add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"))
@@ -81,6 +93,7 @@ def configure(parser: ArgumentParser) -> None:
     show.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
     add_json(show, "the snapshot's JSON form")
     restore.add_argument("--into", metavar="DIR", type=path, required=True, help="the conversation's directory")
+    restore.add_argument("--sealed", action="store_true", help="seal a new conversation with the key, too")
     rotate = add(
         "rotate-key",
         _rotate,
@@ -122,10 +135,7 @@ def run(arguments: Namespace) -> int:
 def _store(arguments: Namespace) -> FileStore:
     if (instead := instead_of_a_store(arguments.store)) is not None:
         raise _WrongStoreError(f"{os.path.abspath(arguments.store)}: {instead}")
-    key, retired_keys = key_of(arguments), retired_keys_of(arguments)
-    if key is None and retired_keys:
-        raise _WrongStoreError(f"--retired-key-file needs the key of today beside it, in --key-file or {VARIABLE}")
-    return FileStore(arguments.store, encryption_key=key, retired_keys=retired_keys)
+    return FileStore(arguments.store, **keys_of(arguments).options)
 
 
 class _WrongStoreError(Exception):
@@ -147,7 +157,7 @@ def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
     """
     if store.opens():
         return
-    if key_of(arguments) is None:
+    if not keys_of(arguments):
         raise _WrongStoreError(f"{store.directory}: {_NO_KEY}")
     is_plain = FileStore(arguments.store).opens()
     raise _WrongStoreError(f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}")
@@ -156,7 +166,9 @@ def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
 def _save(arguments: Namespace) -> int:
     store = _store(arguments)
     _refuse_wrong_key(store, arguments)
-    with ConversationStore(arguments.directory, read_only=True) as conversation:
+    with ConversationStore(
+        arguments.directory, read_only=True, **keys_if_sealed(arguments.directory, keys_of(arguments))
+    ) as conversation:
         conversation.load()
         snapshot = snapshot_of(conversation)
     store.save(snapshot)
@@ -208,7 +220,11 @@ def _show(arguments: Namespace) -> int:
 
 def _restore(arguments: Namespace) -> int:
     snapshot = _existing(arguments).load(arguments.id)
-    with ConversationStore(arguments.into) as conversation:
+    keys = keys_of(arguments)
+    options = keys.options if arguments.sealed else keys_if_sealed(arguments.into, keys)
+    if arguments.sealed and not keys:
+        raise Misuse(f"--sealed needs the key, in --key-file or {VARIABLE}")
+    with ConversationStore(arguments.into, **options) as conversation:
         restore_snapshot(snapshot, conversation)
         say(one_line(conversation.directory))
     return 0

@@ -5,17 +5,21 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
-from transcript_store import Verification
+from transcript_store import ConversationStore, Verification
 from transcript_store import verify as look_at
 from transcript_store.cli._shared.arguments import add_conversation, add_json
+from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 from transcript_store.cli._shared.ways_out import as_members, in_the_shell
+from transcript_store.transcripts import summary_of
 from transcript_store.words import place
 
 DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata, and say what is whole and what
 is not: where, what kind of damage, and the way out. Nothing is changed and no lock is taken. Beside a live writer, the
 line that is being written may show as a torn tail.
+
+Of a sealed conversation all that needs no key. With the key every record is opened besides.
 """
 EPILOG = """\
 exit code: 0 if everything is whole, 1 if anything is not
@@ -29,21 +33,39 @@ examples:
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser)
+    add_keys(parser, what="the key, to look also at what is sealed")
     add_json(parser, "one JSON object")
 
 
 def run(arguments: Namespace) -> int:
     """Verify, and print the findings. The exit code is 1 if anything is damaged."""
+    keys = keys_of(arguments)
     found = look_at(arguments.directory)
+    summary = summary_of(found.directory)
+    is_sealed = summary is not None and summary.sealed
     if arguments.json:
         findings = [as_members(finding, found.directory) for finding in found.findings]
-        say_json({**asdict(found), "is_whole": found.is_whole, "findings": findings})
+        say_json({**asdict(found), "is_whole": found.is_whole, "findings": findings, "is_sealed": is_sealed})
     else:
-        _print(found)
+        _print(found, is_sealed=is_sealed)
+    if found.is_whole and (keys or is_sealed):
+        _open(found, keys, is_json=arguments.json)
     return 0 if found.is_whole else 1
 
 
-def _print(found: Verification) -> None:
+def _open(found: Verification, keys: Keys, *, is_json: bool) -> None:
+    """Open every record with the key; raises if the key is another, or what is sealed is not what was sealed here."""
+    if keys:
+        with ConversationStore(found.directory, read_only=True, **keys.options) as conversation:
+            conversation.load()
+            for generation in (*found.archived_generations, None):
+                for _ in conversation.iter_records(generation=generation):
+                    pass
+    if not is_json:
+        say("the key opens every record" if keys else "without the key it was not tried whether what is sealed opens")
+
+
+def _print(found: Verification, *, is_sealed: bool) -> None:
     say(one_line(found.directory))
     if any(finding.path == found.directory for finding in found.findings):
         pass  # the finding is about the folder itself: there is no conversation to describe
@@ -51,6 +73,8 @@ def _print(found: Verification) -> None:
         say("  transcript   cannot be read from its first line on")
     else:
         say(f"  transcript   {many(found.records, 'whole record')}, generation {found.generation}, head {found.head}")
+        if is_sealed:
+            say("  sealed       what stands there is whole or not whole without the key, too")
     if found.archived_generations:
         generations = ", ".join(map(str, found.archived_generations))
         say(f"  archive      {many(len(found.archived_generations), 'earlier generation')}: {generations}")

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, count, path
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, RawOutput, complain, one_line, say
@@ -16,7 +17,8 @@ from transcript_store.view import write_page
 DESCRIPTION = f"""\
 Write a conversation as one HTML file: prompts as an outline, Markdown, code in colours, calls with their results, edits as
 diffs, search, light and dark. The page runs nothing of the conversation and asks the network for nothing, ever. Nothing of
-the conversation is changed, and no lock is taken. A damaged one is shown as far as it can be read, with what is damaged.
+the conversation is changed, and no lock is taken. A damaged one is shown as far as it can be read, with what is damaged. The page of a
+sealed one is plain, as every page is: it has what was sealed.
 
 {NAMES}"""
 EPILOG = """\
@@ -41,6 +43,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--plain", action="store_true", help="a page that needs no scripts: every message is in it")
     parser.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
     add_redact(parser)
+    add_keys(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -48,7 +51,7 @@ def run(arguments: Namespace) -> int:
     if arguments.output == "-" and arguments.open:
         raise Misuse("--open needs a file, and --output - writes none")
     output = arguments.output or f"{os.path.basename(arguments.directory)}.html"
-    redactor = redactor_of(arguments)
+    keys, redactor = keys_of(arguments), redactor_of(arguments)
     with Working("writing the page"):
         written = write_page(
             arguments.directory,
@@ -56,6 +59,7 @@ def run(arguments: Namespace) -> int:
             generation=arguments.generation,
             plain=arguments.plain,
             redact=redactor,
+            **keys.options,
         )
     if redactor is not None:
         complain(redacted(written.redacted))

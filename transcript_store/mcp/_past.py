@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Self
 
 from transcript_store.conversation import Record
 from transcript_store.file_names import is_id
+from transcript_store.keys import KeyProvider
 from transcript_store.library import ConversationLibrary, ConversationSummary
 from transcript_store.mcp._cursors import Cursors
 from transcript_store.mcp._quoting import (
@@ -22,6 +24,7 @@ from transcript_store.mcp._quoting import (
     size_of,
 )
 from transcript_store.mcp._scope import Scope
+from transcript_store.mcp._sealed import SealedTranscript, opened
 from transcript_store.messages import Part, parts_of, role_of
 from transcript_store.redaction import SecretRedactor
 from transcript_store.search import SearchIndex
@@ -77,6 +80,8 @@ class Past:
         scope: which conversations may be read.
         redact: takes the secrets out of everything that is quoted. Nothing is found in what it takes out.
         cache: the directory of the index; None for the one in the user's cache directory.
+        encryption_key: the key of sealed conversations. Without it nothing of them is read.
+        retired_keys: earlier keys.
     """
 
     def __init__(
@@ -86,10 +91,15 @@ class Past:
         scope: Scope | None = None,
         redact: SecretRedactor | None = None,
         cache: str | os.PathLike[str] | None = None,
+        encryption_key: bytes | KeyProvider | None = None,
+        retired_keys: Sequence[bytes | KeyProvider] = (),
     ) -> None:
         self._scope = scope or Scope()
         self._redactor = redact or SecretRedactor()
-        self._index = SearchIndex(library, cache=cache)
+        self._keys: dict[str, Any] = {}
+        if encryption_key is not None:
+            self._keys = {"encryption_key": encryption_key, "retired_keys": retired_keys}
+        self._index = SearchIndex(library, cache=cache, **self._keys)
         self._lists: Cursors[_Listed] = Cursors()
         self._searches: Cursors[_Found] = Cursors()
         self._readings: Cursors[_Read] = Cursors()
@@ -130,6 +140,7 @@ class Past:
                 "updated_at": one.updated_at,
                 "records": one.record_count,
                 "is_damaged": one.damage is not None,
+                "is_sealed": one.sealed,
                 "quoted": quoted_summary(one, self._clean),
             }
             for one in page
@@ -165,7 +176,7 @@ class Past:
         ]
         goes_on = len(answer) > through and through < _FARTHEST_HIT
         more = self._searches.given(asked._replace(skip=through)) if goes_on else None
-        return _answer(hits=found, not_indexed=answer.not_indexed, cursor=more)
+        return _answer(hits=found, not_indexed=answer.not_indexed, not_searched=answer.not_searched, cursor=more)
 
     def read_conversation(
         self,
@@ -194,7 +205,7 @@ class Past:
         kinds = tuple(include) if asked is None else asked.kinds
         if from_seq < 0:
             from_seq = (summary.record_count or 0) + 1 + from_seq
-        with open_transcript(summary.directory) as transcript:
+        with self._transcript(summary) as transcript:
             place = transcript.begin if asked is None else asked.place
             if asked is not None and not transcript.holds(place):
                 raise ValueError("this conversation was replaced meanwhile: read it anew, without a cursor")
@@ -219,7 +230,7 @@ class Past:
             TranscriptStoreError: it cannot be read.
         """
         asked = _Record(id, seq, Spot(0, 0)) if cursor is None else self._records.place(cursor)
-        with open_transcript(self._found(asked.id).directory) as transcript:
+        with self._transcript(self._found(asked.id)) as transcript:
             for placed, _ in transcript.records(transcript.begin):
                 if placed.record.seq == asked.seq and _counts(placed.record):
                     break
@@ -246,13 +257,24 @@ class Past:
                     break
         raise ValueError("there is no conversation with this id; list_conversations and search_conversations give ids")
 
+    def _transcript(
+        self, summary: ConversationSummary
+    ) -> AbstractContextManager[TranscriptFile] | AbstractContextManager[SealedTranscript]:
+        """The transcript of a conversation, to read it: of a sealed one with the key."""
+        return opened(summary.directory, self._keys) if summary.sealed else open_transcript(summary.directory)
+
     def _may_be_read(self, directory: str) -> ConversationSummary | None:
         """A conversation as it stands now, if its labels are those that are asked for."""
         summary = summary_of(directory)
         return summary if summary is not None and self._scope.has(summary.labels) else None
 
     def _messages(
-        self, transcript: TranscriptFile, place: Place, from_seq: int, limit: int, kinds: Sequence[Kind]
+        self,
+        transcript: TranscriptFile | SealedTranscript,
+        place: Place,
+        from_seq: int,
+        limit: int,
+        kinds: Sequence[Kind],
     ) -> tuple[list[dict[str, Any]], Place, bool]:
         """Messages behind a place, the place behind them, and whether the answer was full before the end."""
         found: list[dict[str, Any]] = []

@@ -49,6 +49,8 @@ class Answer:
     """Whether another process is updating the index, so that this one did not."""
     ignored: tuple[str, ...]
     """Pieces of the query that mean nothing: words without a letter, dates that are none."""
+    not_searched: int = 0
+    """How many sealed conversations were not searched: no key was given, or none of them opens it, or it is damaged."""
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

@@ -21,7 +21,7 @@ _AT_A_TIME = 200
 """So many summaries are made in a transaction; a reader of the index never waits, another writer waits for one of them."""
 FACTS: dict[str, str | int | None] = {
     "id": None, "title": "", "provider": None, "model": None, "created_at": "", "updated_at": "", "record_count": -1,
-    "generation": None, "size_bytes": -1, "damage": None, "torn_bytes": 0,
+    "generation": None, "size_bytes": -1, "damage": None, "torn_bytes": 0, "sealed": 0,
 }  # fmt: skip
 """What is kept of a summary, and what stands for a fact that it does not have: a list is sorted by some of them."""
 
@@ -131,4 +131,4 @@ def _storable(fact: str | int | None, absent: str | int | None) -> str | int | N
     """A fact as SQLite can hold it; a forged file may say any number."""
     if fact is None:
         return absent
-    return min(fact, 2**63 - 1) if isinstance(fact, int) else fact
+    return min(int(fact), 2**63 - 1) if isinstance(fact, int) else fact

@@ -25,7 +25,7 @@ from typing import Any
 
 from transcript_store.search._texts import COLUMNS
 
-VERSION = 2
+VERSION = 3
 _APPLICATION = 0x7473_6978  # "tsix"
 _BUSY_MS = 250
 
@@ -34,7 +34,7 @@ CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE conversation (
     n INTEGER PRIMARY KEY, folder TEXT UNIQUE NOT NULL, stamp TEXT NOT NULL,
     id TEXT, title TEXT, provider TEXT, model TEXT, created_at TEXT, updated_at TEXT, record_count INTEGER,
-    generation INTEGER, size_bytes INTEGER, damage TEXT, torn_bytes INTEGER,
+    generation INTEGER, size_bytes INTEGER, damage TEXT, torn_bytes INTEGER, sealed INTEGER,
     -- What is in the index of its texts. A life ends when they are forgotten; its documents lead nowhere then.
     indexed TEXT NOT NULL DEFAULT '', life INTEGER UNIQUE, documents INTEGER NOT NULL DEFAULT 0,
     text_generation INTEGER, through_seq INTEGER, through_offset INTEGER, head TEXT);
@@ -44,6 +44,8 @@ CREATE INDEX by_title ON conversation (title COLLATE NOCASE, n);
 CREATE INDEX by_records ON conversation (record_count, n);
 CREATE INDEX by_size ON conversation (size_bytes, n);
 CREATE INDEX by_id ON conversation (id);
+-- Nothing of their texts is in the index; every answer says how many they are.
+CREATE INDEX by_sealed ON conversation (n) WHERE sealed = 1;
 -- What is not indexed: every search asks, and most times there is nothing. (The condition is that of _indexing.PENDING.)
 CREATE INDEX pending ON conversation (updated_at, n) WHERE (stamp = '' OR indexed <> stamp);
 -- How many there are, and how many messages they have: to count a million takes SQLite a hundred times as long as to read fifty.

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
+from transcript_store.conversation import Record
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.messages import role_of
 from transcript_store.search._answers import Hit, Sort
@@ -49,7 +50,7 @@ class Finder:
         except TooManyWordsError:
             plan = None
         if plan is None:
-            return _newest_first(islice(self._read_all(query, match, limit), limit)), None
+            return newest_first(islice(self._read_all(query, match, limit), limit)), None
         total = self._count(plan) if plan.is_exact else None
         # How many there are is known before the first is read, if the index decides.
         is_ranked = bool(plan.match) and (sort == "rank" or (sort is None and total is not None and total <= _RANKED))
@@ -57,7 +58,7 @@ class Finder:
             rows = self._ranked(plan) if is_ranked else self._newest(plan)
             found = (opened.hit(_row_of(row), match) for row in rows)
             hits = islice((hit for hit in found if hit is not None and _is_in_time(query, hit.at)), limit)
-            return tuple(hits) if is_ranked else _newest_first(hits), total
+            return tuple(hits) if is_ranked else newest_first(hits), total
 
     def _newest(self, plan: Plan) -> Iterator[Any]:
         source, order = (
@@ -108,7 +109,7 @@ class Finder:
                     found = (
                         opened.hit_of(folder, title, placed, match)
                         for placed, _ in transcript.records(transcript.begin)
-                        if not placed.record.is_retracted and _passes(query, placed)
+                        if not placed.record.is_retracted and passes(query, placed.record)
                     )
                     yield from reversed(deque((hit for hit in found if hit is not None), maxlen=limit))
 
@@ -209,13 +210,13 @@ class _Opened:
         return f"{self._library}/{os.fsdecode(folder)}"
 
 
-def _newest_first(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+def newest_first(hits: Iterable[Hit]) -> tuple[Hit, ...]:
     return tuple(sorted(hits, key=lambda hit: (hit.at, hit.seq), reverse=True))
 
 
-def _passes(query: Query, placed: PlacedRecord) -> bool:
+def passes(query: Query, record: Record) -> bool:
     """What :func:`conditions` asks of a message."""
-    role, record = fold(role_of(placed.record.message)).lower(), placed.record
+    role = fold(role_of(record.message)).lower()
     roles = ((fold(one.value).lower() in role) != one.is_not for one in query.filters if one.name == "role")
     return _is_in_time(query, record.at) and all(roles)
 

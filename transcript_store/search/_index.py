@@ -7,23 +7,25 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from threading import RLock
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from transcript_store.errors import StorageError
+from transcript_store.keys import KeyProvider
 from transcript_store.library import ConversationLibrary
 from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
 from transcript_store.search._catalogue import sweep
 from transcript_store.search._database import Database, cache_folder, is_busy, path_in, remove
-from transcript_store.search._finding import Finder, Redact
+from transcript_store.search._finding import Finder, Redact, newest_first
 from transcript_store.search._indexing import PENDING, Indexer
 from transcript_store.search._listing import listed, page_of
 from transcript_store.search._matching import matcher, with_pattern
 from transcript_store.search._plan import functions
 from transcript_store.search._query import parse
+from transcript_store.search._sealed import SealedFinder
 
 UPDATE_SECONDS = 0.2
 """How long an answer may wait for the index to be brought up to date."""
@@ -45,13 +47,24 @@ class SearchIndex:
     Args:
         library: the library, or its directory. Every conversation directly under it is searched, whatever its folder is called.
         cache: the directory that the file stands in; None for ``transcript-store`` in the user's cache directory.
+        encryption_key: the key of sealed conversations. Nothing of them comes into the index: with the key a search reads them, one
+            after the other, in memory.
+        retired_keys: earlier keys.
     """
 
     def __init__(
-        self, library: ConversationLibrary | str | os.PathLike[str], *, cache: str | os.PathLike[str] | None = None
+        self,
+        library: ConversationLibrary | str | os.PathLike[str],
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        encryption_key: bytes | KeyProvider | None = None,
+        retired_keys: Sequence[bytes | KeyProvider] = (),
     ) -> None:
         own = library if isinstance(library, ConversationLibrary) else ConversationLibrary(library)
         self._library = own.directory
+        self._keys: dict[str, Any] = {}
+        if encryption_key is not None:
+            self._keys = {"encryption_key": encryption_key, "retired_keys": retired_keys}
         folder = cache_folder() if cache is None else os.path.abspath(os.fspath(cache))
         self._path: str | None = path_in(folder, self._library)
         self._mutex = RLock()
@@ -253,12 +266,16 @@ class SearchIndex:
             done = self._update(None if wait else UPDATE_SECONDS)
             finder = Finder(self._database, self._library, redact)
             hits, total = finder.found(asked, match, limit, sort, is_read=regex is not None and not asked.groups)
+            sealed = SealedFinder(self._database, self._library, redact, self._keys)
+            more = sealed.found(asked, match, limit)
+            if more:  # which of them is better nobody can say: the words of sealed ones are not in the index
+                hits, total = ((*hits, *more) if sort == "rank" else newest_first((*hits, *more)))[:limit], None
             is_counted = regex is None and redact is None
             return Answer(
                 hits=hits, total=total if is_counted else None,
                 elsewhere=finder.elsewhere(asked) if is_counted and not hits else {},
                 not_indexed=done.not_indexed, is_busy=done.is_busy,
-                ignored=asked.ignored,
+                ignored=asked.ignored, not_searched=sealed.not_opened,
             )  # fmt: skip
 
         with self._mutex:

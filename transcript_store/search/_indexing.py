@@ -39,6 +39,7 @@ class _Row(NamedTuple):
     through_seq: int
     through_offset: int
     head: str
+    sealed: int
 
 
 class Indexer:
@@ -76,7 +77,7 @@ class Indexer:
         for done, n in enumerate(numbers):
             # Read again, within the transaction: another process may have indexed it meanwhile.
             row = self._database.connection.execute(
-                "SELECT n, folder, stamp, life, text_generation, through_seq, through_offset, head "
+                "SELECT n, folder, stamp, life, text_generation, through_seq, through_offset, head, sealed "
                 f"FROM conversation WHERE n = ? AND {PENDING}",
                 (n,),
             ).fetchone()
@@ -88,6 +89,10 @@ class Indexer:
 
     def _index(self, row: _Row, batch: _Batch) -> bool:
         """Index what is new in a conversation; False if the batch was full before its end."""
+        if row.sealed:  # the index is plaintext: nothing of a sealed conversation comes into it
+            self._forget(row.n)
+            self._database.connection.execute("UPDATE conversation SET indexed = ? WHERE n = ?", (row.stamp, row.n))
+            return True
         is_whole, added = True, 0
         try:
             with open_transcript(os.path.join(self._library, os.fsdecode(row.folder))) as transcript:

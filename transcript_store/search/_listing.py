@@ -106,8 +106,9 @@ def _summary(library: str, labels: dict[str, str], folder: bytes, *facts: Any) -
     known: dict[str, Any] = {
         name: None if fact == absent else fact for (name, absent), fact in zip(FACTS.items(), facts, strict=True)
     }
-    known |= {"title": labels.get("title"), "torn_bytes": known["torn_bytes"] or 0}
-    return ConversationSummary(directory=f"{library}/{os.fsdecode(folder)}", labels=labels, **known)
+    known |= {"title": labels.get("title"), "torn_bytes": known["torn_bytes"] or 0, "sealed": bool(known["sealed"])}
+    shown = None if known["sealed"] else labels
+    return ConversationSummary(directory=f"{library}/{os.fsdecode(folder)}", labels=shown, **known)
 
 
 def _place(after: str | None, order: Order) -> tuple[str | int, int] | None:

@@ -7,9 +7,10 @@ the extra ``view``. docs/view.md has the rules that it keeps.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from transcript_store.errors import ConversationNotFoundError, MissingExtraError
+from transcript_store.keys import KeyProvider
 
 __all__ = ["serve"]
 
@@ -20,6 +21,8 @@ def serve(
     ready: Callable[[str], object],
     failed: Callable[[BaseException], object] | None = None,
     cache: str | os.PathLike[str] | None = None,
+    encryption_key: bytes | KeyProvider | None = None,
+    retired_keys: Sequence[bytes | KeyProvider] = (),
 ) -> None:
     """Show a library until the process is interrupted (SIGINT, SIGTERM, SIGHUP). Call it in the main thread.
 
@@ -32,6 +35,8 @@ def serve(
         ready: called with the path of that file, as soon as the server answers.
         failed: called with an error of the server's own, which whoever asked gets no word of.
         cache: where the index is kept; None for the user's cache directory.
+        encryption_key: the key of sealed conversations. Without it they are listed, and not shown.
+        retired_keys: earlier keys.
 
     Raises:
         MissingExtraError: the extra ``view`` is not installed.
@@ -46,7 +51,8 @@ def serve(
     directory = os.path.abspath(os.path.expanduser(os.fspath(library)))
     if not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason="there is no such directory")
-    run(directory, ready=ready, failed=failed or _unsaid, cache=cache)
+    keys = {} if encryption_key is None else {"encryption_key": encryption_key, "retired_keys": retired_keys}
+    run(directory, ready=ready, failed=failed or _unsaid, cache=cache, keys=keys)
 
 
 def _unsaid(_: BaseException) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from asyncio import Event, wait_for
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
@@ -40,10 +40,10 @@ _MOST_HITS = 100
 class Application:
     """The answers for one library. ``closing`` ends the streams of events."""
 
-    def __init__(self, library: str, index: SearchIndex) -> None:
+    def __init__(self, library: str, index: SearchIndex, keys: Mapping[str, Any]) -> None:
         self._library = library
         self._index = index
-        self._views = Views(library)
+        self._views = Views(library, keys)
         self._policies = policies()
         self.closing = Event()
         self.app = Starlette(
@@ -95,7 +95,7 @@ class Application:
         if generation is None:
             with suppress(CorruptTranscriptError, CorruptMetadataError), self._views.opened(name, path) as live:
                 return self._answer(b"".join(live.page(served)), "live")
-        pieces = still_page(path, generation=generation, served=served)
+        pieces = still_page(path, generation=generation, served=served, keys=self._views.keys_of(path))
         return self._answer(b"".join(pieces), "still")
 
     async def _events(self, request: Request) -> Response:

@@ -83,6 +83,7 @@ def _row(summary: ConversationSummary) -> Html:
         full(summary.updated_at) if summary.updated_at else None,
         summary.model or summary.provider,
         many(summary.record_count, "record") if summary.record_count is not None else None,
+        "sealed" if summary.sealed else None,
         *(f"{name}: {text}" for name, text in labels.items()),
         f"damaged: {summary.damage}" if summary.damage else None,
     ]
@@ -124,4 +125,8 @@ def _how_many(answer: Answer) -> str:
         said = f"{len(answer):,} of {'more than 10,000' if answer.total > 10_000 else f'{answer.total:,}'} messages"
     if answer.not_indexed:
         said += f"; there may be more: {many(answer.not_indexed, 'conversation')} not indexed yet"
+    if answer.not_searched:
+        said += (
+            f"; {many(answer.not_searched, 'sealed conversation')} could not be read: the key is not there, or another"
+        )
     return said

@@ -7,7 +7,7 @@ import secrets
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -32,12 +32,13 @@ def run(
     ready: Callable[[str], object],
     failed: Callable[[BaseException], object],
     cache: str | os.PathLike[str] | None,
+    keys: Mapping[str, Any],
 ) -> None:
     """As :func:`transcript_store.serving.serve`, which explains the arguments."""
     token = secrets.token_urlsafe(32)
-    with _interrupting(), _listening() as listener, SearchIndex(library, cache=cache) as index:
+    with _interrupting(), _listening() as listener, SearchIndex(library, cache=cache, **keys) as index:
         host = f"{_ADDRESS}:{listener.getsockname()[1]}"
-        application = Application(library, index)
+        application = Application(library, index, keys)
         config = uvicorn.Config(
             Guard(application.app, host=host, token=token, failed=failed),
             http="h11",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
+from typing import Any
 
 from transcript_store.errors import TranscriptStoreError
+from transcript_store.transcripts import summary_of
 from transcript_store.view.served import LiveConversation
 
 _MOST = 4
@@ -37,8 +39,9 @@ class Lease:
 class Views:
     """Conversations by their folder's name. A page and its events use the same."""
 
-    def __init__(self, library: str) -> None:
+    def __init__(self, library: str, keys: Mapping[str, Any]) -> None:
         self._library = library
+        self._keys = keys
         self._mutex = Lock()
         self._leases: OrderedDict[str, Lease] = OrderedDict()
 
@@ -48,6 +51,11 @@ class Views:
             return None
         path = os.path.join(self._library, name)
         return path if os.path.isdir(path) and not os.path.islink(path) else None
+
+    def keys_of(self, path: str) -> Mapping[str, Any]:
+        """The keys, if the conversation is sealed: a library may have others beside it, and its list says which is which."""
+        summary = summary_of(path)
+        return self._keys if summary is not None and summary.sealed else {}
 
     @contextmanager
     def opened(self, name: str, path: str) -> Iterator[LiveConversation]:
@@ -77,7 +85,7 @@ class Views:
             lease.users += 1
         try:
             with lease.opening:
-                lease.live = lease.live or LiveConversation(path)
+                lease.live = lease.live or LiveConversation(path, keys=self.keys_of(path))
         except BaseException:
             self.forget(lease)
             self.give_back(lease)

@@ -28,6 +28,8 @@ contract:
 
     check_snapshot_store(MemorySnapshotStore)
 
+``check_key_provider`` does the same for a ``KeyProvider`` of your own (a keyring, a vault, a key management service).
+
 ``check_chat_client`` does the same for a persistent chat client of your own (another provider). You give it a ``ChatBench``, which
 makes clients that talk to a model with scripted replies. ``tests/chat/test_contract.py`` has those of this package.
 
@@ -51,12 +53,14 @@ if _typing.TYPE_CHECKING:
     from transcript_store.testing._format_contract import *
     from transcript_store.testing._format_samples import *
     from transcript_store.testing._integration_contract import *
+    from transcript_store.testing._key_provider_contract import *
     from transcript_store.testing._simulated import *
     from transcript_store.testing._snapshot_contract import *
 else:  # a test that only needs the disk must not import the chat clients
     _doors = (
         "_simulated",
         "_snapshot_contract",
+        "_key_provider_contract",
         "_crash_test",
         "_format_contract",
         "_format_samples",

@@ -15,12 +15,13 @@ A page needs the extra ``view``; Markdown needs nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import MissingExtraError
+from transcript_store.keys import KeyProvider
 from transcript_store.redaction import SecretRedactor
 from transcript_store.view._contents import Contents, contents_of, contents_of_store
 from transcript_store.view._document import document
@@ -60,6 +61,8 @@ def render_page(
     generation: int | None = None,
     plain: bool = False,
     redact: SecretRedactor | None = None,
+    encryption_key: bytes | KeyProvider | None = None,
+    retired_keys: Sequence[bytes | KeyProvider] = (),
 ) -> Iterator[bytes]:
     """The page of a conversation, in pieces. It is read only, no lock is taken, and a damaged one is shown as far as it can be read.
 
@@ -68,6 +71,8 @@ def render_page(
         generation: an earlier generation; None for the live one.
         plain: put every message into the page itself, for readers without scripts. Else those have the first 200.
         redact: takes secrets out of what is shown. The conversation stays as it is.
+        encryption_key: the key of a sealed conversation, as :class:`ConversationStore` takes it. One that is damaged is not shown.
+        retired_keys: earlier keys.
 
     Raises:
         MissingExtraError: the extra ``view`` is not installed.
@@ -75,7 +80,7 @@ def render_page(
         GenerationNotFoundError: there is no such generation.
         TranscriptStoreError: as :func:`transcript_store.salvage`.
     """
-    return _render(directory, generation, plain, redact)[1]
+    return _render(directory, generation, plain, redact, _given(encryption_key, retired_keys))[1]
 
 
 def render_conversation(
@@ -113,17 +118,19 @@ def write_page(
     generation: int | None = None,
     plain: bool = False,
     redact: SecretRedactor | None = None,
+    encryption_key: bytes | KeyProvider | None = None,
+    retired_keys: Sequence[bytes | KeyProvider] = (),
 ) -> WrittenPage:
     """Write the page of a conversation into a file, or to a binary stream.
 
     The file is readable by its owner alone, and complete before it has its name. A page of this function is replaced. Missing
-    folders are made.
+    folders are made. The page of a sealed conversation is plain, like every other one.
 
     Raises:
         PageError: something else stands there, or the system refuses; nothing was written.
         TranscriptStoreError: as :func:`render_page`, which explains the arguments.
     """
-    contents, pieces = _render(directory, generation, plain, redact)
+    contents, pieces = _render(directory, generation, plain, redact, _given(encryption_key, retired_keys))
     if not isinstance(output, str | os.PathLike):
         output.writelines(pieces)
         return WrittenPage(path="", redacted=contents.redacted)
@@ -132,10 +139,18 @@ def write_page(
 
 
 def _render(
-    directory: str | os.PathLike[str], generation: int | None, plain: bool, redact: SecretRedactor | None
+    directory: str | os.PathLike[str],
+    generation: int | None,
+    plain: bool,
+    redact: SecretRedactor | None,
+    keys: Mapping[str, Any],
 ) -> tuple[Contents, Iterator[bytes]]:
-    contents = contents_of(directory, generation=generation, redact=redact)
+    contents = contents_of(directory, generation=generation, redact=redact, keys=keys)
     return contents, _as_page(contents, plain=plain)
+
+
+def _given(key: bytes | KeyProvider | None, retired: Sequence[bytes | KeyProvider]) -> dict[str, Any]:
+    return {} if key is None else {"encryption_key": key, "retired_keys": retired}
 
 
 def _as_page(contents: Contents, *, plain: bool) -> Iterator[bytes]:

@@ -68,25 +68,25 @@ def contents_of_store(
 
 
 def contents_of(
-    directory: str | os.PathLike[str], *, generation: int | None, redact: SecretRedactor | None
+    directory: str | os.PathLike[str], *, generation: int | None, redact: SecretRedactor | None, keys: Mapping[str, Any]
 ) -> Contents:
-    """Everything that can be read; no lock is taken and nothing is changed.
+    """Everything that can be read; no lock is taken and nothing is changed. ``keys`` is what the store is given of them.
 
     Raises:
         GenerationNotFoundError: there is no such generation.
         TranscriptStoreError: as :meth:`ConversationStore.load`, except for damage, which becomes part of what is shown.
     """
     try:
-        found = _read(directory, generation)
+        found = _read(directory, generation, keys)
     except (CorruptTranscriptError, CorruptMetadataError) as error:
-        if generation is not None:
-            raise
+        if generation is not None or keys:
+            raise  # what is left of a sealed one cannot be told from what somebody put there
         found = _salvaged(directory, error)
     return found if redact is None else _redacted(found, redact)
 
 
-def _read(directory: str | os.PathLike[str], generation: int | None) -> Contents:
-    with ConversationStore(directory, read_only=True) as conversation:
+def _read(directory: str | os.PathLike[str], generation: int | None, keys: Mapping[str, Any]) -> Contents:
+    with ConversationStore(directory, read_only=True, **keys) as conversation:
         conversation.load()
         return _of_store(conversation, generation)
 

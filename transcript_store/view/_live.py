@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
@@ -64,16 +64,17 @@ class LiveConversation:
 
     Args:
         directory: the conversation's folder.
+        keys: the arguments ``encryption_key`` and ``retired_keys`` of the store, for a sealed conversation.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.load`. The page of a damaged one is made by ``render_page``.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, keys: Mapping[str, Any] | None = None) -> None:
         self._mutex = Lock()
         self._taken_back_at = 0
         """How many records there were when messages were last taken back, which an earlier page still shows."""
-        self._store = ConversationStore(directory, read_only=True)
+        self._store = ConversationStore(directory, read_only=True, **(keys or {}))
         try:
             self._store.load()
             self._begin()

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from transcript_store.view._contents import contents_of
 from transcript_store.view._head import asset, head, policy
@@ -30,14 +31,18 @@ __all__ = [
 ]
 
 
-def still_page(directory: str | os.PathLike[str], *, generation: int | None, served: Served) -> Iterator[bytes]:
+def still_page(
+    directory: str | os.PathLike[str], *, generation: int | None, served: Served, keys: Mapping[str, Any] | None = None
+) -> Iterator[bytes]:
     """The page of a conversation that nothing is added to: of an earlier generation, or of a damaged one.
+
+    ``keys`` has the arguments ``encryption_key`` and ``retired_keys`` of the store, for a sealed conversation.
 
     Raises:
         GenerationNotFoundError: there is no such generation.
         TranscriptStoreError: as :func:`transcript_store.salvage`.
     """
-    return page(contents_of(directory, generation=generation, redact=None), served=served)
+    return page(contents_of(directory, generation=generation, redact=None, keys=keys or {}), served=served)
 
 
 def document(title: str, *body: Html) -> bytes:

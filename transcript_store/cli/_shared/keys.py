@@ -1,4 +1,9 @@
-"""Keys for the commands: from a file or from the environment. Never from an argument: every process can read arguments."""
+"""Which keys a command has: from files, or from the environment. Never from an argument: every process can read arguments.
+
+``--key-file`` counts before the variable. What stands in the variable is a path, or the key itself in 64 hex digits; a path is better,
+because the programs that a command starts inherit its environment. A path begins with ``/``, ``./``, ``../`` or ``~/``: so a key
+with a typing mistake is never taken for the name of a file, and repeated in an error.
+"""
 
 from __future__ import annotations
 
@@ -6,74 +11,170 @@ import os
 import re
 import stat
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from transcript_store import InvalidKeyError
 from transcript_store.cli._shared.arguments import path
-from transcript_store.cli._shared.terminal import complain, many
+from transcript_store.cli._shared.terminal import many
+from transcript_store.ways_out import WayOut
 
 VARIABLE = "TRANSCRIPT_STORE_KEY"
 _LONGEST_FILE = 4096
 _HEX = re.compile(r"[0-9A-Fa-f]{64}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{43}=?")
+_PATHS = ("/", "./", "../", "~/")
+_ABOUT = f"without --key-file, {VARIABLE} counts: the path of a key file (/…, ./…, ~/…), or 64 hex digits"
 
 
-def add_keys(parser: ArgumentParser) -> None:
-    """Add ``--key-file`` and ``--retired-key-file``."""
-    keys = parser.add_argument_group("keys of a sealed store", f"without --key-file, {VARIABLE} (64 hex digits) counts")
-    keys.add_argument("--key-file", metavar="FILE", type=path, help="the key: 32 bytes, or 64 hex digits")
-    keys.add_argument(
+def add_keys(parser: ArgumentParser, *, of: str = "keys of sealed conversations", what: str = "the key") -> None:
+    """Add ``--key-file`` and ``--no-key``. The command finds its keys by :func:`keys_of`."""
+    keys = parser.add_argument_group(of, _ABOUT)
+    either = keys.add_mutually_exclusive_group()
+    either.add_argument(
+        "--key-file",
+        metavar="FILE",
+        type=path,
+        action="append",
+        default=[],
+        help=f"{what}: 32 bytes, or 64 hex digits (more than once: the first is the key, the others are earlier ones)",
+    )
+    either.add_argument("--no-key", action="store_true", help=f"no key, whatever {VARIABLE} is")
+
+
+def add_retired_keys(parser: ArgumentParser) -> None:
+    """Add ``--retired-key-file``, for commands whose only ``--key-file`` was the key of today."""
+    parser.add_argument(
         "--retired-key-file",
         metavar="FILE",
         type=path,
         action="append",
         default=[],
-        help="an earlier key, for what is not sealed with the key of today yet (more than once: several)",
+        help="an earlier key, as the second --key-file and those behind it",
     )
 
 
-def key_of(arguments: Namespace) -> bytes | None:
-    """The key that the user gave, or None.
+class Keys:
+    """The keys that the user gave, if any; ``repr`` and pickling do not show them."""
+
+    __slots__ = ("files", "key", "retired")
+
+    def __init__(self, key: bytes | None, retired: Sequence[bytes] = (), files: Sequence[str] = ()) -> None:
+        self.key = key
+        """The key of today; None if none was given."""
+        self.retired = list(retired)
+        self.files = tuple(files)
+        """Where they were read, the key first; the variable's name, if the key itself stands there."""
+
+    def __bool__(self) -> bool:
+        return self.key is not None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a store and a library are opened with."""
+        return {} if self.key is None else {"encryption_key": self.key, "retired_keys": self.retired}
+
+    def environment(self) -> dict[str, str]:
+        """What a program is given in its environment that is to read the same: a path if there is one, else the key as it was."""
+        if self.key is None:
+            return {}
+        file = self.files[0]
+        if file == VARIABLE:
+            return {VARIABLE: os.environ[VARIABLE]}
+        return {VARIABLE: os.path.abspath(os.path.expanduser(file))}
+
+    def __repr__(self) -> str:
+        return f"<{len(self.files)} keys>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("keys cannot be pickled")
+
+
+def keys_of(arguments: Namespace) -> Keys:
+    """The keys that the user gave: those of ``--key-file``, else that of the variable.
 
     Raises:
-        InvalidKeyError: the file does not exist, or there is no key in it or in the variable; its sentence says which.
+        InvalidKeyError: a file is missing, no file, or open to others, or there is no key in it or in the variable; its sentence says
+            which, and never what stands there.
         OSError: the file cannot be read.
     """
-    if arguments.key_file is not None:
-        return key_in(arguments.key_file)
-    text = os.environ.get(VARIABLE)
-    return _of_hex(text, VARIABLE) if text else None  # an empty variable (`NAME=` in a unit file) means no key
+    if isinstance(known := getattr(arguments, "keys", None), Keys):
+        return known  # a pipe can be read once
+    retired = [key_in(file) for file in getattr(arguments, "retired_key_file", [])]
+    names = list(getattr(arguments, "retired_key_file", []))
+    if arguments.no_key:
+        found = Keys(None)
+    elif arguments.key_file:
+        key, *others = (key_in(file) for file in arguments.key_file)
+        found = Keys(key, [*others, *retired], [*arguments.key_file, *names])
+    else:
+        text = os.environ.get(VARIABLE, "").strip()  # an empty variable (`NAME=` in a unit file) means no key
+        found = Keys(*_of_variable(text, retired, names)) if text else Keys(None)
+    if retired and not found:
+        raise InvalidKeyError(
+            reason=f"--retired-key-file needs the key of today beside it, in --key-file or {VARIABLE}",
+            length_bytes=None,
+            way_out=None,
+        )
+    arguments.keys = found
+    return found
 
 
-def retired_keys_of(arguments: Namespace) -> list[bytes]:
-    """The earlier keys that the user gave. Raises as ``key_in()`` does."""
-    return [key_in(file) for file in arguments.retired_key_file]
+def given(arguments: Namespace) -> str:
+    """Where the keys come from that a command was given, in words; "" if it was given none."""
+    names = [*getattr(arguments, "key_file", []), *getattr(arguments, "retired_key_file", [])]
+    if not names and not getattr(arguments, "no_key", True) and os.environ.get(VARIABLE, "").strip():
+        names = [VARIABLE]
+    return f"given: {', '.join(names)}" if names else ""
 
 
 def key_in(file: str) -> bytes:
-    """The key in a file. Warns if other users may read the file.
+    """The key in a file, which nobody else may read; or in a pipe, such as ``<(pass show key)``.
 
     Raises:
-        InvalidKeyError: the file does not exist, or holds no key.
+        InvalidKeyError: the file is missing, a folder, open to others, or holds no key.
         OSError: the file cannot be read.
     """
     try:
         opened = open(os.path.expanduser(file), "rb")  # noqa: SIM115
-    except FileNotFoundError as error:
-        raise InvalidKeyError(reason=f"{file}: there is no key in this file", length_bytes=None) from error
+    except FileNotFoundError:
+        raise _refused(file, "there is no such key file") from None
+    except IsADirectoryError:
+        raise _refused(file, "a folder stands where a key file should be; name the file in it", None) from None
     with opened:
         status = os.fstat(opened.fileno())
+        # Only a regular file is judged: a pipe has permissions of its own that say nothing.
+        if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
+            raise _refused(
+                file,
+                f"others than its owner may read this key (mode {status.st_mode & 0o777:03o})",
+                WayOut.PROTECT_THE_KEY,
+            )
         data = opened.read(_LONGEST_FILE)
-    # Only a regular file is judged: a pipe such as <(pass show key) has permissions of its own that say nothing.
-    if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
-        complain(f"{file}: others than its owner may read this key: chmod 600")
     if len(data) == 32:
         return data
-    return _of_hex(data.decode("ascii", "replace"), file, length_bytes=len(data))
-
-
-def _of_hex(text: str, where: str, length_bytes: int | None = None) -> bytes:
-    text = text.strip()
+    text = data.decode("ascii", "replace").strip()
     if not _HEX.fullmatch(text):
-        length = len(text) if length_bytes is None else length_bytes
-        reason = f"{where}: a key is 32 bytes or 64 hex digits; this is neither, at {many(length, 'byte')}"
-        raise InvalidKeyError(reason=reason, length_bytes=length)
+        length = len(data)
+        reason = f"a key is 32 bytes or 64 hex digits; this is neither, at {many(length, 'byte')}"
+        raise _refused(file, reason, length_bytes=length)
     return bytes.fromhex(text)
+
+
+def _of_variable(text: str, retired: Sequence[bytes], names: Sequence[str]) -> tuple[bytes, list[bytes], list[str]]:
+    if _HEX.fullmatch(text):
+        return bytes.fromhex(text), [*retired], [VARIABLE, *names]
+    if text.startswith(_PATHS) and not _BASE64.fullmatch(text):
+        try:
+            return key_in(text), [*retired], [text, *names]
+        except InvalidKeyError as error:
+            raise _refused(VARIABLE, error.reason, error.way_out, length_bytes=error.length_bytes) from None
+    # What stands there may be a key with a typing mistake: it is not repeated.
+    reason = f"a key is 64 hex digits, and a path begins with /, ./, ../ or ~/; this is neither, at {many(len(text), 'character')}"
+    raise _refused(VARIABLE, reason, length_bytes=len(text))
+
+
+def _refused(
+    where: str, reason: str, way_out: WayOut | None = WayOut.MAKE_A_KEY, *, length_bytes: int | None = None
+) -> InvalidKeyError:
+    return InvalidKeyError(reason=f"{where}: {reason}", length_bytes=length_bytes, way_out=way_out)

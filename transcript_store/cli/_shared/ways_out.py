@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from transcript_store import TranscriptStoreError
 from transcript_store.cli._shared.folders import instead_of_a_conversation
-from transcript_store.file_names import LOCK, METADATA, TRANSCRIPT, generation_of
+from transcript_store.cli._shared.keys import VARIABLE
+from transcript_store.file_names import KEY, LOCK, METADATA, TRANSCRIPT, generation_of
 from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:
@@ -48,15 +49,23 @@ _IN_THE_SHELL = {
     "accept-edits, takes it as it was edited",
     WayOut.LOAD_CUTS_IT: "whoever next opens the conversation to write cuts it, and keeps its bytes in "
     "quarantine/ (or a writer is at work now)",
-    WayOut.GIVE_THE_KEY: "give the key that it was sealed with, in --key-file or --retired-key-file",
-    WayOut.GIVE_THE_KEY_OR_DELETE: "give the key that it was sealed with, in --key-file or --retired-key-file, or "
+    WayOut.GIVE_THE_KEY: f"give the key that it was sealed with: --key-file FILE (more than once: earlier ones too), or {VARIABLE}",
+    WayOut.GIVE_THE_KEY_OR_DELETE: "give the key that it was sealed with, in a --key-file, or "
     "`transcript-store snapshot delete` it first",
     WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE: "give the key in --key-file, or save to a directory of its own; if it is damaged, "
     "move it away",
     WayOut.SEAL_IT: "`transcript-store snapshot rotate-key` without --key-file seals what is there",
     WayOut.KEEP_BOTH_KEYS: "keep both key files; `transcript-store snapshot rotate-key` again goes on",
-    WayOut.MAKE_A_KEY: "`transcript-store snapshot new-key FILE` makes one",
-    WayOut.MAKE_BYTES: "`transcript-store snapshot new-key FILE` makes one",
+    WayOut.MAKE_A_KEY: "`transcript-store new-key FILE` makes one",
+    WayOut.MAKE_BYTES: "`transcript-store new-key FILE` makes one",
+    WayOut.LOOK_AT_THE_PROVIDER: "ask the program that keeps the keys",
+    WayOut.SEAL_THE_CONVERSATION: "if it is what you expect there, `transcript-store seal {directory}` seals it; or read it as it is, "
+    "with --no-key",
+    WayOut.PROTECT_THE_KEY: "chmod 600 it, and ask whether somebody has read it",
+    WayOut.RESTORE_THE_KEY_FILE: "restore key.json from where key files are backed up; without it nothing of the conversation can be read",
+    WayOut.ACCEPT_THE_REPAIR: "somebody repaired it without its key: `transcript-store verify {directory} --no-key` shows what is there, "
+    "and `transcript-store repair {directory} --accept-unkeyed-repair` takes it as it is",
+    WayOut.FORK_IT: "`transcript-store fork` makes one that has a data key of its own",
     WayOut.CHECK_PERMISSIONS_OR_READ: "check the owner and the permissions; `transcript-store show {directory}` needs only to read",
     WayOut.ALLOW_INSECURE: "use https, or --allow-insecure-base-url for a server on this machine",
     WayOut.SET_THE_TOKEN: "set that variable",
@@ -107,6 +116,6 @@ def as_members(finding: Finding, directory: str) -> dict[str, Any]:
 
 def _conversation_of(path: str) -> str:
     folder, _, name = path.rpartition("/")
-    if name in (TRANSCRIPT, METADATA, LOCK):
+    if name in (TRANSCRIPT, METADATA, LOCK, KEY):
         return folder
     return folder.rpartition("/")[0] if generation_of(name) is not None else path

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from signal import SIGHUP
 
 from transcript_store.cli._shared.arguments import path, seconds
+from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, is_at_a_terminal, one_line, say
 from transcript_store.cli.chat import HINT
@@ -71,6 +72,7 @@ def configure(parser: ArgumentParser) -> None:
         "--retry", action="store_true", help="first ask the last question again, if nothing answered it"
     )
     add_redact(parser)
+    add_keys(parser, what="the key; what is created is sealed with it")
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=_timeout, default=60.0, help="how long a server may be silent (default 60)"
     )
@@ -83,6 +85,7 @@ def run(arguments: Namespace) -> int:
     from transcript_store.cli.chat.session import Turns
     from transcript_store.cli.chat.signals import Terminated, raised
 
+    keys = keys_of(arguments)
     try:
         if arguments.list:
             return _list(arguments)
@@ -92,7 +95,7 @@ def run(arguments: Namespace) -> int:
                 return 0
         with Working("opening the conversation"):
             redactor = redactor_of(arguments)
-            place = find(arguments.directory, new=arguments.new, resume=arguments.resume, redact=redactor)
+            place = find(arguments.directory, new=arguments.new, resume=arguments.resume, redact=redactor, keys=keys)
         try:
             with raised(), place:
                 return Turns(arguments, place).run()

@@ -10,6 +10,7 @@ from typing import Any
 from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore
 from transcript_store.cli._shared.conversations import LAST, chat_library, find_in
 from transcript_store.cli._shared.conversations import find as conversation_named
+from transcript_store.cli._shared.keys import Keys
 from transcript_store.cli._shared.terminal import Misuse, warnings_hidden
 from transcript_store.redaction import SecretRedactor
 
@@ -29,9 +30,11 @@ class Place:
         conversation: ConversationStore | None,
         library: ConversationLibrary | None,
         redact: SecretRedactor | None = None,
+        keys: Keys,
     ) -> None:
         self.directory = directory
         self._redact = redact
+        self.keys = keys
         self.conversation = conversation
         self.was_refused = False
         self._library = library
@@ -46,7 +49,7 @@ class Place:
         if self._library is not None:
             self.conversation = self._library.create(id=self._id, **facts)
         else:
-            self.conversation = ConversationStore(self.directory, redact=self._redact)
+            self.conversation = ConversationStore(self.directory, redact=self._redact, **self.keys.options)
         return self.conversation
 
     def clean(self, text: str) -> str:
@@ -70,8 +73,10 @@ class Place:
         return self.directory.rpartition("/")[2]
 
 
-def find(directory: str | None, *, new: bool, resume: str | None, redact: SecretRedactor | None = None) -> Place:
-    """The place that the command line names. ``redact`` takes secrets out of what is recorded there.
+def find(
+    directory: str | None, *, new: bool, resume: str | None, keys: Keys, redact: SecretRedactor | None = None
+) -> Place:
+    """The place that the command line names. ``redact`` takes secrets out of what is recorded there; with ``keys`` it is sealed.
 
     It is a directory, the conversation that ``--resume`` names, a new conversation of the library, or its last one.
 
@@ -83,23 +88,23 @@ def find(directory: str | None, *, new: bool, resume: str | None, redact: Secret
     if directory is not None:
         if resume is not None:
             raise Misuse("--resume names a conversation of the library, and DIR another: give one of them")
-        store = ConversationStore(_named(directory, new=new), redact=redact)
+        store = ConversationStore(_named(directory, new=new), redact=redact, **keys.options)
         exists = store.exists()
         if exists and new:
             raise Misuse(f"{store.directory}: --new, and something is there already")
         if exists:
             store.load()
         found = store if exists else None
-        return Place(directory=store.directory, conversation=found, library=None, redact=redact)
-    shelf = ConversationLibrary(chat_library().directory, redact=redact)
+        return Place(directory=store.directory, conversation=found, library=None, redact=redact, keys=keys)
+    shelf = ConversationLibrary(chat_library().directory, redact=redact, **keys.options)
     name = None
     if resume is not None:
         path = find_in(shelf.directory, resume) or conversation_named(resume)
         if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
             # A conversation outside the library is the user's own: it is never deleted, even if nothing is said in it.
-            store = ConversationStore(path, redact=redact)
+            store = ConversationStore(path, redact=redact, **keys.options)
             store.load()
-            return Place(directory=path, conversation=store, library=None, redact=redact)
+            return Place(directory=path, conversation=store, library=None, redact=redact, keys=keys)
         if not os.path.lexists(path):
             reason = f"there is no conversation {resume!r}; `transcript-store chat --list` shows those that are there"
             raise ConversationNotFoundError(path=shelf.directory, reason=reason, way_out=None)
@@ -108,8 +113,10 @@ def find(directory: str | None, *, new: bool, resume: str | None, redact: Secret
         name = next((summary.id for summary in shelf.list()), None)
     if name is not None:
         store = shelf.open(name)
-        return Place(directory=store.directory, conversation=store, library=shelf, redact=redact)
-    return Place(directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf, redact=redact)
+        return Place(directory=store.directory, conversation=store, library=shelf, redact=redact, keys=keys)
+    return Place(
+        directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf, redact=redact, keys=keys
+    )
 
 
 def _named(name: str, *, new: bool) -> str:

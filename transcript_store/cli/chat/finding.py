@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from transcript_store import ConversationSummary, TranscriptStoreError
+from transcript_store.cli._shared.keys import Keys
 from transcript_store.cli._shared.terminal import Misuse, columns, complain, fitting, one_line, say, time
 from transcript_store.cli._shared.ways_out import sentence as in_the_shell
 from transcript_store.cli.search import say_found, say_what_is_missing
@@ -19,10 +20,10 @@ Ask = Callable[[], str]
 """Asks a person for a line. Raises ``EOFError`` at its end, which is Ctrl-D."""
 
 
-def show_found(library: str, query: str) -> bool:
+def show_found(library: str, query: str, keys: Keys) -> bool:
     """Print the messages of a library that a query finds. Returns False if it cannot be read."""
     try:
-        with SearchIndex(library) as index:
+        with SearchIndex(library, **keys.options) as index:
             answer = index.search(query, limit=_FOUND)
     except TranscriptStoreError as error:
         complain(in_the_shell(error, "chat"))

@@ -217,7 +217,7 @@ class Turns:
             return False
         from transcript_store.cli.chat.finding import show_found
 
-        return show_found(os.path.dirname(self._place.directory), query)
+        return show_found(os.path.dirname(self._place.directory), query, self._place.keys)
 
     def _change_model(self, name: str) -> bool:
         if name:

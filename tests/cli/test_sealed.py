@@ -1,0 +1,385 @@
+"""Sealed conversations on the command line: each command with the key, without it, with another one; and a day of use.
+
+What is held (P17): without the key no command prints or writes anything of the content; with another key none says that something is
+damaged; and with the key nothing of the content comes to a disk, unless somebody asks for a page, an export or an unseal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import Cli, conversation, lines
+from transcript_store import ConversationLibrary, ConversationStore, read_key_file
+from transcript_store.mcp._past import Past
+from transcript_store.search import SearchIndex
+
+WORD = "zebrafish"
+MESSAGES = [
+    {"role": "user", "content": f"what do {WORD} eat?"},
+    {"role": "assistant", "content": f"a {WORD} eats worms"},
+]
+VARIABLE = "TRANSCRIPT_STORE_KEY"
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache and a folder for temporary files that can be searched afterwards."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+@pytest.fixture
+def key(cli: Cli, tmp_path: Path) -> str:
+    return new_key(cli, tmp_path / "keys" / "one")
+
+
+@pytest.fixture
+def other(cli: Cli, tmp_path: Path) -> str:
+    return new_key(cli, tmp_path / "keys" / "other")
+
+
+def new_key(cli: Cli, file: Path) -> str:
+    file.parent.mkdir(exist_ok=True)
+    assert cli("new-key", str(file)).code == 0
+    return str(file)
+
+
+@pytest.fixture
+def chats(tmp_path: Path, key: str) -> Path:
+    """A library with one sealed conversation."""
+    with ConversationLibrary(tmp_path / "chats", encryption_key=read_key_file(key)).create(
+        provider="claude", system_prompt=f"you know {WORD}", labels={"title": f"of {WORD}"}
+    ) as store:
+        for message in MESSAGES:
+            store.append_message(message)
+    return tmp_path / "chats"
+
+
+@pytest.fixture
+def sealed(chats: Path) -> str:
+    return str(next(chats.iterdir()))
+
+
+def holding(word: str, *places: Path) -> list[str]:
+    """The files below these places in which a word stands, in any letters."""
+    files = (file for place in places for file in place.rglob("*") if file.is_file())
+    return [str(file) for file in files if word.encode() in file.read_bytes().lower()]
+
+
+# ---- each command ----------------------------------------------------------------------------------------------------
+
+CONTENT = [
+    ("show", "{}"),
+    ("show", "{}", "--json"),
+    ("export", "{}", "--to", "jsonl"),
+    ("export", "{}", "--to", "markdown"),
+    ("export", "{}", "--to", "original"),
+    ("view", "{}", "--output", "-"),
+    ("fork", "{}"),
+    ("rename", "{}", "title"),
+    ("bisect", "{}", "--", "true"),
+    ("snapshot", "save", "{}", "--store", "{}-snapshots"),
+]
+"""Commands that need the content. ``{}`` stands for the conversation."""
+IN_SIGHT = [
+    ("list", "{}/.."),
+    ("list", "{}/..", "--json", "--limit", "5"),
+    ("verify", "{}"),
+    ("repair", "{}"),
+    ("head", "{}"),
+    ("generations", "{}"),
+    ("search", WORD, "{}/.."),
+    ("index", "{}/.."),
+    ("doctor", "{}/.."),
+    ("prune", "{}/..", "--older-than", "2w", "--dry-run"),
+]
+"""Commands that say something without the key."""
+
+
+def on(command: tuple[str, ...], directory: str) -> list[str]:
+    return [word.replace("{}", directory) for word in command]
+
+
+@pytest.mark.parametrize("command", CONTENT, ids=" ".join)
+def test_without_the_key_there_is_no_content(cli: Cli, sealed: str, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """One line that says that it is sealed, and how a key is given; nothing is written."""
+    code, out, err = cli(*on(command, sealed))
+    assert (code, out) == (1, "")
+    assert "it is sealed, and no key was given" in err
+    assert f"--key-file FILE (more than once: earlier ones too), or {VARIABLE}" in err
+    assert err.count("\n") == 1
+    assert WORD not in err
+    assert not Path(f"{sealed}-snapshots").exists()
+
+
+@pytest.mark.parametrize("command", CONTENT, ids=" ".join)
+def test_with_another_key_it_is_another_key(cli: Cli, sealed: str, other: str, command: tuple[str, ...]) -> None:
+    """Which file was tried is said, and nothing is told as damaged. A snapshot store has no key of its own then."""
+    words = on(command, sealed)
+    at = words.index("--") if "--" in words else len(words)
+    code, out, err = cli(*words[:at], "--key-file", other, *words[at:])
+    assert (code, out) == (1, "")
+    assert "which was not given" in err
+    assert f"(given: {other})" in err
+    assert "damage" not in err
+    assert WORD not in err
+
+
+@pytest.mark.parametrize("command", IN_SIGHT, ids=" ".join)
+def test_what_needs_no_key_shows_no_content(cli: Cli, sealed: str, other: str, command: tuple[str, ...]) -> None:
+    """Nothing is damaged, whichever key is at hand."""
+    code, out, err = cli(*on(command, sealed))
+    assert code == 0
+    said = out + err
+    if command[0] != "index":
+        keyed = cli(*on(command, sealed), *(("--key-file", other) if command[0] != "doctor" else ()))
+        said += keyed.out + keyed.err
+    assert "damaged" not in said
+    assert WORD not in said
+
+
+@pytest.mark.parametrize("given", ["option", "variable", "second file"])
+def test_the_key_opens(
+    cli: Cli, sealed: str, key: str, other: str, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """By option, by variable, and as an earlier key behind the one of today."""
+    options = {"option": ["--key-file", key], "variable": [], "second file": ["--key-file", other, "--key-file", key]}
+    if given == "variable":
+        monkeypatch.setenv(VARIABLE, key)
+    keys = options[given]
+    assert f"a {WORD} eats worms" in cli("show", sealed, *keys).out
+    assert f"of {WORD}" in cli("list", f"{sealed}/..", *keys).out
+    assert "the key opens every record" in cli("verify", sealed, *keys).out
+    found = cli("search", "worms", f"{sealed}/..", *keys)
+    assert f"a {WORD} eats worms" in found.out
+    assert found.err == ""
+    assert cli("rename", sealed, f"more of {WORD}", *keys) == (0, "", "")
+    assert f"more of {WORD}" in cli("list", f"{sealed}/..", *keys).out
+
+
+def test_what_is_sealed_is_said(cli: Cli, sealed: str, key: str) -> None:
+    """By `list`, `verify` and `doctor`; a search says how many it could not read."""
+    library = os.path.dirname(sealed)
+    conversation(Path(library) / "plain", [{"role": "user", "content": "hi"}])
+    assert [json.loads(line)["sealed"] for line in cli("list", library, "--json").out.splitlines()].count(True) == 1
+    (line,) = (line for line in cli("list", library).out.splitlines() if "sealed" in line)
+    assert os.path.basename(sealed) in line
+    assert json.loads(cli("verify", sealed, "--json").out)["is_sealed"]
+    assert "  sealed  " in cli("verify", sealed).out
+    assert "without the key it was not tried" in cli("verify", sealed).out
+    assert "sealed: 1 of 2 conversations" in cli("doctor", library).out
+    assert "1 sealed conversation not read: give the key" in cli("search", WORD, library).err
+    assert "sealed" not in cli("search", WORD, library, "--key-file", key).err
+
+
+def test_a_wrong_key_of_mcp_is_said_at_its_start(
+    cli: Cli, sealed: str, key: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent's program shows what a server says on standard error; later nobody would look."""
+    monkeypatch.setattr(
+        "transcript_store.cli.mcp.make_server", lambda past: type("S", (), {"run": lambda self: None})()
+    )
+    library = os.path.dirname(sealed)
+    assert "1 sealed conversation not read: give the key" in cli("mcp", library).err
+    assert "1 sealed conversation not opened by the key that was given" in cli("mcp", library, "--key-file", other).err
+    assert cli("mcp", library, "--key-file", key) == (0, "", "")
+
+
+def test_an_agent_reads_what_is_sealed_with_the_key_alone(sealed: str, key: str) -> None:
+    """Listed as sealed without the key; with it a search and a page by page reading find what was said."""
+    library, name = os.path.split(sealed)
+    with Past(library) as past:
+        (listed,) = past.list_conversations()["conversations"]
+        assert (listed["is_sealed"], listed["quoted"]["title"]) == (True, None)
+        found = past.search_conversations("worms")
+        assert (found["hits"], found["not_searched"]) == ([], 1)
+    with Past(library, encryption_key=read_key_file(key)) as past:
+        (hit,) = past.search_conversations("worms")["hits"]
+        assert WORD in hit["quoted"]["excerpt"]
+        first = past.read_conversation(name, limit=1)
+        assert WORD in json.dumps(first["messages"])
+        second = past.read_conversation(cursor=first["cursor"])
+        assert [message["seq"] for message in second["messages"]] == [2]
+        assert "worms" in json.dumps(past.read_record(name, 2))
+
+
+# ---- ten mistakes of a person in a hurry ------------------------------------------------------------------------------
+
+
+def test_a_key_and_a_conversation_that_is_plain(cli: Cli, tmp_path: Path, key: str) -> None:
+    """It is not read as if it had been sealed, and nothing is added; both ways out are named."""
+    plain = conversation(tmp_path / "plain", [{"role": "user", "content": "hi"}])
+    for command in (("show", plain), ("record", plain), ("view", plain, "--output", "-"), ("rename", plain, "x")):
+        code, out, err = cli(*command, "--key-file", key, stdin=lines(*MESSAGES))
+        assert (code, out) == (1, "")
+        assert f"`transcript-store seal {plain}` seals it" in err
+        assert "--no-key" in err
+    assert cli("show", plain).out.count("#") == 1
+
+
+def test_seal_without_a_key(cli: Cli, tmp_path: Path) -> None:
+    """Misuse, and how a key is made."""
+    plain = conversation(tmp_path / "plain", [{"role": "user", "content": "hi"}])
+    for command in (("seal", plain), ("unseal", plain), ("rotate-key", str(tmp_path), "--new-key-file", "x")):
+        code, out, err = cli(*command)
+        assert (code == 2 or "there is no such key file" in err, out) == (True, "")
+        assert err.count("\n") == 1
+    assert "`transcript-store new-key FILE` makes one" in cli("seal", plain).err
+
+
+def test_seal_and_its_words_in_the_index(cli: Cli, tmp_path: Path, key: str) -> None:
+    """What was plain is gone from the library and from the index; a second time there is nothing to do; and it is open to the key."""
+    plain = conversation(tmp_path / "chats" / "today", MESSAGES, labels={"title": f"of {WORD}"})
+    assert "2 messages" in cli("search", WORD, str(tmp_path / "chats"), "--wait").out
+    assert holding(WORD, tmp_path / "chats")
+    for _ in range(2):
+        code, out, err = cli("seal", plain, "--key-file", key)
+        assert (code, err) == (0, "")
+        assert "a medium may keep deleted bytes" in out
+    assert holding(WORD, tmp_path / "chats", tmp_path / "cache", tmp_path / "tmp") == []
+    assert "nothing was found" in cli("search", WORD, str(tmp_path / "chats"), "--wait").out
+    assert "worms" in cli("show", plain, "--key-file", key).out
+    assert holding(WORD, tmp_path / "cache") == []
+
+
+def test_unseal_is_the_way_back(cli: Cli, sealed: str, key: str, other: str) -> None:
+    """With the key, and with no other one."""
+    assert cli("unseal", sealed, "--key-file", other).code == 1
+    assert cli("unseal", sealed, "--key-file", key) == (0, f"plain {sealed}\n", "")
+    assert "worms" in cli("show", sealed).out
+    assert cli("seal", sealed, "--key-file", key).code == 0
+    assert cli("show", sealed).code == 1
+
+
+def test_shred_asks_and_says_what_it_does_not_reach(cli: Cli, sealed: str, key: str, tmp_path: Path) -> None:
+    """Nobody at a terminal: nothing is done without --yes. Then nobody reads it again, and it can be deleted."""
+    code, out, err = cli("shred", sealed)
+    assert (code, out) == (2, "")
+    assert "without a terminal --yes does it" in err
+    assert cli("show", sealed, "--key-file", key).code == 0
+    code, out, err = cli("shred", sealed, "--yes")
+    assert (code, err) == (0, "")
+    assert "not reached: backups of its key.json" in out
+    code, out, err = cli("show", sealed, "--key-file", key)
+    assert (code, out) == (1, "")
+    assert "its key was destroyed at" in err
+    assert "sealed" in cli("list", os.path.dirname(sealed)).out
+    assert cli("delete", sealed).code == 0
+    plain = conversation(tmp_path / "chats" / "plain", MESSAGES)
+    assert cli("shred", plain, "--yes").code == 2
+    assert "worms" in cli("show", plain).out
+
+
+def test_another_key_for_a_library(cli: Cli, sealed: str, key: str, other: str, tmp_path: Path) -> None:
+    """A wrong earlier key leaves alone and says so; the right one wraps anew; a second call has nothing to do."""
+    library, third = os.path.dirname(sealed), new_key(cli, tmp_path / "keys" / "third")
+    rotate = ("rotate-key", library, "--new-key-file", other)
+    code, _, err = cli(*rotate, "--key-file", third)
+    assert code == 1
+    assert "left alone" in err
+    before = (Path(sealed) / "transcript.jsonl").read_bytes()
+    assert cli(*rotate, "--key-file", key).out == "wrapped with the new key: 1 conversation, and 0 before\n"
+    assert cli(*rotate, "--key-file", key).out == "wrapped with the new key: 0 conversations, and 1 before\n"
+    assert (Path(sealed) / "transcript.jsonl").read_bytes() == before
+    assert cli("show", sealed, "--key-file", key).code == 1
+    assert "worms" in cli("show", sealed, "--key-file", other).out
+
+
+def test_a_repair_without_the_key_is_accepted_by_hand(cli: Cli, sealed: str, key: str) -> None:
+    """`repair` needs no key; whoever has it is told, and takes it as it is or does not."""
+    path = Path(sealed) / "transcript.jsonl"
+    *kept, _ = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(kept))  # the mark says that there was one more
+    assert cli("verify", sealed).code == 1
+    assert cli("repair", sealed, "--mode", "prefix", "--apply").code == 0
+    code, out, err = cli("show", sealed, "--key-file", key)
+    assert (code, out) == (1, "")
+    assert "--accept-unkeyed-repair` takes it as it is" in err
+    assert cli("repair", sealed, "--accept-unkeyed-repair").code == 2
+    assert "with 1 record" in cli("repair", sealed, "--accept-unkeyed-repair", "--key-file", key).out
+    assert "what do" in cli("show", sealed, "--key-file", key).out
+
+
+def test_a_snapshot_of_what_is_sealed_is_sealed(cli: Cli, sealed: str, key: str, tmp_path: Path) -> None:
+    """One key for both. What is restored is plain if nobody says otherwise, and sealed with --sealed."""
+    store = ("--store", str(tmp_path / "snapshots"), "--key-file", key)
+    id = cli("snapshot", "save", sealed, *store).out.strip()  # noqa: A001
+    assert holding(WORD, tmp_path / "snapshots") == []
+    again = str(tmp_path / "again")
+    assert cli("snapshot", "restore", id, *store, "--into", again, "--sealed").code == 0
+    assert holding(WORD, tmp_path / "again") == []
+    assert "worms" in cli("show", again, "--key-file", key).out
+    assert (
+        cli("prune", os.path.dirname(sealed), "--older-than", "2999-01-01", "--snapshots", *store[1:], "--yes").code
+        == 0
+    )
+    assert not Path(sealed).exists()
+    assert holding(WORD, tmp_path / "snapshots") == []
+
+
+# ---- a day of use -----------------------------------------------------------------------------------------------------
+
+_LOOK = (
+    "import pathlib, sys; "
+    "sys.exit(any(b'zebrafish' in f.read_bytes() for f in pathlib.Path(sys.argv[1]).parents[1].rglob('*') if f.is_file()))"
+)
+
+
+@pytest.mark.long  # a process for each step of a bisect
+def test_a_day_of_use_leaves_nothing_of_the_content(
+    cli: Cli, tmp_path: Path, key: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command that writes or reads, with the key: nothing of the content is in the library, the cache or a temporary file."""
+    monkeypatch.setenv(VARIABLE, key)
+    library, source = tmp_path / "chats", tmp_path / "source" / "wire.jsonl"
+    source.parent.mkdir()
+    source.write_bytes(lines(*MESSAGES))
+    today = str(library / "today")
+    assert cli("record", today, "--system", f"you know {WORD}", stdin=lines(*MESSAGES)).code == 0
+    assert "1 created" in cli("import", str(source), "--format", "jsonl", "--into", str(library)).out
+    assert "1 unchanged" in cli("import", str(source), "--format", "jsonl", "--into", str(library)).out
+    fork = cli("fork", today).out.strip()
+    assert cli("rename", today, f"about {WORD}").code == 0
+    for command in (
+        ("show", today),
+        ("list", str(library)),
+        ("list", str(library), "--title", WORD),
+        ("search", WORD, str(library), "--wait"),
+        ("search", WORD, str(library), "--regex", "worms?"),
+        ("index", str(library)),
+        ("index", str(library), "--rebuild"),
+        ("export", today, "--to", "jsonl"),
+        ("view", today, "--output", "-"),
+        ("verify", today),
+        ("head", today),
+        ("generations", today),
+        ("doctor", str(library)),
+        ("bisect", today, "--", sys.executable, "-c", _LOOK),
+        ("snapshot", "save", today, "--store", str(tmp_path / "snapshots")),
+        ("snapshot", "list", "--store", str(tmp_path / "snapshots")),
+        ("unseal", today),
+        ("seal", today),
+        ("prune", str(library), "--keep-generations", "0", "--purge-quarantine", "--yes"),
+        ("rotate-key", str(library), "--new-key-file", other, "--key-file", key),
+        ("shred", str(library / fork), "--yes"),
+        ("delete", str(library / fork)),
+    ):
+        code, _, err = cli(*command)
+        is_left_alone = command[0] == "rotate-key" or (command[0] == "bisect" and code == 1)
+        assert code == 0 or is_left_alone, (command, err)
+    with ConversationStore(today, read_only=True, encryption_key=read_key_file(key)) as store:
+        store.load()
+        assert [message["content"] for message in store.get_messages()] == [one["content"] for one in MESSAGES]
+    with SearchIndex(library) as index:
+        assert index.update().not_indexed == 0
+    assert holding(WORD, library, tmp_path / "cache", tmp_path / "tmp", tmp_path / "snapshots") == []
+    assert holding(WORD, tmp_path) == [str(source)]

@@ -1,0 +1,879 @@
+"""A sealed conversation: with its key it is a conversation as any other; without it nothing of what was said is there.
+
+Promises: P17 for live conversations, P18 (nothing of the content in an error, a log or a file), P20 (an earlier version refuses it).
+"""
+
+import base64
+import copy
+import hashlib
+import hmac
+import json
+import logging
+import traceback
+from typing import Any
+
+import pytest
+
+from tests.sealed.conversations import (
+    CANARY,
+    FIRST_ARCHIVED,
+    FOLDER,
+    ID,
+    KEY,
+    KEY_FILE,
+    MESSAGES,
+    METADATA,
+    OTHER_KEY,
+    TRANSCRIPT,
+    content,
+    lines,
+    opened,
+    sealed,
+)
+from transcript_store import (
+    ConversationLibrary,
+    ConversationShreddedError,
+    ConversationStore,
+    CorruptKeyFileError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    DataKeyExhaustedError,
+    InvalidMetadataError,
+    KeyNeededError,
+    KeyProviderError,
+    NotSealedError,
+    TranscriptStoreError,
+    UnsupportedVersionError,
+    WrongKeyError,
+    repair,
+    salvage,
+    verify,
+)
+from transcript_store._log.record import GENESIS, close_line
+from transcript_store.testing import SimulatedFileSystem
+
+LIBRARY = "/library"
+
+
+def rechained(changed, start=b""):
+    """Lines with their hashes computed anew: anybody can do that."""
+    head, found = GENESIS, []
+    for line in changed:
+        whole, head = close_line(head, line[: line.rindex(b',"hash":"')])
+        found.append(whole)
+    return b"".join(found)
+
+
+def with_hash(body):
+    return body + b',"hash":"%b"}\n' % hashlib.sha256(body).hexdigest()[:32].encode()
+
+
+def without_key(disk, path=METADATA):
+    """metadata.json as somebody writes it who lacks the key: without its check, and with its mark where the caller wants it."""
+    document = json.loads(content(disk, path))
+    del document["hash"], document["check"]
+    return document
+
+
+def forged(document):
+    return with_hash(json.dumps(document).encode()[:-1])
+
+
+def refused(disk, **options):
+    """The error of a load with the key, and of every read behind it."""
+    with pytest.raises(TranscriptStoreError) as raised, opened(disk.copy(), **options) as store:
+        store.load()
+        store.get_records()
+        store.get_messages()
+        for generation in store.generations()[:-1]:
+            store.get_records(generation=generation.number)
+    assert CANARY not in "".join(traceback.format_exception(raised.value))
+    return raised.value
+
+
+# ---- with the key ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("options", [{}, {"cache_bytes": 0}, {"read_only": True}, {"hold_lock": False}])
+def test_with_its_key_it_is_a_conversation_as_any_other(replaced, options):
+    """Messages, extras, events, retractions and metadata come back as they were given, from memory and from the disk."""
+    with opened(sealed(replaced=replaced), **options) as store:
+        store.load()
+        assert store.get_messages() == MESSAGES
+        assert store.get_messages(last=2) == MESSAGES[2:]
+        records = store.get_records()
+        assert [record.extra for record in records] == [
+            None,
+            None,
+            {"usage": CANARY},
+            {"marker": CANARY},
+            None,
+            None,
+            None,
+        ]
+        assert [record.is_retracted for record in records] == [False] * 5 + [True, False]
+        assert records[-1].retracts == (6, 6)
+        assert list(store.iter_records(after_seq=3)) == records[3:]
+        for metadata in (store.get_metadata(), store.get_metadata(at_start=True)):
+            assert metadata.system_prompt == f"{CANARY} prompt"
+            assert metadata.labels == {"title": f"{CANARY} title"}
+            assert metadata.sealed
+        if replaced:
+            assert [record.message for record in store.get_records(generation=0)] == MESSAGES[:2]
+
+
+def test_what_was_appended_since_is_refreshed_by_a_reader():
+    disk = sealed()
+    with opened(disk) as writer, opened(disk, read_only=True) as reader:
+        writer.load()
+        reader.load()
+        writer.append_message({"content": "more"})
+        writer.update_metadata(system_prompt="another")
+        assert reader.refresh().records_added == 1
+        assert reader.get_messages()[-1] == {"content": "more"}
+        assert reader.get_metadata().system_prompt == "another"
+
+
+def test_two_take_turns_at_it_without_loading_each_time():
+    disk = sealed()
+    with opened(disk, hold_lock=False) as one, opened(disk.another_process(), hold_lock=False) as other:
+        one.load()
+        other.load()
+        for number in range(3):
+            one.append_message({"one": number})
+            other.append_message({"other": number})
+        other.update_metadata(labels={"title": "new"})
+        assert one.get_metadata().labels == {"title": "new"}
+        assert len(one.get_messages()) == len(other.get_messages()) == 10
+
+
+def test_metadata_is_sealed_anew_only_when_it_changes():
+    """A nonce is spent on a change, and not on a mark."""
+    disk = sealed()
+    before = json.loads(content(disk, METADATA))
+    with opened(disk) as store:
+        store.load()
+        store.append_message({})
+    assert json.loads(content(disk, METADATA))["sealed"] == before["sealed"]
+    with opened(disk) as store:
+        store.load()
+        store.update_metadata(labels={})
+    assert json.loads(content(disk, METADATA))["sealed"] != before["sealed"]
+
+
+def test_no_nonce_is_used_twice_though_a_number_is():
+    """After a crash a record is written again under its number, with another message."""
+    disk, nonces = sealed(), set()
+    for attempt in range(5):
+        again = disk.copy()
+        with opened(again) as store:
+            store.load()
+            store.append_message({"attempt": attempt})
+        nonces |= {base64.b64decode(json.loads(line)["sealed"])[:12] for line in lines(again)[-1:]}
+        disk.clock_us += 1
+        disk.random_bytes(8)
+    assert len(nonces) == 5
+
+
+def test_the_data_key_seals_no_more_than_it_may(monkeypatch):
+    disk = sealed()
+    monkeypatch.setattr("transcript_store._sealing.data_key.MOST_SEALS", 12)
+    with opened(disk) as store:
+        store.load()
+        store.append_messages([{}, {}])
+        with pytest.raises(DataKeyExhaustedError):
+            store.append_messages([{}, {}, {}])
+        store.append_messages([{}, {}])
+        for call in (
+            lambda: store.append_message({}),
+            lambda: store.update_metadata(model="m"),
+            lambda: store.replace_transcript([]),
+            store.retract,
+        ):
+            with pytest.raises(DataKeyExhaustedError):
+                call()
+        count = store.record_count
+    fork = ConversationLibrary(LIBRARY, encryption_key=KEY, file_system=disk).fork(ID, through_seq=2)
+    with ConversationLibrary(LIBRARY, encryption_key=KEY, file_system=disk).open(fork) as store:
+        store.append_message({})
+    assert count == 11
+
+
+# ---- without the key -------------------------------------------------------------------------------------------------
+
+
+def test_without_its_key_it_is_verified_listed_repaired_and_copied_and_never_read():
+    disk = sealed(replaced=True)
+    assert verify(FOLDER, file_system=disk).is_whole
+    (summary,) = ConversationLibrary(LIBRARY, file_system=disk).list()
+    assert (summary.id, summary.sealed, summary.title, summary.record_count) == (ID, True, None, 7)
+    assert (summary.provider, summary.model, summary.damage) == ("claude", "m-1", None)
+    with opened(disk, None) as store:
+        store.load()
+        assert store.record_count == 7
+        assert store.get_metadata().sealed
+        assert store.get_metadata().system_prompt is None
+        for call in (
+            store.get_messages,
+            store.get_records,
+            lambda: store.get_messages(last=1),
+            lambda: list(store.iter_records()),
+            store.state,
+            lambda: store.append_message({"role": "user"}),
+            lambda: store.replace_transcript([]),
+            lambda: store.keep_records([1]),
+            lambda: store.update_metadata(model="m"),
+            lambda: store.delete_generation(0),
+            store.retract,
+            store.unseal,
+        ):
+            with pytest.raises(KeyNeededError):
+                call()
+    assert repair(FOLDER, file_system=disk).findings == ()
+    found = salvage(FOLDER, file_system=disk)
+    assert CANARY not in repr(found)
+    with opened(disk) as store:
+        store.load()
+        assert store.get_messages() == MESSAGES
+
+
+def test_a_torn_tail_is_cut_without_the_key_and_the_key_accepts_that():
+    disk = sealed()
+    with opened(disk) as store:
+        store.load()
+        store.append_message({"content": "last"})
+    disk.write_file(TRANSCRIPT, content(disk) + b'{"seq":9,"at":"2026')
+    with opened(disk, None) as store:
+        store.load()
+        assert store.recovery is not None
+        assert store.recovery.torn_bytes == 19
+    with opened(disk) as store:
+        store.load()
+        assert store.get_messages()[-1] == {"content": "last"}
+
+
+def test_nothing_of_what_was_said_is_in_any_file_log_or_temporary(caplog):
+    """P18: a canary in every message, prompt, label, tool and extra, through every operation."""
+    caplog.set_level(logging.DEBUG)
+    disk = sealed(replaced=True)
+    seen = []
+    with opened(disk) as store:
+        store.load()
+        store.replace_transcript(MESSAGES, system_prompt=f"{CANARY} again")
+        seen.append(disk.tree())
+        store.keep_records([2])
+        store.update_metadata(labels={"title": f"{CANARY} other"})
+        store.delete_generation(0)
+    library = ConversationLibrary(LIBRARY, encryption_key=KEY, file_system=disk)
+    library.fork(ID)
+    disk.write_file(TRANSCRIPT, content(disk)[:-50])
+    repair(FOLDER, mode="salvage", dry_run=False, file_system=disk)
+    seen.append(disk.tree())
+    for tree in seen:
+        assert not [path for path, data in tree.items() if data and CANARY.encode() in data]
+        assert not [path for path, data in tree.items() if data and base64.b64encode(CANARY.encode())[:12] in data]
+    assert CANARY not in caplog.text
+
+
+def test_a_version_that_does_not_know_it_refuses_the_file(monkeypatch):
+    """P20: it would otherwise show a conversation without messages, and append plain ones."""
+    disk = sealed()
+    monkeypatch.setattr("transcript_store._log.header.FEATURES", frozenset({"retract"}))
+    before = content(disk)
+    for read_only in (False, True):
+        with opened(disk, None, read_only=read_only) as store, pytest.raises(UnsupportedVersionError, match="sealed"):
+            store.load()
+    (summary,) = ConversationLibrary(LIBRARY, file_system=disk).list()
+    assert summary.damage is not None
+    assert "sealed" in summary.damage
+    assert content(disk) == before
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_key_a_missing_one_and_a_destroyed_one_are_told_apart():
+    disk = sealed()
+    assert isinstance(refused(disk, key=OTHER_KEY), WrongKeyError)
+    damaged = disk.copy()
+    damaged.write_file(KEY_FILE, content(disk, KEY_FILE)[:-9])
+    assert refused(damaged).kind == "damaged"
+    ConversationLibrary(LIBRARY, file_system=disk).shred(ID)
+    assert isinstance(refused(disk), ConversationShreddedError)
+
+
+def test_a_provider_that_raises_leaves_nothing_half_written():
+    class Down:
+        id = "vault:1"
+
+        def wrap(self, data_key):
+            raise ConnectionError("no route")
+
+        unwrap = wrap
+
+    disk = SimulatedFileSystem()
+    store = opened(disk, Down())
+    with pytest.raises(KeyProviderError) as raised:
+        store.initialize(messages=MESSAGES)
+    assert isinstance(raised.value.__cause__, ConnectionError)
+    assert disk.tree() == {}
+
+
+def test_a_key_opens_nothing_that_is_plain():
+    """Plaintext is never accepted where sealed is due; and nothing of it is shown."""
+    disk = SimulatedFileSystem()
+    with opened(disk, None) as store:
+        store.initialize(id=ID, messages=MESSAGES)
+    assert isinstance(refused(disk), NotSealedError)
+    with opened(disk) as store, pytest.raises(NotSealedError):
+        store.load_or_initialize()
+
+
+# ---- what somebody does to the files: docs/encryption.md has the table -----------------------------------------------
+
+
+def change_a_byte(disk):
+    """A byte of a sealed record, with every hash computed anew."""
+    found = lines(disk)
+    sealed_at = found[2].index(b'"sealed":"') + 30
+    found[2] = (
+        found[2][:sealed_at]
+        + (b"A" if found[2][sealed_at : sealed_at + 1] != b"A" else b"B")
+        + found[2][sealed_at + 1 :]
+    )
+    disk.write_file(TRANSCRIPT, rechained(found))
+    move_the_mark(disk)
+
+
+def move_the_mark(disk):
+    """Without the key: the mark fits what stands there now, and the check is the old one."""
+    document = json.loads(content(disk, METADATA))
+    check = document["check"]
+    del document["hash"], document["check"]
+    found = lines(disk)
+    document["mark"] |= {"seq": len(found) - 1, "offset": len(content(disk)), "head": json.loads(found[-1])["hash"]}
+    body = json.dumps(document).encode()[:-1] + b',"check":"%b"' % check.encode()
+    disk.write_file(METADATA, with_hash(body))
+
+
+def swap_two(disk):
+    """Two records swapped, with their numbers and times exchanged."""
+    found = [json.loads(line) for line in lines(disk)]
+    found[1]["sealed"], found[2]["sealed"] = found[2]["sealed"], found[1]["sealed"]
+    disk.write_file(TRANSCRIPT, rechained([json.dumps(one, separators=(",", ":")).encode() for one in found]))
+    move_the_mark(disk)
+
+
+def replay_one(disk):
+    """A record appended again behind the mark."""
+    found = lines(disk)
+    again = json.loads(found[3]) | {"seq": len(found)}
+    disk.write_file(TRANSCRIPT, rechained([*found, json.dumps(again, separators=(",", ":")).encode()]))
+
+
+def replay_one_as_a_repaired_one(disk):
+    """The same, which says where it was sealed."""
+    found = lines(disk)
+    stands = json.loads(found[3])
+    again = {"seq": len(found), "at": stands["at"], "sealed": stands["sealed"], "sealed_at": [0, 3], "hash": ""}
+    disk.write_file(TRANSCRIPT, rechained([*found, json.dumps(again, separators=(",", ":")).encode()]))
+
+
+def append_plain(disk):
+    """A plain record, with the right number and hash."""
+    found = lines(disk)
+    line = (
+        b'{"seq":%d,"at":"2026-11-24T00:00:00.000000Z","message":{"role":"user","content":"forged"},"hash":""}'
+        % len(found)
+    )
+    disk.write_file(TRANSCRIPT, rechained([*found, line]))
+
+
+def append_plain_retraction(disk):
+    """A retraction that nobody sealed."""
+    found = lines(disk)
+    line = b'{"seq":%d,"at":"2026-11-24T00:00:00.000000Z","retracts":[1,2],"hash":""}' % len(found)
+    disk.write_file(TRANSCRIPT, rechained([*found, line]))
+
+
+def retract_more(disk):
+    """A retraction names more records in sight than it names sealed."""
+    found = lines(disk)
+    found[-1] = found[-1].replace(b'"retracts":[6,6]', b'"retracts":[1,6]')
+    disk.write_file(TRANSCRIPT, rechained(found))
+    move_the_mark(disk)
+
+
+def retract_nothing(disk):
+    """A retraction without what it names in sight."""
+    found = lines(disk)
+    found[-1] = found[-1].replace(b'"retracts":[6,6],', b"")
+    disk.write_file(TRANSCRIPT, rechained(found))
+    move_the_mark(disk)
+
+
+def change_a_time(disk):
+    """The time of a record."""
+    found = lines(disk)
+    found[-1] = found[-1].replace(json.loads(found[-1])["at"].encode(), b"2031-01-01T00:00:00.000000Z")
+    disk.write_file(TRANSCRIPT, rechained(found))
+    move_the_mark(disk)
+
+
+def truncate(disk):
+    """The last records cut off, and a mark that fits."""
+    disk.write_file(TRANSCRIPT, b"".join(line + b"\n" for line in lines(disk)[:3]))
+    move_the_mark(disk)
+
+
+def truncate_with_a_mark_of_nothing(disk):
+    """The last records cut off, and metadata.json as a create leaves it before its commit."""
+    disk.write_file(TRANSCRIPT, b"".join(line + b"\n" for line in lines(disk)[:2]))
+    disk.write_file(METADATA, forged(without_key(disk) | {"mark": None}))
+
+
+def strip_the_check(disk):
+    """metadata.json without its check."""
+    disk.write_file(METADATA, forged(without_key(disk)))
+
+
+def change_the_provider(disk):
+    """What stands in sight of the metadata."""
+    disk.write_file(METADATA, content(disk, METADATA).replace(b'"claude"', b'"openai"'))
+    body = content(disk, METADATA)[:-44]
+    disk.write_file(METADATA, with_hash(body))
+
+
+def put_in_a_plain_prompt(disk):
+    """A system prompt in sight."""
+    disk.write_file(METADATA, forged(without_key(disk) | {"system_prompt": "forged"}))
+
+
+def make_it_plain(disk):
+    """A plain conversation in the place of the sealed one."""
+    other = SimulatedFileSystem()
+    with opened(other, None) as store:
+        store.initialize(id=ID, messages=[{"role": "user", "content": "forged"}])
+    for path in (TRANSCRIPT, METADATA):
+        disk.write_file(path, content(other, path))
+
+
+def rewrite_the_header(disk):
+    """A header without its check, and a mark of nothing."""
+    found = lines(disk)
+    header = json.loads(found[0])
+    del header["check"], header["hash"]
+    found[0] = json.dumps(header, separators=(",", ":")).encode()[:-1] + b',"hash":""}'
+    disk.write_file(TRANSCRIPT, rechained(found))
+    disk.write_file(METADATA, forged(without_key(disk) | {"mark": None}))
+
+
+def take_the_records_of_another(disk):
+    """The transcript, the metadata and the key of another conversation with the same key."""
+    other = SimulatedFileSystem()
+    with opened(other) as store:
+        store.initialize(messages=[{"content": "of another"}])
+    found = lines(disk)
+    stolen = json.loads(lines(other)[1])
+    line = json.loads(found[1]) | {"sealed": stolen["sealed"], "at": stolen["at"]}
+    found[1] = json.dumps(line, separators=(",", ":")).encode()
+    disk.write_file(TRANSCRIPT, rechained(found))
+    move_the_mark(disk)
+
+
+def take_the_key_of_another(disk):
+    """Another conversation's key file."""
+    other = SimulatedFileSystem()
+    with opened(other) as store:
+        store.initialize()
+    disk.write_file(KEY_FILE, content(other, KEY_FILE))
+
+
+def take_the_newest_archive(disk):
+    """The newest earlier generation removed."""
+    folder = disk.open_directory(f"{FOLDER}/archive")
+    disk.unlink(folder, "transcript-000000.jsonl")
+
+
+def forge_the_archive(disk):
+    """An earlier generation written anew, plain."""
+    other = SimulatedFileSystem()
+    with opened(other, None) as store:
+        store.initialize(id=ID, messages=MESSAGES[:2])
+    disk.write_file(FIRST_ARCHIVED, content(other))
+
+
+def put_back_earlier_metadata(disk):
+    """metadata.json of the generation before, which somebody with the key wrote, and the first records of this one cut off."""
+    disk.write_file(METADATA, content(sealed_before_a_replace(), METADATA))
+    disk.write_file(TRANSCRIPT, lines(disk)[0] + b"\n")
+
+
+def sealed_before_a_replace():
+    return sealed()
+
+
+ATTACKS = {
+    change_a_byte: "not-genuine",
+    swap_two: "not-genuine",
+    replay_one: "not-genuine",
+    replay_one_as_a_repaired_one: "not-genuine",
+    append_plain: "not-genuine",
+    append_plain_retraction: "not-genuine",
+    retract_more: "not-genuine",
+    retract_nothing: "not-genuine",
+    change_a_time: "not-genuine",
+    truncate: "not-genuine",
+    truncate_with_a_mark_of_nothing: "unkeyed-repair",
+    strip_the_check: "unkeyed-repair",
+    change_the_provider: "not-genuine",
+    put_in_a_plain_prompt: "unkeyed-repair",
+    rewrite_the_header: "unkeyed-repair",
+    take_the_records_of_another: "not-genuine",
+}
+OTHERS: dict[Any, Any] = {
+    make_it_plain: NotSealedError,
+    take_the_key_of_another: CorruptKeyFileError,
+    take_the_newest_archive: CorruptTranscriptError,
+    forge_the_archive: CorruptTranscriptError,
+    put_back_earlier_metadata: (CorruptTranscriptError, CorruptMetadataError),
+}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_whoever_lacks_the_key_changes_nothing_unseen(attack, replaced):
+    """P17: each row of the table of attacks."""
+    disk = sealed(replaced=replaced).copy()
+    attack(disk)
+    error = refused(disk)
+    assert isinstance(error, CorruptTranscriptError | CorruptMetadataError)
+    assert error.kind == ATTACKS[attack]
+
+
+@pytest.mark.parametrize("attack", [append_plain, append_plain_retraction], ids=lambda attack: attack.__name__)
+def test_a_plain_record_is_found_without_the_key(attack):
+    """A load and a verify refuse it; a repair leaves it out, and writes nothing plain."""
+    disk = sealed(replaced=True).copy()
+    attack(disk)
+    with opened(disk, None) as store, pytest.raises(CorruptTranscriptError) as raised:
+        store.load()
+    assert raised.value.kind == "not-genuine"
+    (finding,) = verify(FOLDER, file_system=disk).findings
+    assert (finding.kind, finding.line_number) == ("not-genuine", len(lines(disk)))
+    done = repair(FOLDER, dry_run=False, file_system=disk)
+    assert (done.records_kept, done.records_left_out) == (7, 1)
+    assert b"forged" not in content(disk)
+    assert verify(FOLDER, file_system=disk).is_whole
+    with opened(disk) as store:
+        store.load(accept_unkeyed_repair=True)
+        assert store.get_messages() == MESSAGES
+
+
+@pytest.mark.parametrize("attack", OTHERS, ids=lambda attack: attack.__name__)
+def test_whoever_lacks_the_key_puts_nothing_else_there(attack):
+    """P17: the rows about whole files."""
+    disk = sealed(replaced=True).copy()
+    attack(disk)
+    if attack is forge_the_archive:
+        with opened(disk) as store, pytest.raises(CorruptTranscriptError):
+            store.load()
+            store.get_records(generation=0)
+    else:
+        assert isinstance(refused(disk), OTHERS[attack])
+
+
+def test_the_first_records_of_a_generation_cannot_be_cut_off_with_an_earlier_mark():
+    """A replace that was cut off before it wrote metadata.json: the mark is of the generation before, and genuine."""
+    disk = sealed()
+    earlier = content(disk, METADATA)
+    with opened(disk) as store:
+        store.load()
+        store.replace_transcript(MESSAGES)
+    disk = disk.copy()
+    disk.write_file(METADATA, earlier)
+    with opened(disk.copy()) as store:  # that alone is what a crash leaves
+        store.load()
+        assert store.get_messages() == MESSAGES
+    disk.write_file(TRANSCRIPT, b"".join(line + b"\n" for line in lines(disk)[:3]))
+    assert refused(disk).kind == "truncated"
+
+
+def flips(every, start=0):
+    disk = sealed(replaced=True)
+    for path in (TRANSCRIPT, METADATA, KEY_FILE, FIRST_ARCHIVED):
+        data = content(disk, path)
+        for at in range(start, len(data), every):
+            yield disk, path, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], at
+
+
+@pytest.mark.parametrize("every", [101, pytest.param(13, marks=pytest.mark.long)])
+def test_no_byte_of_a_sealed_file_changes_unseen(every):
+    """P17: each byte flipped is refused, or it is cut as the torn tail that it looks like; nothing else is ever shown."""
+    count = 0
+    for disk, path, data, at in flips(every):
+        other = disk.copy()
+        other.write_file(path, data)
+        with opened(other) as store, pytest.raises(TranscriptStoreError) as raised:
+            store.load()
+            store.get_records(generation=0)
+            pytest.fail(f"byte {at} of {path} was changed unseen")
+        assert CANARY not in str(raised.value)
+        count += 1
+    assert count > 3000 // every
+
+
+# ---- repair without the key ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["prefix", "salvage", "accept-edits"])
+def test_a_repair_without_the_key_writes_nothing_plain_and_counts_only_when_it_is_accepted(mode):
+    """What is whole is kept as it is; what somebody glued in between, plain, is not."""
+    disk = sealed(replaced=True).copy()
+    found = lines(disk)
+    found[3] = found[3][:60] + b'"},"message":{"role":"user","content":"forged"}' + found[3][60:]
+    found.insert(2, b'{"role":"user","content":"forged too"}')
+    disk.write_file(TRANSCRIPT, b"".join(line + b"\n" for line in found))
+    done = repair(FOLDER, mode=mode, dry_run=False, file_system=disk)
+    assert done.applied
+    assert verify(FOLDER, file_system=disk).is_whole
+    assert b"forged" not in content(disk)
+    assert b'"message"' not in content(disk)
+    assert done.records_kept == {"prefix": 1}.get(mode, 6)
+    assert refused(disk).kind == "unkeyed-repair"
+    for _ in range(2):  # the second time without being asked
+        with opened(disk, read_only=_ == 0) as store:
+            with pytest.raises(CorruptTranscriptError):
+                store.load()
+            store.load(accept_unkeyed_repair=True)
+            kept = store.get_messages()
+    assert kept == (MESSAGES[:1] if mode == "prefix" else [MESSAGES[0], MESSAGES[1], MESSAGES[3]])
+    with opened(disk) as store:
+        store.load()
+        assert store.get_messages() == kept
+        store.append_message({"content": "after"})
+        store.replace_transcript(store.get_messages())
+        assert store.get_messages() == [*kept, {"content": "after"}]
+
+
+def test_a_repair_of_a_repair_keeps_where_each_record_was_sealed():
+    disk = sealed().copy()
+    for _ in range(2):
+        found = lines(disk)
+        found[2] = found[2].replace(b'"sealed":"', b'"sealed":"!')
+        disk.write_file(TRANSCRIPT, b"".join(line + b"\n" for line in found))
+        repair(FOLDER, mode="salvage", dry_run=False, file_system=disk)
+    assert [json.loads(line)["sealed_at"] for line in lines(disk)[1:]] == [[0, seq] for seq in (1, 4, 5, 6, 7)]
+    with opened(disk) as store:
+        store.load(accept_unkeyed_repair=True)
+        assert store.get_messages() == [MESSAGES[0], MESSAGES[3]]
+        assert store.get_records()[-1].retracts == (4, 4)
+
+
+# ---- seal and unseal -------------------------------------------------------------------------------------------------
+
+
+def plain():
+    disk = SimulatedFileSystem()
+    with opened(disk, None) as store:
+        store.initialize(id=ID, messages=MESSAGES[:2], system_prompt=CANARY, features=["retract"])
+        store.replace_transcript(MESSAGES)
+        store.append_event({"marker": CANARY})
+    disk.write_file(TRANSCRIPT, content(disk) + b'{"seq":6,"at":"' + CANARY.encode())
+    return disk
+
+
+def traces(disk):
+    return [path for path, data in disk.tree().items() if data and CANARY.encode() in data]
+
+
+def test_seal_leaves_nothing_plain_and_unseal_brings_all_of_it_back():
+    disk = plain()
+    with opened(disk) as store:
+        store.seal()
+        assert store.get_messages() == MESSAGES
+        assert [generation.number for generation in store.generations()] == [2]
+    assert traces(disk) == []
+    assert verify(FOLDER, file_system=disk).is_whole
+    with opened(disk) as store:
+        store.load()
+        records = store.get_records()
+        store.unseal()
+    with opened(disk, None) as store:
+        store.load()
+        assert store.get_records() == records
+        assert store.get_metadata().system_prompt == CANARY
+        assert not store.get_metadata().sealed
+    with opened(disk) as store:
+        store.seal()
+        assert store.get_records() == records
+        assert store.get_records(generation=2) == records
+
+
+def test_seal_keeps_what_is_plain_if_it_is_asked_to_and_removes_it_when_called_again():
+    disk = plain()
+    with opened(disk) as store:
+        store.seal(keep_plain=True)
+        assert [record.message for record in store.get_records(generation=0)] == MESSAGES[:2]
+    assert len(traces(disk)) == 3
+    with opened(disk) as store:
+        store.seal()
+    assert traces(disk) == []
+
+
+def test_a_seal_that_is_refused_leaves_the_plain_one_as_it_was(monkeypatch):
+    disk = SimulatedFileSystem()
+    with opened(disk, None) as store:
+        store.initialize(id=ID, messages=MESSAGES, system_prompt="x" * 30_000)
+    before = {path: data for path, data in disk.tree().items() if not path.endswith("/lock")}
+    monkeypatch.setattr("transcript_store._conversation.metadata.LONGEST_METADATA_BYTES", (1 << 20) + 36_000)
+    with opened(disk) as store, pytest.raises(InvalidMetadataError):
+        store.seal()
+    assert {path: data for path, data in disk.tree().items() if not path.endswith("/lock")} == before
+
+
+def test_seal_needs_a_key():
+    with opened(plain(), None) as store, pytest.raises(ValueError, match="encryption_key"):
+        store.seal()
+
+
+# ---- libraries -------------------------------------------------------------------------------------------------------
+
+
+def library(disk, key=KEY, retired=()):
+    return ConversationLibrary(LIBRARY, encryption_key=key, retired_keys=retired, file_system=disk)
+
+
+def test_a_fork_and_a_group_are_sealed_with_data_keys_of_their_own():
+    disk = sealed()
+    fork = library(disk).fork(ID)
+    with library(disk).together() as group:
+        other = group.add(messages=MESSAGES)
+        with group.adding(messages=MESSAGES[:1]) as store:
+            store.append_message(MESSAGES[1])
+            third = store.id
+    for one, messages in ((fork, MESSAGES), (other, MESSAGES), (third, MESSAGES[:2])):
+        with library(disk).open(one) as store:
+            assert store.get_messages() == messages
+    wrapped = {content(disk, f"{LIBRARY}/{one}/key.json") for one in (ID, fork, other, third)}
+    assert len(wrapped) == 4
+    assert traces(disk) == []
+
+
+def test_a_fork_never_makes_plain_what_is_sealed():
+    disk = sealed()
+    plain_library = ConversationLibrary("/plain", file_system=disk)
+    with pytest.raises(KeyNeededError):
+        library(disk).fork(ID, into=plain_library)
+    with pytest.raises(KeyNeededError):
+        ConversationLibrary(LIBRARY, file_system=disk).fork(ID)
+    fork = library(disk).fork(ID, into="/plain")
+    with ConversationLibrary("/plain", encryption_key=KEY, file_system=disk).open(fork) as store:
+        assert store.get_messages() == MESSAGES
+    assert traces(disk) == []
+
+
+def test_a_rotation_touches_no_record_and_passes_by_what_is_not_its_own():
+    disk = sealed()
+    fork = library(disk).fork(ID)
+    busy = library(disk).create(messages=MESSAGES)
+    with ConversationLibrary(LIBRARY, file_system=disk).create() as store:
+        bare = store.id
+    disk.make_directory(disk.open_directory(LIBRARY), "a folder")
+    before = {path: data for path, data in disk.tree().items() if not path.endswith(("/lock", "key.json"))}
+    with busy:
+        found = library(disk, OTHER_KEY, [KEY]).rotate_key()
+        assert sorted(found.rotated) == sorted([ID, fork])
+        assert {name for name, _ in found.left_alone} == {busy.id, bare, "a folder"}
+        busy.append_message({"content": "meanwhile"})
+        busy_id = busy.id
+    assert before == {
+        path: before.get(path) for path in disk.tree() if path in before and not path.endswith(("/lock", "key.json"))
+    }
+    found = library(disk, OTHER_KEY, [KEY]).rotate_key()
+    assert found.rotated == (busy_id,)
+    assert sorted(found.already) == sorted([ID, fork])
+    for one in (ID, fork, busy_id):
+        with pytest.raises(WrongKeyError):
+            library(disk).open(one)
+        with library(disk, OTHER_KEY).open(one) as store:
+            assert store.get_messages()[:4] == MESSAGES
+
+
+def test_links_that_lead_out_of_a_library_are_neither_rotated_nor_shredded(tmp_path):
+    outside = ConversationLibrary(tmp_path / "outside", encryption_key=KEY)
+    with outside.create(messages=MESSAGES) as store:
+        outside_id = store.id
+    key_file = tmp_path / "outside" / outside_id / "key.json"
+    before = key_file.read_bytes()
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / outside_id).symlink_to(tmp_path / "outside" / outside_id)
+    inside = ConversationLibrary(tmp_path / "inside", encryption_key=OTHER_KEY, retired_keys=[KEY])
+    assert [name for name, _ in inside.rotate_key().left_alone] == [outside_id]
+    with pytest.raises(CorruptTranscriptError):
+        inside.shred(outside_id)
+    assert key_file.read_bytes() == before
+
+
+def test_what_was_shredded_is_gone_with_its_archive_and_what_is_plain_is_named():
+    disk = sealed(replaced=True)
+    wrapped = json.loads(content(disk, KEY_FILE))["wrapped"]
+    disk.write_file(f"{FOLDER}/.tmp-{'0' * 32}", content(disk, KEY_FILE))  # a rotation was killed here
+    done = library(disk).shred(ID)
+    assert (done.id, done.still_readable) == (ID, ())
+    assert library(disk).shred(ID) == done
+    assert not [path for path, data in disk.tree().items() if data and wrapped.encode() in data]
+    assert isinstance(refused(disk), ConversationShreddedError)
+    assert [summary.id for summary in library(disk).list()] == [ID]
+    library(disk).delete(ID)
+    assert library(disk).list() == []
+
+    disk = plain()
+    with opened(disk) as store:
+        store.seal(keep_plain=True)
+    assert len(library(disk).shred(ID).still_readable) == 3
+
+
+def test_what_was_never_sealed_is_not_shredded():
+    disk = plain()
+    with pytest.raises(NotSealedError):
+        library(disk).shred(ID)
+
+
+# ---- another language ------------------------------------------------------------------------------------------------
+
+
+def test_what_the_page_says_is_enough_to_read_it():
+    """docs/format.md, done with nothing of ours: the data key, a record, the metadata, both checks."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    disk = sealed()
+    key_file = json.loads(content(disk, KEY_FILE))
+    wrapped = base64.b64decode(key_file["wrapped"])
+    data_key = AESGCM(KEY).decrypt(wrapped[:12], wrapped[12:], b"transcript-store/1/key/" + key_file["key_id"].encode())
+
+    def unsealed(text, place):
+        data = base64.b64decode(text)
+        return json.loads(AESGCM(data_key).decrypt(data[:12], data[12:], place.encode()))
+
+    header, *records = [json.loads(line) for line in lines(disk)]
+    for record in records:
+        place = f"transcript-store/1/record/{ID}/{header['generation']}/{record['seq']}/{record['at']}"
+        assert CANARY in str(unsealed(record["sealed"], place)) or "retracts" in record
+    metadata = json.loads(content(disk, METADATA))
+    assert unsealed(metadata["sealed"], f"transcript-store/1/metadata/{ID}")["system_prompt"] == f"{CANARY} prompt"
+
+    extracted = hmac.new(bytes(32), data_key, hashlib.sha256).digest()
+    check_key = hmac.new(extracted, b"transcript-store/1/check\x01", hashlib.sha256).digest()
+    for line in (lines(disk)[0], content(disk, METADATA).rstrip(b"\n")):
+        body, _, rest = line.rpartition(b',"check":"')
+        assert hmac.new(check_key, body, hashlib.sha256).hexdigest().encode() == rest[:64]
+
+
+def test_a_store_neither_shows_its_key_nor_is_copied_with_it():
+    store = opened(sealed())
+    assert KEY.hex() not in repr(vars(store))
+    with pytest.raises(TypeError):
+        copy.copy(store)
+    assert isinstance(store, ConversationStore)

@@ -1,0 +1,172 @@
+"""A record that is sealed: its line, and the plain line that it stands for.
+
+::
+
+    record := {"seq":N,"at":TIME[,"retracts":[[first,last]]],"sealed":BASE64[,"sealed_at":[generation,seq]][,"batch":[k,n]],"hash":HASH}
+
+What is sealed is a JSON object with the other members of the record, as a plain line has them: ``clock``, ``retracts``, ``message``,
+``extra``. ``retracts`` stands in sight too, so that a record keeps its meaning when it is copied without the key; it counts only
+if what is sealed says the same. ``sealed_at`` is where the record was sealed, if it stands elsewhere now: a repair without the key
+copied it. It counts only among the first ``kept_sealed`` records, which the header states.
+
+Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from transcript_store._log.record import Batch, Copied, Retracts, retracts_of, with_retracts
+from transcript_store._log.record import retracts_member as in_sight
+from transcript_store._sealing.data_key import NONCE_BYTES, DataKey
+
+_TIME_BYTES = len("2026-11-23T00:33:14.263368Z")
+_BEFORE_AT = len(b',"at":"')
+_SEALED = b'","sealed":"'
+_RETRACTS = re.compile(rb'","retracts":\[(?:[1-9]\d{0,18},[1-9]\d{0,18})?\],"sealed":"')
+_AFTER = re.compile(
+    rb'"(?:,"sealed_at":\[(0|[1-9]\d{0,18}),([1-9]\d{0,18})\])?(?:,"batch":\[[1-9]\d{0,8},[1-9]\d{0,8}\])?(?:,"hash":"[0-9a-f]{32}"\})?\Z'
+)
+_COPIED = re.compile(
+    rb',"at":"[0-9TZ:.-]{27}"(?:,"retracts":\[(?:\d+,\d+)?\])?,"sealed":"[A-Za-z0-9+/]+={0,2}"'
+    rb"(?:,\"sealed_at\":\[(0|[1-9]\d{0,18}),([1-9]\d{0,18})\])?"
+)
+
+
+class RecordSealer:
+    """Seals the records of one generation, and opens them: one for a log, so that nothing is derived for each record."""
+
+    __slots__ = ("_key", "_place", "_random_bytes", "generation")
+
+    def __init__(self, key: DataKey, generation: int, random_bytes: Callable[[int], bytes]) -> None:
+        self.generation = generation
+        self._key = key
+        self._place = key.place_of_records(generation)
+        self._random_bytes = random_bytes
+
+    def body(
+        self, seq: int, at: bytes, members: bytes, batch: bytes = b"", retracts: Retracts | None = None
+    ) -> list[bytes]:
+        """The body of a record, in parts; ``members`` is what is sealed, a JSON object, and ``batch`` the member of that name."""
+        sealed = self._key.seal(self._random_bytes(NONCE_BYTES), members, b"%b%d/%b" % (self._place, seq, at))
+        named = b"" if retracts is None else in_sight(retracts)
+        return [b'{"seq":%d,"at":"%b"%b,"sealed":"' % (seq, at, named), sealed, b'"' + batch]
+
+    def body_of_copy(self, seq: int, members: bytes) -> list[bytes]:
+        """The same, of the members of a plain record that is copied."""
+        at_end = _BEFORE_AT + _TIME_BYTES
+        rest = members[at_end + 2 :]  # behind the quotation mark and the comma
+        return self.body(seq, members[_BEFORE_AT:at_end], b"{%b}" % rest, retracts=retracts_of(seq, members))
+
+    def opened(self, line: bytes | bytearray, seq: int, kept_sealed: int) -> bytes | None:
+        """The plain line of a sealed one; None if that is not what was sealed with this key for its place."""
+        at_start = len(b'{"seq":%d,"at":"' % seq)
+        at_end = at_start + _TIME_BYTES
+        named = None
+        if line.startswith(_SEALED, at_end):
+            start = at_end + len(_SEALED)
+        elif (named := _RETRACTS.match(line, at_end)) is not None:
+            start = named.end()
+        else:
+            return None
+        end = line.find(b'"', start)
+        after = _AFTER.match(line, end) if end > 0 else None
+        if after is None or not line.startswith(b'{"seq":%d,"at":"' % seq):
+            return None
+        place, sealed_at = self._place, seq
+        is_copy = after[1] is not None
+        if is_copy:
+            if seq > kept_sealed:
+                return None
+            place, sealed_at = self._key.place_of_records(int(after[1])), int(after[2])
+        at = bytes(line[at_start:at_end])
+        plain = self._key.open(bytes(line[start:end]), b"%b%d/%b" % (place, sealed_at, at))
+        if plain is None or not plain.startswith(b"{"):
+            return None
+        opened = b'{"seq":%d,"at":"%b"%b%b' % (seq, at, b"" if plain == b"{}" else b",", plain[1:])
+        if b'"retracts":' not in plain[:64] and named is None:
+            return opened
+        return self._retraction(opened, bytes(line), seq, is_copy=is_copy)
+
+    def all_opened(self, lines: Iterable[bytes | bytearray], first_seq: int) -> list[bytes] | None:
+        """What is sealed in each of these lines, JSON objects; None if one of them is not as most are: then each is opened by itself.
+
+        One call for a stretch of records: what a reader of everything waits for.
+        """
+        found: list[bytes] = []
+        from_base64, decrypt, place = self._key.from_base64, self._key.decrypt, self._place
+        try:
+            for seq, line in enumerate(lines, first_seq):
+                start = len(b'{"seq":%d,"at":"' % seq) + _TIME_BYTES + len(_SEALED)
+                end = line.find(b'"', start)
+                if line[start - 12 : start] != _SEALED or line[end : end + 10] != b'","hash":"':
+                    return None
+                data = from_base64(line[start:end], validate=True)
+                at = bytes(line[start - 12 - _TIME_BYTES : start - 12])
+                plain = decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], b"%b%d/%b" % (place, seq, at))
+                if plain.startswith((b'{"retracts"', b'{"clock"')):
+                    return None
+                found.append(plain)
+        except Exception:  # whatever it is, opening each by itself says what is wrong with which
+            return None
+        return found
+
+    @staticmethod
+    def _retraction(opened: bytes, line: bytes, seq: int, *, is_copy: bool) -> bytes | None:
+        """A plain line that takes records back, if it says in sight what it says sealed, or names them by their new numbers."""
+        start = opened.index(b",")
+        seen = retracts_of(seq, line, start)
+        if not is_copy:
+            return opened if retracts_of(seq, opened, start) == seen else None
+        # The numbers that it was sealed with may be any, also greater than its own number is now.
+        if (retracts_of(2**62, opened, start) is None) != (seen is None):
+            return None
+        return opened[:start] + with_retracts(opened[start:], seen) if seen is not None else opened
+
+
+def first_plain(data: bytes | bytearray, starts: Iterable[int]) -> int | None:
+    """Which of the lines that begin at these places is not sealed; None if all are. Only their form is looked at."""
+    startswith = data.startswith
+    for index, start in enumerate(starts):
+        at_end = data.find(b'"at":"', start, start + 64) + 6 + _TIME_BYTES
+        if not startswith(_SEALED, at_end) and _RETRACTS.match(data, at_end) is None:
+            return index
+    return None
+
+
+def batch_member(batch: Batch) -> bytes:
+    """The member ``batch`` of a record."""
+    return b',"batch":[%d,%d]' % batch
+
+
+def plain_members(
+    message: bytes | None, extra: bytes | None, clock: bytes | None, retracts: Retracts | None = None
+) -> bytes:
+    """What of a record is sealed, from members that are encoded already."""
+    parts = []
+    if clock is not None:
+        parts.append(b'"clock":"%b"' % clock)
+    if retracts is not None:
+        parts.append(in_sight(retracts)[1:])
+    if message is not None:
+        parts.append(b'"message":' + message)
+    if extra is not None:
+        parts.append(b'"extra":' + extra)
+    return b"{%b}" % b",".join(parts)
+
+
+def still_sealed(records: Iterable[Copied], generation: int) -> Iterator[Copied]:
+    """Sealed records of a generation, to be copied without the key: each says where it was sealed, in ascending order.
+
+    What is not sealed is left out, and what says that it was sealed before the record in front of it.
+    """
+    last = (-1, 0)
+    for members, seq in records:
+        found = _COPIED.fullmatch(members)
+        if found is None or not seq:
+            continue
+        place = (int(found[1]), int(found[2])) if found[1] is not None else (generation, seq)
+        if place > last:
+            last = place
+            yield Copied(members if found[1] is not None else b'%b,"sealed_at":[%d,%d]' % (members, *place), seq)

@@ -1,0 +1,194 @@
+"""Who wraps data keys: 32 bytes of the user's, or a keyring, a vault, a key management service of theirs.
+
+Nothing here does I/O, but a provider may.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, OVERHEAD_BYTES
+from transcript_store.errors import InvalidKeyError, KeyProviderError, WrongKeyError
+from transcript_store.ways_out import WayOut
+
+LONGEST_ID = 200
+LONGEST_WRAPPED_BYTES = 64 * 1024
+
+_RAW_ID = "aes-256-gcm:"
+_RAW_PLACE = b"transcript-store/1/key/"
+
+
+@runtime_checkable
+class KeyProvider(Protocol):
+    """Wraps and unwraps data keys: a keyring, a vault, a key management service. ``testing.check_key_provider`` is its contract.
+
+    It is asked once when a conversation is created, opened or rotated, never for a record, and by several threads. What it raises
+    is the cause of a ``KeyProviderError``, and nothing was written then.
+    """
+
+    @property
+    def id(self) -> str:
+        """Which key this is: printable ASCII, 1 to 200 characters. It stands in sight beside what is wrapped, and never changes."""
+        ...
+
+    def wrap(self, data_key: bytes) -> bytes:
+        """Encrypt a data key of 32 bytes, so that it cannot be changed unseen; at most 64 KB."""
+        ...
+
+    def unwrap(self, wrapped: bytes) -> bytes:
+        """The data key again; raise for anything that ``wrap`` of the same key did not give."""
+        ...
+
+
+EncryptionKey = bytes | bytearray | memoryview | KeyProvider
+"""32 bytes, or whoever has them."""
+
+
+class RawKey:
+    """A key of 32 bytes as a provider. Neither ``repr`` nor pickling shows it."""
+
+    __slots__ = ("_bytes", "_cipher", "id")
+
+    def __init__(self, key: bytes | bytearray | memoryview) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._bytes = checked_key(key)
+        self._cipher = AESGCM(self._bytes)
+        self.id = _RAW_ID + hmac.new(self._bytes, b"transcript-store/1/key-id", sha256).hexdigest()[:16]
+
+    def wrap(self, data_key: bytes) -> bytes:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, data_key, _RAW_PLACE + self.id.encode())
+
+    def unwrap(self, wrapped: bytes) -> bytes:
+        if len(wrapped) < OVERHEAD_BYTES:
+            raise ValueError("it is too short to be a wrapped key")
+        return self._cipher.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], _RAW_PLACE + self.id.encode())
+
+    def __repr__(self) -> str:
+        return "<RawKey>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an encryption key cannot be pickled or copied: give it to whoever needs it yourself")
+
+
+def checked_key(key: Any) -> bytes:
+    """A copy of the 32 bytes of a key; raises ``InvalidKeyError`` for anything else."""
+    if not isinstance(key, bytes | bytearray | memoryview):
+        raise InvalidKeyError(
+            reason=f"an encryption key is {KEY_BYTES} bytes, not {type(key).__name__}",
+            length_bytes=None,
+            way_out=WayOut.MAKE_BYTES if isinstance(key, str) else WayOut.MAKE_A_KEY,
+        )
+    found = bytes(key)
+    if len(found) != KEY_BYTES:
+        reason = f"an encryption key has {KEY_BYTES} bytes, this one has {len(found)}"
+        raise InvalidKeyError(reason=reason, length_bytes=len(found))
+    return found
+
+
+class Keyring:
+    """The keys that a caller gave: the first wraps, each of them unwraps what it has wrapped."""
+
+    __slots__ = ("_current", "_retired")
+
+    def __init__(self, current: KeyProvider, retired: Iterable[KeyProvider] = ()) -> None:
+        self._current = current
+        self._retired = tuple(retired)
+
+    @property
+    def current(self) -> KeyProvider:
+        """Who wraps."""
+        return self._current
+
+    @property
+    def retired(self) -> tuple[KeyProvider, ...]:
+        """Who only unwraps."""
+        return self._retired
+
+    def current_id(self, path: str) -> str:
+        """The id of the key that wraps."""
+        return _id_of(self._current, path)
+
+    def wrap(self, data_key: bytes, path: str) -> tuple[str, bytes]:
+        """The id of the key, and the data key wrapped with it. ``path`` is for the error. Raises ``KeyProviderError``."""
+        key_id = _id_of(self._current, path)
+        try:
+            wrapped = self._current.wrap(data_key)
+        except Exception as error:
+            raise KeyProviderError(path=path, key_id=key_id, reason=_raised(error, "wrap a data key")) from error
+        if not isinstance(wrapped, bytes) or not 0 < len(wrapped) <= LONGEST_WRAPPED_BYTES or data_key in wrapped:
+            raise KeyProviderError(path=path, key_id=key_id, reason="what it gave is no wrapped key")
+        return key_id, wrapped
+
+    def unwrap(self, key_id: str, wrapped: bytes, path: str) -> bytes:
+        """The data key that was wrapped with the key of this id.
+
+        Raises:
+            WrongKeyError: none of the keys has this id, or the one that has it does not open it.
+            KeyProviderError: the provider with this id raised, or gave something else.
+        """
+        provider = next((one for one in (self._current, *self._retired) if _id_of(one, path) == key_id), None)
+        if provider is None:
+            raise WrongKeyError(
+                path=path, key_id=key_id, reason=f"it is wrapped with key {key_id!r:.80}, which was not given"
+            )
+        try:
+            data_key = provider.unwrap(wrapped)
+        except Exception as error:
+            if isinstance(provider, RawKey):
+                reason = f"key {key_id!r:.80} does not open what is wrapped there: it was changed, or is another key's"
+                raise WrongKeyError(path=path, key_id=key_id, reason=reason) from None
+            raise KeyProviderError(path=path, key_id=key_id, reason=_raised(error, "unwrap a data key")) from error
+        if not isinstance(data_key, bytes) or len(data_key) != KEY_BYTES:
+            raise KeyProviderError(path=path, key_id=key_id, reason="what it gave is no data key")
+        return data_key
+
+    def __repr__(self) -> str:
+        return f"<{1 + len(self._retired)} keys>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("keys cannot be pickled or copied: give them to whoever needs them yourself")
+
+
+def keyring_of(encryption_key: Any, retired_keys: Any) -> Keyring | None:
+    """The keys that a caller gives; None without any. Raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
+    if isinstance(retired_keys, bytes | bytearray | memoryview | str):
+        raise TypeError(f"retired_keys is a sequence of keys, not {type(retired_keys).__name__}")
+    retired = [_provider_of(key) for key in retired_keys]
+    if encryption_key is None:
+        if retired:
+            raise ValueError("retired_keys open what was wrapped before; a store with them needs an encryption_key")
+        return None
+    return Keyring(_provider_of(encryption_key), retired)
+
+
+def _provider_of(key: Any) -> KeyProvider:
+    is_provider = all(hasattr(type(key), name) or hasattr(key, name) for name in ("id", "wrap", "unwrap"))
+    return key if is_provider and not isinstance(key, type) else RawKey(key)
+
+
+def _id_of(provider: KeyProvider, path: str) -> str:
+    try:
+        named = provider.id
+    except Exception as error:
+        raise KeyProviderError(path=path, key_id="", reason=_raised(error, "say its id")) from error
+    if not is_key_id(named):
+        raise KeyProviderError(
+            path=path, key_id="", reason=f"its id must be 1 to {LONGEST_ID} printable characters of ASCII"
+        )
+    return named
+
+
+def is_key_id(id: object) -> bool:
+    """Whether this may be the id of a key."""
+    return isinstance(id, str) and 0 < len(id) <= LONGEST_ID and id.isascii() and id.isprintable()
+
+
+def _raised(error: BaseException, doing: str) -> str:
+    """What a provider did, by the type of its error: its text is the provider's own, and may say more than is wanted here."""
+    return f"it was asked to {doing}, and raised {type(error).__name__}"

@@ -1,0 +1,61 @@
+"""``transcript-store rotate-key``: another key for the sealed conversations of a library."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+
+from transcript_store import ConversationLibrary
+from transcript_store.cli._shared.arguments import add_json, path
+from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, keys_of
+from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.terminal import Misuse, complain, many, say, say_json
+from transcript_store.transcripts import summary_of
+
+DESCRIPTION = """\
+Give the sealed conversations of a library another key: each has a data key of its own, and that is wrapped anew. No record is touched.
+If it is cut off, the same again does the rest. Keep the earlier key until it says that all are done, and for as long as there are
+backups of key.json files that were made before.
+
+Whoever has the earlier key and a copy of a key.json of before can still read that conversation: fork it, and shred the old one.
+"""
+EPILOG = """\
+exit code: 0 if all that is sealed has the new key, 1 if something was left alone: somebody has it open, or it has yet another key
+
+examples:
+  transcript-store new-key ~/.keys/chats-2
+  transcript-store rotate-key chats --key-file ~/.keys/chats --new-key-file ~/.keys/chats-2
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("library", metavar="LIBRARY", type=path, help="the library's directory")
+    parser.add_argument("--new-key-file", metavar="FILE", type=path, required=True, help="the new key (see new-key)")
+    add_keys(parser, what="the key so far")
+    add_json(parser, "one JSON object: rotated, already, left_alone")
+
+
+def run(arguments: Namespace) -> int:
+    """Rotate, and say what was left alone. The exit code is 1 if something sealed was."""
+    keys, new_key = keys_of(arguments), key_in(arguments.new_key_file)
+    if keys.key is None:
+        raise Misuse(f"rotate-key needs the key so far, in --key-file or {VARIABLE}")
+    (directory,) = libraries([arguments.library])
+    with Working("wrapping keys anew"):
+        library = ConversationLibrary(directory, encryption_key=new_key, retired_keys=[keys.key, *keys.retired])
+        done = library.rotate_key()
+    left = [(name, why) for name, why in done.left_alone if _is_sealed(os.path.join(directory, name))]
+    if arguments.json:
+        say_json({"rotated": done.rotated, "already": done.already, "left_alone": left})
+    else:
+        say(f"wrapped with the new key: {many(len(done.rotated), 'conversation')}, and {len(done.already):,} before")
+    for name, why in left:
+        complain(f"{name}: left alone: {why}; keep its earlier key (a `fork` of it has an id, and another data key)")
+    return 1 if left else 0
+
+
+def _is_sealed(directory: str) -> bool:
+    summary = summary_of(directory)
+    return summary is not None and summary.sealed

@@ -1,0 +1,15 @@
+"""Keys of sealed conversations: who has them, and files for them.
+
+.. code-block:: python
+
+    from transcript_store import read_key_file, write_key_file
+
+    write_key_file("my.key")          # once; keep a copy where the conversations are not
+    key = read_key_file("my.key")
+    assert len(key) == 32
+"""
+
+from transcript_store._sealing.providers import KeyProvider
+from transcript_store._sealing.user_key_file import read_key_file, write_key_file
+
+__all__ = ["KeyProvider", "read_key_file", "write_key_file"]

@@ -1,0 +1,90 @@
+"""Sealed conversations in a search: read in memory, one after the other. Nothing of them is in the index, which is plaintext."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from transcript_store.conversation import ConversationStore, Record
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.messages import role_of
+from transcript_store.search._answers import Hit
+from transcript_store.search._database import Database
+from transcript_store.search._finding import Redact, passes
+from transcript_store.search._matching import Match
+from transcript_store.search._plan import conditions
+from transcript_store.search._query import Query
+from transcript_store.search._texts import texts_of
+
+
+class SealedFinder:
+    """Reads the sealed conversations of a library. ``keys`` is what a store is given of them; without keys they are only counted."""
+
+    def __init__(self, database: Database, library: str, redact: Redact | None, keys: Mapping[str, Any]) -> None:
+        self._connection = database.connection
+        self._library = library
+        self._redact = redact
+        self._keys = keys
+        self.not_opened = 0
+        """How many could not be read: there is no key, it is another one, or they are damaged."""
+
+    def found(self, query: Query, match: Match, limit: int) -> list[Hit]:
+        """At most so many hits, the conversation that changed last first, and in each the newest first.
+
+        Filters for a title or for labels look at what is in sight: of a sealed conversation that is nothing.
+        """
+        where, values = conditions(replace(query, after=None, before=None))
+        statement = (
+            f"SELECT c.folder FROM conversation c WHERE c.sealed = 1 AND {where} ORDER BY c.updated_at DESC, c.n DESC"
+        )
+        hits: list[Hit] = []
+        for (folder,) in self._connection.execute(statement, values).fetchall():
+            if not self._keys:
+                self.not_opened += 1
+            elif len(hits) < limit and _asks_for_something(query):
+                try:
+                    hits += reversed(deque(self._hits_in(os.fsdecode(folder), query, match), maxlen=limit - len(hits)))
+                except TranscriptStoreError:
+                    self.not_opened += 1
+        return hits
+
+    def _hits_in(self, folder: str, query: Query, match: Match) -> Iterator[Hit]:
+        with ConversationStore(f"{self._library}/{folder}", read_only=True, **self._keys) as conversation:
+            conversation.load()
+            metadata = conversation.get_metadata()
+            for record in conversation.iter_records():
+                if record.message is not None and not record.is_retracted and passes(query, record):
+                    hit = self._hit(record, match, metadata.labels.get("title"))
+                    if hit is not None:
+                        yield replace(
+                            hit,
+                            conversation=metadata.id,
+                            directory=conversation.directory,
+                            generation=metadata.generation,
+                        )
+
+    def _hit(self, record: Record, match: Match, title: str | None) -> Hit | None:
+        message = record.message or {}
+        if self._redact is not None:
+            message, title = self._redact(message), self._redact({"title": title or ""})["title"]
+        if (found := match(texts_of(message))) is None:
+            return None
+        return Hit(
+            conversation="",
+            directory="",
+            title=title or None,
+            generation=0,
+            seq=record.seq,
+            at=record.at,
+            role=role_of(message),
+            where=found.column,
+            excerpt=found.text,
+            marks=found.marks,
+        )
+
+
+def _asks_for_something(query: Query) -> bool:
+    return bool(query.groups or query.without or query.filters or query.after or query.before)

@@ -1,0 +1,107 @@
+"""The contract of ``KeyProvider``, as numbered checks. The docstring of a check is the rule that an error prints."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+
+from transcript_store import KeyProvider
+
+__all__ = ["check_key_provider"]
+
+MakeProvider = Callable[[], KeyProvider]
+
+
+def check_key_provider(make_provider: MakeProvider, make_another: MakeProvider | None = None) -> None:
+    """Check a ``KeyProvider`` against its contract. It returns nothing if the provider keeps it.
+
+    Args:
+        make_provider: makes the provider of one and the same key at each call, as another process would.
+        make_another: makes the provider of another key; None to leave out the rules that need one.
+
+    Raises:
+        AssertionError: a rule is broken. The message begins with the number of the rule, as in ``K3``.
+    """
+    for number, check in enumerate(CONTRACT, 1):
+        try:
+            check(make_provider, make_another)
+        except Exception as error:
+            raise AssertionError(f"K{number}, {(check.__doc__ or '').strip()} {error!r}") from error
+
+
+def _id(make: MakeProvider, _: MakeProvider | None) -> None:
+    """The id is printable ASCII of 1 to 200 characters, and that of the same key is the same."""
+    provider = make()
+    named = provider.id
+    assert isinstance(named, str)
+    assert 0 < len(named) <= 200
+    assert named.isascii()
+    assert named.isprintable()
+    assert named == provider.id == make().id
+
+
+def _whole(make: MakeProvider, _: MakeProvider | None) -> None:
+    """What was wrapped is unwrapped equal, by whoever has the same key."""
+    for data_key in (secrets.token_bytes(32), bytes(32), b"\xff" * 32, b"\n" * 32):
+        wrapped = make().wrap(data_key)
+        assert isinstance(wrapped, bytes)
+        assert 0 < len(wrapped) <= 64 * 1024
+        assert make().unwrap(wrapped) == data_key
+
+
+def _hidden(make: MakeProvider, _: MakeProvider | None) -> None:
+    """The data key does not stand in what it is wrapped in, nor in the provider's repr."""
+    provider, data_key = make(), secrets.token_bytes(32)
+    assert data_key not in provider.wrap(data_key)
+    assert data_key.hex() not in repr(provider)
+
+
+def _changed(make: MakeProvider, _: MakeProvider | None) -> None:
+    """What was changed, cut or extended is refused with an error, and never unwrapped to anything."""
+    provider, data_key = make(), secrets.token_bytes(32)
+    wrapped = provider.wrap(data_key)
+    others = [
+        wrapped[:k] + bytes([wrapped[k] ^ 1]) + wrapped[k + 1 :] for k in {0, len(wrapped) // 2, len(wrapped) - 1}
+    ]
+    for other in (*others, b"", wrapped[:-1], wrapped + b"\0", data_key):
+        _refuses(provider, other)
+
+
+def _another_key(make: MakeProvider, make_another: MakeProvider | None) -> None:
+    """Another key has another id, and does not unwrap it."""
+    if make_another is not None:
+        other = make_another()
+        assert other.id != make().id
+        _refuses(other, make().wrap(secrets.token_bytes(32)))
+
+
+def _threads(make: MakeProvider, _: MakeProvider | None) -> None:
+    """Several threads may use one provider."""
+    provider, failed = make(), []
+
+    def work() -> None:
+        try:
+            for _ in range(5):
+                data_key = secrets.token_bytes(32)
+                assert provider.unwrap(provider.wrap(data_key)) == data_key
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+
+
+def _refuses(provider: KeyProvider, wrapped: bytes) -> None:
+    try:
+        provider.unwrap(wrapped)
+    except Exception:
+        return
+    raise AssertionError(f"{len(wrapped)} bytes were unwrapped that it did not wrap")
+
+
+CONTRACT = (_id, _whole, _hidden, _changed, _another_key, _threads)

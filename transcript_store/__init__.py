@@ -9,7 +9,7 @@ What is public stands in five doors, and every name of theirs can be imported fr
 * ``errors``: everything that is raised on purpose, and ``ways_out``, what to do about it.
 
 Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``words``, ``sources``, ``importing``,
-``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations`` and ``testing``. All else may change.
+``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations``, ``places`` and ``testing``. All else may change.
 """
 
 import typing as _typing

@@ -10,7 +10,7 @@ What is public stands in six doors, and every name of theirs can be imported fro
 * ``errors``: everything that is raised on purpose, and ``ways_out``, what to do about it.
 
 Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``words``, ``sources``, ``importing``,
-``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations`` and ``testing``. All else may change.
+``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations``, ``places`` and ``testing``. All else may change.
 """
 
 import typing as _typing

@@ -26,6 +26,7 @@ MODULES = (
     ".transcripts",
     ".view",
     ".mcp",
+    ".places",
     ".chat",
     ".testing",
     ".testing.strategies",

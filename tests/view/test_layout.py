@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.view.conversations import store
+from transcript_store import ConversationStore
 from transcript_store.view import render_page, write_page
 
 LONG = "An answer that goes on over the whole width of the page and further. " * 8
@@ -105,3 +106,37 @@ def test_on_a_narrow_screen_what_is_scrolled_goes_under_a_bar(browser: Any, page
         )
         assert bar[:2] == ["fixed", "400px"]
         assert bar[2] >= button["y"] + button["height"]
+
+
+WIDE = " | ".join(f"column {number}" for number in range(14))
+TABLE = f"| {WIDE} |\n|{'---|' * 14}\n| {WIDE} |"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_wide_table_keeps_its_words_and_scrolls_by_itself(browser: Any, tmp_path: Path, width: int) -> None:
+    """No word is broken into letters, the page itself does not scroll sideways, and a key can reach the table."""
+    from tests.view.browser import opened
+
+    store(tmp_path / "c", [{"role": "user", "content": "Compare them"}, answer({"type": "text", "text": TABLE})])
+    page = Path(write_page(tmp_path / "c", tmp_path / "page.html").path)
+    with opened(browser, page, viewport={"width": width, "height": 800}) as seen:
+        table = seen.page.locator(".said table")
+        assert table.evaluate("table => table.scrollWidth > table.clientWidth + 100")
+        assert box_of(table.locator("th").first)["height"] < 80  # two lines: "column", "0"
+        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        table.focus()
+        assert table.evaluate("table => table === document.activeElement")
+
+
+def test_a_time_and_the_first_line_of_thinking_are_said_once_and_plainly(tmp_path: Path) -> None:
+    """A conversation of one minute has no span, and the stars of a bold line are no part of what was thought."""
+    thinking = {"type": "thinking", "thinking": "**Looking at the retry**\n\nIt doubles.", "signature": "s"}
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize(
+            provider="claude",
+            messages=[{"role": "user", "content": "Look"}, answer(thinking)],
+            times=["2026-03-01T16:00:02Z", "2026-03-01T16:00:40Z"],
+        )
+    page = b"".join(render_page(tmp_path / "c")).decode()
+    assert "<dd>1 March 2026, 16:00 UTC</dd>" in page
+    assert '<span class="about">Looking at the retry It doubles.</span>' in page

@@ -39,6 +39,9 @@ makes clients that talk to a model with scripted replies. ``tests/chat/test_cont
 ``check_integration`` does it for a framework's store of conversations (docs/integrations.md, "Write another"). You give it an
 ``IntegrationBench``.
 
+``SimulatedPlace`` and ``SimulatedObjectPlace`` are engines in memory that lose, delay and repeat what is asked of them, and ``check_place``
+holds an engine of your own to the contract of ``places.Place`` (docs/engines.md).
+
 With Hypothesis (the extra ``testing``) there are more, in modules of their own: ``testing.strategies`` draws messages, conversations,
 damaged files and schedules of crashes; ``testing.machines`` has long lives at random; ``testing.profiles`` says how long to look.
 """
@@ -54,7 +57,9 @@ if _typing.TYPE_CHECKING:
     from transcript_store.testing._format_samples import *
     from transcript_store.testing._integration_contract import *
     from transcript_store.testing._key_provider_contract import *
+    from transcript_store.testing._place_contract import *
     from transcript_store.testing._simulated import *
+    from transcript_store.testing._simulated_place import *
     from transcript_store.testing._snapshot_contract import *
 else:  # a test that only needs the disk must not import the chat clients
     _doors = (
@@ -65,6 +70,8 @@ else:  # a test that only needs the disk must not import the chat clients
         "_format_contract",
         "_format_samples",
         "_integration_contract",
+        "_simulated_place",
+        "_place_contract",
         "_chat_contract",  # last: what is behind it can only be had with the chat clients
     )
     __getattr__, __dir__ = _opened(__name__, *_doors)

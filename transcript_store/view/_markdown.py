@@ -46,7 +46,7 @@ _TAGS = {
 _CLASSES = {"span": {"k", "s", "c", "m", "f", "t", "ins", "del"}, "a": {"remote"}, "div": {"block"}}
 _SANITIZER = nh3.Cleaner(
     tags=_TAGS,
-    attributes={"a": {"href"}, "ol": {"start"}, "pre": {"tabindex"}},
+    attributes={"a": {"href"}, "ol": {"start"}, "pre": {"tabindex"}, "table": {"tabindex"}},
     allowed_classes=_CLASSES,
     url_schemes={"http", "https", "mailto"},
     link_rel="noopener noreferrer nofollow",
@@ -99,6 +99,11 @@ def _fence(_: RendererHTML, tokens: Sequence[MarkdownToken], index: int, *__: ob
     return listing(code(token.content.removesuffix("\n"), language=language))
 
 
+def _table(*_: object) -> str:
+    """A wide table scrolls by itself, as code does: so a key can reach it."""
+    return '<table tabindex="0">\n'
+
+
 def _heading(_: RendererHTML, tokens: Sequence[MarkdownToken], index: int, *__: object) -> str:
     """The page has the first two levels, so a message's headings begin with the third."""
     token = tokens[index]
@@ -113,6 +118,7 @@ def _renderer() -> RendererHTML:
         "image": _image,
         "fence": _fence,
         "code_block": _fence,
+        "table_open": _table,
         "heading_open": _heading,
         "heading_close": _heading,
     }

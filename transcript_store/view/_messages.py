@@ -296,7 +296,7 @@ def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
     if isinstance(block, Thinking):
         if not block.text.strip():
             return "thinking", tag("p", "Thinking, not shown by the provider", class_="note")
-        said = " ".join(block.text[:400].split())
+        said = " ".join(block.text[:400].replace("**", "").split())  # a summary of thinking begins with a bold line
         first = said[:160] + ("…" if len(said) > 160 else "")
         summary = tag("summary", tag("span", "Thinking", class_="name"), tag("span", first, class_="about"))
         return "thinking", tag("details", summary, tag("div", markdown(block.text), class_="said"), class_="thinking")

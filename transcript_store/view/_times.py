@@ -34,6 +34,8 @@ def span(first: str, last: str) -> str:
     begin, end = _time(first), _time(last)
     if begin is None or end is None:
         return ""
+    if begin.replace(second=0, microsecond=0) == end.replace(second=0, microsecond=0):
+        return f"{begin.day} {_MONTHS[begin.month - 1]} {begin.year}, {begin:%H:%M} UTC"
     if begin.date() == end.date():
         return f"{begin.day} {_MONTHS[begin.month - 1]} {begin.year}, {begin:%H:%M} – {end:%H:%M} UTC"
     return f"{begin.day} {_MONTHS[begin.month - 1]} {begin.year} – {end.day} {_MONTHS[end.month - 1]} {end.year}"

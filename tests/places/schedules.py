@@ -1,0 +1,257 @@
+"""Sessions on one place, and who of them goes on when: each is a greenlet that stops before each request of the place.
+
+A schedule is a list of choices: who goes on, and what becomes of its request; or which late request lands now. ``every`` goes through all
+schedules that there are, ``at_random`` draws some. ``World.judge`` says what must hold at the end of each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any, NamedTuple
+
+from greenlet import greenlet
+
+from transcript_store.places import ConversationTakenOverError, PlacedLog, PlaceError
+from transcript_store.testing import Fate, Request, SimulatedPlace, SimulatedStop
+
+ID = "6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
+READS = (Fate.REFUSED, Fate.KILLED)
+WRITES = (Fate.REFUSED, Fate.LOST, Fate.LATE, Fate.TWICE, Fate.KILLED, Fate.KILLED_AFTER, Fate.KILLED_LATE)
+
+
+class LossError(AssertionError):
+    """A promise was broken."""
+
+
+class Claimed(NamedTuple):
+    """A claim that returned: its number, and what its writer had read then."""
+
+    epoch: int
+    read: list[str]
+
+
+class World:
+    """One place, what the sessions on it were told, and the clock."""
+
+    def __init__(self, place: SimulatedPlace) -> None:
+        self.place = place
+        self.acknowledged: list[tuple[str, int, str]] = []
+        """Writer, epoch, text."""
+        self.refused: set[str] = set()
+        self.unknown: list[tuple[PlacedLog, PlaceError, str]] = []
+        self.claims: list[Claimed] = []
+        self.tried: set[str] = set()
+        self._ticks = itertools.count(1_790_000_000_000_000, 1000)
+        self._tokens = itertools.count(1)
+
+    def log(self, name: str, attempts: int = 2) -> PlacedLog:
+        return PlacedLog(
+            self.place,
+            ID,
+            holder=name,
+            waits_seconds=(0.0,) * (attempts - 1),
+            now_us=lambda: next(self._ticks),
+            sleep=lambda seconds: None,
+            random_bytes=lambda length: next(self._tokens).to_bytes(length, "big"),
+        )
+
+    def judge(self) -> int:
+        """Read the log with nothing in the way, hold it to R2, R3, R4, R5, R6 and R9, and append to it; returns how many were acknowledged.
+
+        What was late lands afterwards, and nothing may have changed.
+        """
+        self.place.on_request = None
+        final = texts(self._read())
+        self._judge(final)
+        if self.place.late:
+            while self.place.late:
+                self.place.land()
+            landed = texts(self._read())
+            if landed[: len(final)] != final:
+                raise LossError(f"R5: a late request changed {final} into {landed}")
+            self._judge(landed)
+            final = landed
+        last = self.log("judge")
+        last.load(take_over=True)
+        reader = self._read()
+        last.append_message({"text": "the end"})
+        reader.refresh()
+        if texts(reader) != [*final, "the end"]:
+            raise LossError("R5: what was appended at the end is not at the end")
+        return len(self.acknowledged)
+
+    def _read(self) -> PlacedLog:
+        reader = self.log("reader")
+        try:
+            reader.load(read_only=True)
+        except Exception as error:
+            raise LossError(f"R5: the log cannot be read: {error}") from error
+        return reader
+
+    def _judge(self, final: list[str]) -> None:
+        told = [text for _, _, text in self.acknowledged]
+        if lost := [text for text in told if text not in final]:
+            raise LossError(f"R1: acknowledged and lost: {lost} of {final}")
+        if len(set(final)) != len(final):
+            raise LossError(f"R5: stored twice: {final}")
+        if foreign := set(final) - self.tried:
+            raise LossError(f"R7: nobody wrote {foreign}")
+        if stored := self.refused & set(final):
+            raise LossError(f"R4: refused, and stored: {stored}")
+        for writer in {writer for writer, _, _ in self.acknowledged}:
+            order = [final.index(text) for name, _, text in self.acknowledged if name == writer]
+            if order != sorted(order):
+                raise LossError(f"R5: out of order: {order}")
+        for claim in self.claims:
+            if claim.read != final[: len(claim.read)]:
+                raise LossError(f"R9: epoch {claim.epoch} read {claim.read}, which is no beginning of {final}")
+            unread = [text for _, epoch, text in self.acknowledged if epoch < claim.epoch and text not in claim.read]
+            if unread:
+                raise LossError(f"R3: epoch {claim.epoch} was claimed without {unread}")
+        for log, error, text in self.unknown:
+            if log.outcome(error) not in (None, text in final):
+                raise LossError(f"R6: the outcome of {text} is told as {log.outcome(error)}")
+
+
+def texts(log: PlacedLog) -> list[str]:
+    return [message["text"] for message in log.get_messages()]
+
+
+class Actor:
+    """A session with a script, and what it notes of what it is told."""
+
+    def __init__(self, world: World, name: str, *, attempts: int = 2) -> None:
+        self.world, self.name = world, name
+        self.log = world.log(name, attempts)
+        self._count = 0
+
+    def load(self) -> bool:
+        try:
+            self.log.load(take_over=True)
+        except PlaceError:
+            return False
+        self.world.claims.append(Claimed(self.log.epoch, texts(self.log)))
+        return True
+
+    def append(self) -> bool:
+        """Append the next text; False if the session is deposed."""
+        self._count += 1
+        text = f"{self.name}{self._count}"
+        self.world.tried.add(text)
+        try:
+            self.log.append_message({"text": text})
+        except ConversationTakenOverError:
+            self.world.refused.add(text)
+            return False
+        except PlaceError as error:
+            if error.outcome == "unknown":
+                self.world.unknown.append((self.log, error, text))
+            else:
+                self.world.refused.add(text)
+        else:
+            self.world.acknowledged.append((self.name, self.log.epoch, text))
+        return True
+
+    def append_many(self, count: int) -> bool:
+        return all(self.append() for _ in range(count))
+
+    def pack(self) -> None:
+        with suppress(PlaceError, ConversationTakenOverError):
+            self.log.pack(tidy=True)
+
+
+def begun(place: SimulatedPlace, *, messages: int = 0) -> tuple[World, Actor]:
+    """A world with a conversation, and the session that began it."""
+    world = World(place)
+    first = Actor(world, "a")
+    first.log.create()
+    for _ in range(messages):
+        first.append()
+    world.tried.add("the end")
+    return world, first
+
+
+Choose = Callable[[int], int]
+
+
+def run(world: World, scripts: Sequence[Callable[[], object]], choose: Choose, *, faults: int) -> int:
+    """Run the scripts to their ends as ``choose(n)`` says, which returns one of n; at most ``faults`` requests go wrong."""
+    main = greenlet.getcurrent()
+
+    def script(act: Callable[[], object]) -> Callable[[], Any]:
+        def until_killed() -> None:
+            with suppress(SimulatedStop):
+                act()
+
+        return until_killed
+
+    actors = [greenlet(script(act)) for act in scripts]
+    world.place.on_request = main.switch
+    waiting: list[tuple[greenlet, Request]] = []
+
+    def go_on(actor: greenlet, *what: Any) -> None:
+        request = actor.switch(*what)
+        if not actor.dead:
+            waiting.append((actor, request))
+
+    for actor in actors:
+        go_on(actor)
+    late = world.place.late
+    while waiting or late:
+        options: list[tuple[int, Fate | None]] = [(index, Fate.DONE) for index in range(len(waiting))]
+        options += [(index, None) for index in range(len(late))]
+        if not waiting:
+            break  # what is late still lands in the judgement
+        if faults:
+            for index, (_, request) in enumerate(waiting):
+                options += [(index, fate) for fate in (WRITES if request.changes else READS)]
+        index, fate = options[choose(len(options))]
+        if fate is None:
+            world.place.land(index)
+            continue
+        faults -= fate is not Fate.DONE
+        actor, _ = waiting.pop(index)
+        go_on(actor, fate)
+    return world.judge()
+
+
+def every(make: Callable[[], tuple[World, Sequence[Callable[[], object]]]], *, faults: int) -> Iterator[int]:
+    """Run every schedule there is; yields how many messages each acknowledged."""
+    path: list[list[int]] = []
+    while True:
+        place = 0
+
+        def choose(options: int) -> int:
+            nonlocal place
+            if place == len(path):
+                path.append([0, options])
+            assert path[place][1] == options, "a schedule is the same each time it is run"
+            place += 1
+            return path[place - 1][0]
+
+        world, scripts = make()
+        try:
+            yield run(world, scripts, choose, faults=faults)
+        except Exception as error:
+            raise LossError(f"{error}; choices {[choice for choice, _ in path]}") from error
+        while path and path[-1][0] + 1 == path[-1][1]:
+            path.pop()
+        if not path:
+            return
+        path[-1][0] += 1
+
+
+def at_random(
+    make: Callable[[], tuple[World, Sequence[Callable[[], object]]]], *, seeds: Sequence[int], faults: int
+) -> Iterator[int]:
+    """Run one schedule for each seed; most requests are done, and some are not."""
+    for seed in seeds:
+        random = Random(seed)
+        world, scripts = make()
+        try:
+            yield run(world, scripts, lambda options, random=random: random.randrange(options), faults=faults)  # type: ignore[misc]
+        except Exception as error:
+            raise LossError(f"{error}; seed {seed}") from error

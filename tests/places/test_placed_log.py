@@ -1,0 +1,409 @@
+"""A conversation on a place: stored, taken over, found out about, read back verified.
+
+The incident: two writers on one conversation. Of the stores that others have for S3 and PostgreSQL, one lost 100 of 200 messages, and none
+told anybody. Here the second writer claims, and the first one is told by whom.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from tests.places.schedules import ID, World, texts
+from transcript_store import (
+    ConversationChangedError,
+    ConversationExistsError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    ConversationNotLoadedError,
+    ConversationStore,
+    CorruptTranscriptError,
+    InvalidIdError,
+    InvalidMessageError,
+    ReadOnlyError,
+    StorageError,
+    UnsupportedVersionError,
+    repair,
+)
+from transcript_store._log.record import close_line
+from transcript_store.places import ConversationTakenOverError, PlacedLog, PlaceError
+from transcript_store.testing import Fate, Request, SimulatedObjectPlace, SimulatedPlace
+
+BOTH = pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+MakePlace = Callable[[], SimulatedPlace]
+
+
+def message(text: str) -> dict[str, str]:
+    return {"text": text}
+
+
+def begun(place: SimulatedPlace, *written: str, **metadata: object) -> tuple[World, PlacedLog]:
+    world = World(place)
+    log = world.log("first")
+    log.create(**metadata)  # type: ignore[arg-type]
+    for text in written:
+        log.append_message(message(text))
+    return world, log
+
+
+# ---- stored and read ---------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_what_was_appended_is_there_for_another_host(make_place: MakePlace):
+    """R1, R2: messages, batches, events, metadata and a replace come back; a batch is one slot."""
+    place = make_place()
+    world, log = begun(place, "one", provider="claude", labels={"a": "b"})
+    stored = log.append_messages([message("two"), None, message("three")], extras=[None, {"n": 1}, {"usage": 5}])
+    log.update_metadata(model="m-1")
+    there = world.log("there")
+    there.load(take_over=True)
+    assert texts(there) == ["one", "two", "three"]
+    assert [record.extra for record in there.iter_records()] == [None, None, {"n": 1}, {"usage": 5}]
+    assert (there.head, there.record_count) == (stored[-1].head, stored[-1].seq) == (log.head, 4)
+    metadata = there.get_metadata()
+    assert (metadata.provider, metadata.model, metadata.labels) == ("claude", "m-1", {"a": "b"})
+    there.replace_transcript([message("summary")])
+    there.append_message(message("four"))
+    reader = world.log("reader")
+    reader.load(read_only=True)
+    assert texts(reader) == ["summary", "four"]
+    assert reader.get_metadata().generation == 1
+    assert sum(name.startswith("s/") for name in place.names(ID)) == 7
+
+
+def test_the_lines_are_those_of_a_folder(tmp_path):
+    """``transcript()`` is a transcript.jsonl, byte for byte: a folder that has nothing else is repaired to the whole conversation."""
+    _, log = begun(SimulatedPlace(), "one", provider="claude")
+    log.append_messages([message("two"), message("three")], extras=[{"n": 1}, None])
+    folder = tmp_path / "conversation"
+    folder.mkdir()
+    (folder / "transcript.jsonl").write_bytes(log.transcript())
+    assert repair(folder, dry_run=False).mode == "prefix"
+    with ConversationStore(folder, read_only=True) as store:
+        store.load()
+        assert [(r.message, r.extra, r.at) for r in store.get_records()] == [
+            (r.message, r.extra, r.at) for r in log.iter_records()
+        ]
+        assert store.get_metadata().id == ID
+        assert store.get_metadata().provider == "claude"
+
+
+@BOTH
+def test_a_reader_sees_a_prefix_and_goes_on(make_place: MakePlace):
+    """R9: it needs no claim, and takes in what came since."""
+    world, log = begun(make_place(), "one")
+    reader = world.log("reader")
+    reader.load(read_only=True)
+    assert reader.refresh() == 0
+    log.append_message(message("two"))
+    log.append_message(message("three"))
+    assert texts(reader) == ["one"]
+    assert reader.refresh() == 2
+    assert texts(reader) == ["one", "two", "three"]
+    with pytest.raises(ReadOnlyError):
+        reader.append_message(message("no"))
+    assert log.append_message(message("four")).seq == 4
+
+
+def test_what_cannot_be_stored_writes_no_slot():
+    """A message that JSON does not carry, an empty batch, an ``if_head`` that does not fit."""
+    place = SimulatedPlace()
+    world, log = begun(place, "one")
+    before = place.names(ID)
+    with pytest.raises(InvalidMessageError):
+        log.append_messages([message("two"), {"x": object()}])
+    with pytest.raises(ConversationChangedError):
+        log.append_messages([message("two")], if_head="0" * 32)
+    small = PlacedLog(place, ID, max_line_bytes=200)
+    assert log.append_messages([]) == []
+    assert place.names(ID) == before
+    small.load(take_over=True)
+    with pytest.raises(InvalidMessageError, match="max_line_bytes"):
+        small.append_message(message("x" * 150))
+    with pytest.raises(InvalidIdError):
+        PlacedLog(place, "../etc")
+    with pytest.raises(TypeError, match="colour"):
+        world.log("x").create(colour="red")
+
+
+def test_there_is_one_or_there_is_none():
+    """What is there is not created again; what is not there, or was deleted, is not loaded."""
+    place = SimulatedPlace()
+    with pytest.raises(ConversationNotFoundError):
+        World(place).log("x").load()
+    world, log = begun(place)
+    with pytest.raises(ConversationExistsError):
+        world.log("x").create()
+    assert place.conversations() == [ID]
+    log.delete()
+    for call in (world.log("x").load, world.log("x").create, lambda: world.log("x").load(read_only=True)):
+        with pytest.raises((ConversationNotFoundError, ConversationExistsError)):
+            call()
+    with pytest.raises(ConversationNotLoadedError):
+        log.get_messages()
+
+
+# ---- taken over --------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_deposed_writer_is_told_by_whom(make_place: MakePlace):
+    """R3, R4: nothing of its call is stored, each later call says the same, and it can still read. A claim counts up the epoch."""
+    world, log = begun(make_place(), "one")
+    second = world.log("second")
+    second.load(take_over=True)
+    assert (log.epoch, second.epoch) == (1, 2)
+    for _ in range(2):
+        with pytest.raises(ConversationTakenOverError) as told:
+            log.append_message(message("lost?"))
+        assert told.value.holder["name"] == "second"
+        assert (told.value.epoch, told.value.holder_pid) == (2, os.getpid())
+        assert isinstance(told.value, ConversationLockedError)
+        assert pickle.loads(pickle.dumps(told.value)).holder == told.value.holder
+    assert texts(log) == ["one"]
+    second.append_message(message("two"))
+    log.load(take_over=True)
+    assert texts(log) == ["one", "two"]
+    assert log.append_message(message("three")).seq == 3
+
+
+def test_whoever_works_is_not_taken_over_by_chance():
+    """Without ``take_over`` a writer that neither released nor was idle for a minute keeps the conversation."""
+    world, log = begun(SimulatedPlace(), "one")
+    with pytest.raises(ConversationLockedError) as told:
+        world.log("second").load()
+    assert told.value.holder_pid == os.getpid()
+    log.append_message(message("two"))
+    log.release()
+    second = world.log("second")
+    second.load()
+    assert texts(second) == ["one", "two"]
+    log.release()  # it is not ours any more: nothing happens
+    second.append_message(message("three"))
+    later = PlacedLog(world.place, ID, now_us=lambda: 1_790_000_000_000_000 + 61_000_000)
+    later.load()
+    with pytest.raises(ConversationTakenOverError):
+        second.append_message(message("four"))
+
+
+# ---- answers that are lost ---------------------------------------------------------------------------------------------
+
+
+class Fates:
+    """What becomes of the next puts."""
+
+    def __init__(self, place: SimulatedPlace, *fates: Fate, reads: Fate = Fate.DONE) -> None:
+        self.fates, self.reads = list(fates), reads
+        place.on_request = self
+
+    def __call__(self, request: Request) -> Fate:
+        if request.call == "put":
+            return self.fates.pop(0) if self.fates else Fate.DONE
+        return self.reads
+
+
+@BOTH
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED, Fate.LATE, Fate.TWICE])
+def test_an_answer_that_is_lost_changes_nothing(make_place: MakePlace, fate: Fate):
+    """R5, R6: it is stored once, in its place, whatever became of the first attempt."""
+    place = make_place()
+    world, log = begun(place, "one")
+    Fates(place, fate)
+    stored = log.append_message(message("two"))
+    log.append_message(message("three"))
+    while place.late:
+        place.land()
+    log.append_message(message("four"))
+    assert stored.seq == 2
+    reader = world.log("reader")
+    reader.load(read_only=True)
+    assert texts(reader) == ["one", "two", "three", "four"]
+
+
+@BOTH
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.LATE, Fate.REFUSED])
+def test_an_unknown_outcome_says_so_and_the_next_call_knows(make_place: MakePlace, fate: Fate):
+    """R6: nobody answers until the attempts are over. What is stored by then stands before the next message, and is not repeated."""
+    place = make_place()
+    world, log = begun(place, "one")
+    Fates(place, fate, Fate.REFUSED, reads=Fate.REFUSED)
+    with pytest.raises(PlaceError) as told:
+        log.append_message(message("two"))
+    assert isinstance(told.value, StorageError)
+    assert (told.value.outcome, log.outcome(told.value)) == ("unknown", None)
+    assert "the next call finds out" in str(told.value)
+    assert pickle.loads(pickle.dumps(told.value)).slot_hash == told.value.slot_hash
+    place.on_request = None
+    while place.late:
+        place.land()
+    log.append_message(message("three"))
+    stored = fate is not Fate.REFUSED
+    assert log.outcome(told.value) is stored
+    assert texts(log) == (["one", "two", "three"] if stored else ["one", "three"])
+    reader = world.log("reader")
+    reader.load(read_only=True)
+    assert texts(reader) == texts(log)
+
+
+def test_a_call_that_is_interrupted_is_an_unknown_outcome():
+    """D2: Ctrl-C in the middle of a put. The next call looks, and what was stored is taken in."""
+    place = SimulatedPlace()
+    _, log = begun(place, "one")
+    put = place.put
+
+    def interrupted(*arguments: object) -> bool:
+        put(*arguments)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    place.put = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        log.append_message(message("two"))
+    place.put = put  # type: ignore[method-assign]
+    log.append_message(message("three"))
+    assert texts(log) == ["one", "two", "three"]
+
+
+def test_nobody_answers_a_load():
+    """Nothing was stored, so the error says that; it names no more than the place."""
+    place = SimulatedPlace(name="db")
+    world, _ = begun(place)
+    place.on_request = lambda request: Fate.REFUSED
+    with pytest.raises(PlaceError) as told:
+        world.log("x").load()
+    assert (told.value.outcome, told.value.path) == ("not stored", f"db/{ID}")
+
+
+# ---- an engine that lost, or changed, what it had ----------------------------------------------------------------------
+
+
+@BOTH
+def test_a_writer_that_remembers_refuses_a_place_that_forgot(make_place: MakePlace):
+    """R8: the last slots are gone (a restored backup). Nothing is written behind the hole."""
+    place = make_place()
+    world, log = begun(place, "one", "two")
+    place.set_object(ID, "s/3", None)
+    reader = world.log("reader")
+    reader.load(read_only=True)
+    if make_place is SimulatedPlace:
+        with pytest.raises(CorruptTranscriptError) as told:
+            log.append_message(message("three"))
+        assert told.value.kind == "truncated"
+        assert place.names(ID) == ["s/1", "s/2"]
+    else:  # at the next load: no object store can look at another slot while it puts one
+        log.append_message(message("three"))
+        with pytest.raises(CorruptTranscriptError) as told:
+            reader.load(read_only=True)
+        assert told.value.kind == "missing"
+
+
+def test_any_changed_byte_is_detected():
+    """R7: every byte of every slot, flipped in two ways; and a slot that is cut, grown, moved, of another conversation, or in the middle and gone."""
+    place = SimulatedPlace()
+    world, log = begun(place, "one", provider="claude")
+    log.append_messages([message("two"), message("three")])
+    log.update_metadata(model="m")
+    log.replace_transcript([message("four")])
+    other = PlacedLog(place, ID[:-1] + "f")
+    other.create()
+    other.append_message(message("foreign"))
+    whole = {name: place.object(ID, name) for name in place.names(ID)}
+
+    def refused() -> None:
+        with pytest.raises((CorruptTranscriptError, UnsupportedVersionError)):
+            world.log("reader").load(read_only=True)
+
+    for name, data in whole.items():
+        for index in range(len(data)):
+            flipped = bytearray(data)
+            flipped[index] ^= 0x01
+            place.set_object(ID, name, bytes(flipped))
+            refused()
+        for changed in (data[:-1], data + b" ", data + data, b"", place.object(other.id, "s/2"), whole["s/1"][:50]):
+            place.set_object(ID, name, changed)
+            refused()
+        place.set_object(ID, name, data)
+    place.set_object(ID, "s/3", None)
+    refused()
+    place.set_object(ID, "s/3", whole["s/4"])
+    refused()
+    for number in (1, 2):
+        place.set_object(ID, f"s/{number}", place.object(other.id, f"s/{number}"))
+    for number in (3, 4, 5):
+        place.set_object(ID, f"s/{number}", None)
+    with pytest.raises(CorruptTranscriptError) as told:
+        world.log("reader").load(read_only=True)
+    assert told.value.kind == "wrong-conversation"
+
+
+def test_a_slot_of_a_later_version_is_not_read():
+    """A kind that this version does not know, whole: upgrade. Nothing is guessed, and nothing written behind it."""
+    place = SimulatedPlace()
+    world, log = begun(place, "one")
+    last = place.object(ID, "s/2").split(b"\n")[0]
+    members = {**json.loads(last), "slot": 3, "kind": "merge", "bytes": 0}
+    del members["hash"]
+    data, _ = close_line(last[-34:-2], json.dumps(members, separators=(",", ":")).encode()[:-1])
+    place.set_object(ID, "s/3", data)
+    with pytest.raises(UnsupportedVersionError, match="merge"):
+        world.log("x").load()
+    with pytest.raises(UnsupportedVersionError):
+        log.append_message(message("two"))
+
+
+def test_what_was_loaded_before_a_fork_is_the_parents():
+    """Two processes with one claim could not be told apart; the child is refused at once, and does not hang."""
+    _, log = begun(SimulatedPlace(), "one")
+    child = os.fork()
+    if child == 0:
+        try:
+            log.append_message(message("of the child"))
+        except ConversationNotLoadedError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    log.append_message(message("two"))
+    assert texts(log) == ["one", "two"]
+
+
+# ---- packs -------------------------------------------------------------------------------------------------------------
+
+
+def test_packed_slots_are_read_from_their_packs():
+    """Slots that a pack holds may go, except those that begin an epoch and the last one of each: those are the fences (D5)."""
+    place = SimulatedObjectPlace()
+    world, log = begun(place, "one", "two")
+    second = world.log("second")
+    second.load(take_over=True)
+    for text in ("three", "four", "five"):
+        second.append_message(message(text))
+    assert second.pack(tidy=True) == 7
+    assert place.names(ID) == ["p/1-7", "s/1", "s/3", "s/4", "s/7"]
+    second.append_message(message("six"))
+    assert second.pack() == 0
+    with pytest.raises(ConversationTakenOverError):
+        log.append_message(message("late"))
+    third = world.log("third")
+    third.load(take_over=True)
+    third.append_message(message("seven"))
+    assert third.pack() == 3
+    assert place.names(ID) == ["p/1-7", "p/8-10", "s/1", "s/10", "s/3", "s/4", "s/7", "s/8", "s/9"]
+    reader = world.log("reader")
+    reader.load(read_only=True)
+    assert texts(reader) == ["one", "two", "three", "four", "five", "six", "seven"]
+
+
+def test_a_damaged_pack_is_refused():
+    """R7: a changed byte in a pack is found as one in a slot is."""
+    place = SimulatedObjectPlace()
+    world, log = begun(place, "one", "two")
+    log.pack(tidy=True)
+    data = place.object(ID, "p/1-3")
+    for index in range(0, len(data), 5):
+        place.set_object(ID, "p/1-3", data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :])
+        with pytest.raises(CorruptTranscriptError):
+            world.log("reader").load(read_only=True)

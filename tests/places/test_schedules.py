@@ -1,0 +1,97 @@
+"""Two sessions on one place, in every order there is, with requests that get lost, land late, come twice, and kill who makes them.
+
+Nothing that was acknowledged is lost, stands twice or is out of its order; whoever claims has read all that was acknowledged before; whoever is
+deposed has stored nothing; and the log can be read and written afterwards (R2, R3, R4, R5, R6, R9). Longer schedules, and those on an object store
+with packs, are drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.places.schedules import Actor, World, at_random, begun, every
+from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace
+
+Make = Callable[[], tuple[World, Sequence[Callable[[], object]]]]
+
+
+def two(make_place: type[SimulatedPlace], first_appends: int, second_appends: int) -> Make:
+    """The first has the conversation and appends, the second one takes it over and appends."""
+
+    def make() -> tuple[World, Sequence[Callable[[], object]]]:
+        world, first = begun(make_place())
+        second = Actor(world, "b")
+        return world, [
+            lambda: first.append_many(first_appends),
+            lambda: second.load() and second.append_many(second_appends),
+        ]
+
+    return make
+
+
+def both_load(make_place: type[SimulatedPlace]) -> Make:
+    """Two that claim at the same time, and append."""
+
+    def make() -> tuple[World, Sequence[Callable[[], object]]]:
+        world, _ = begun(make_place())
+        second, third = Actor(world, "b"), Actor(world, "c")
+        return world, [lambda: second.load() and second.append(), lambda: third.load() and third.append()]
+
+    return make
+
+
+def storm() -> tuple[World, Sequence[Callable[[], object]]]:
+    """Three on an object store that append, pack, tidy and take over."""
+    world, first = begun(SimulatedObjectPlace())
+    second, third = Actor(world, "b"), Actor(world, "c")
+
+    def works(actor: Actor) -> None:
+        if actor is first or actor.load():
+            for _ in range(2):
+                actor.append_many(2)
+                actor.pack()
+            actor.append()
+
+    return world, [lambda actor=actor: works(actor) for actor in (first, second, third)]
+
+
+def counted(schedules: Iterator[int], record: Callable[[str, Any], None]) -> int:
+    counts = list(schedules)
+    record("schedules of two or three sessions on a place", len(counts))
+    record("messages acknowledged in them", sum(counts))
+    return len(counts)
+
+
+@pytest.mark.parametrize(
+    ("make", "faults", "schedules"),
+    [
+        (two(SimulatedPlace, 2, 1), 0, 14),
+        (both_load(SimulatedPlace), 0, 34),
+        (two(SimulatedPlace, 1, 1), 1, 431),
+        (two(SimulatedObjectPlace, 1, 1), 0, 25),
+    ],
+)
+def test_every_schedule_of_two_sessions(make: Make, faults: int, schedules: int, record_property):
+    """R2, R3, R4, R5, R6, R9: short ones, with at most one request that goes wrong."""
+    assert counted(every(make, faults=faults), record_property) == schedules
+
+
+def test_schedules_at_random(record_property):
+    """R2, R3, R4, R5, R6, R9: three sessions on an object store with packs, and four requests that go wrong."""
+    assert counted(at_random(storm, seeds=range(40), faults=4), record_property) == 40
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("make", "schedules"), [(two(SimulatedPlace, 2, 1), 1965), (both_load(SimulatedPlace), 5766)])
+def test_every_longer_schedule_of_two_sessions(make: Make, schedules: int, record_property):
+    """R2, R3, R4, R5, R6, R9: longer ones, with at most one request that goes wrong."""
+    assert counted(every(make, faults=1), record_property) == schedules
+
+
+@pytest.mark.long
+def test_many_schedules_at_random(record_property):
+    """R2, R3, R4, R5, R6, R9: as above, many more, and six requests that go wrong."""
+    assert counted(at_random(storm, seeds=range(1000, 4000), faults=6), record_property) == 3000

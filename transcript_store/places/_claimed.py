@@ -1,0 +1,328 @@
+"""The algorithm: read a log of slots, claim it, write behind it, and find out what became of a write that nobody answered.
+
+Invariants, which the tests name:
+
+D1  What memory holds is a prefix of the log, verified. It grows by slots that were read, or that ``put`` said True to.
+D2  A write is noted as unsure before the place hears of it, and struck out when its slot is known. So an interruption, an error
+    and a lost answer are one case: the next call looks.
+D3  Nothing but the bytes in its slot say that a write is stored. "It is there already" may be our own; no answer may be a yes.
+D4  A claim counts when no pack holds its slot: it may have gone into a name that had been freed.
+D5  A slot is removed only inside a pack that was read back; never one that begins an epoch, and never one whose next slot is of another
+    epoch. A writer that stalled before such a slot must find it taken.
+
+It knows no engine and no clock: a :class:`Place` is given, and what waits between two attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from itertools import pairwise
+from typing import Any, NoReturn, TypeVar
+
+from transcript_store.errors import (
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+from transcript_store.places._errors import ConversationTakenOverError, PlaceError, UnavailableError
+from transcript_store.places._place import Place, packing
+from transcript_store.places._slots import (
+    LogState,
+    NotASlotError,
+    Slot,
+    all_taken_in,
+    flattened,
+    lines_of,
+    slot_hash,
+    taken_in,
+)
+from transcript_store.ways_out import WayOut
+
+WAITS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 14.0)
+"""How long to wait between two attempts: half a minute together."""
+
+_KEPT_OUTCOMES = 1000
+
+T = TypeVar("T")
+
+
+class Answer(Enum):
+    """What is known of a write after one attempt."""
+
+    STORED = "the slot holds it"
+    BEATEN = "the slot holds something else, which was taken in"
+    ABSENT = "the slot is empty: it may come to be stored still"
+    SILENT = "nobody answers"
+
+
+class ClaimedLog:
+    """The slots of one conversation, as far as they were read, and the right to write the next one, if it was claimed."""
+
+    def __init__(
+        self, place: Place, id: str, *, waits_seconds: Sequence[float] = WAITS_SECONDS, sleep: Callable[[float], None]
+    ) -> None:
+        self.place = place
+        self.id = id
+        self.path = f"{place.name}/{id}"
+        self.state = LogState(conversation=id)
+        self.lines = bytearray()
+        """The transcript of the live generation."""
+        self._waits = tuple(waits_seconds)
+        self._sleep = sleep
+        self._tokens: set[str] = set()
+        """Of the claims that were made here."""
+        self._unsure: list[tuple[int, bytes]] = []
+        """D2: slot and bytes of what may be stored, or come to be."""
+        self._outcomes: dict[str, bool] = {}
+        """Of the writes that were unsure and are known now: the hash of the slot, and whether it is stored."""
+        self._packed_to = 0
+        """The last slot that a pack was seen to hold."""
+        self._packing = packing(place)
+        self._unpacked: list[Slot] = []
+        """For a place with packs: the slots behind that, verified."""
+
+    # ---- read ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the last claim that is known was made here."""
+        return self.state.claim is not None and self.state.claim.token in self._tokens and not self.state.is_released
+
+    def load(self) -> None:
+        """Read every slot anew and verify it."""
+        state, taken = self._verified_twice(lambda: self._read(LogState(conversation=self.id), 0))
+        if state.slot == 0:
+            raise ConversationNotFoundError(path=self.path, reason="there is no conversation")
+        self.state, self.lines, self._unpacked = LogState(conversation=self.id), bytearray(), []
+        self._accept(state, taken)
+
+    def look(self) -> list[Slot]:
+        """Take in what stands behind the last slot that is known; returns those slots.
+
+        Raises ``CorruptTranscriptError`` of the kind ``truncated`` if that last one is gone: the place lost what it acknowledged.
+        """
+        before = self.state
+        state, taken = self._verified_twice(lambda: self._read(before, max(before.slot - 1, 0)))
+        self._accept(state, taken)
+        return taken
+
+    def _read(self, state: LogState, after: int) -> tuple[LogState, list[Slot]]:
+        pieces = self.place.read(self.id, after)
+        self._packed_to = max([self._packed_to, *(piece.last for piece in pieces if piece.is_pack)])
+        slots = flattened(pieces, after)
+        if state.slot:
+            number, known = slots.pop(0) if slots else (0, b"")
+            if number != state.slot:
+                raise NotASlotError("truncated", f"slot {state.slot} was stored, and is not there any more")
+            if slot_hash(known) != state.hash:
+                raise NotASlotError("rewritten", f"slot {state.slot} is not what was stored there")
+        return all_taken_in(state, slots)
+
+    def _verified_twice(self, read: Callable[[], tuple[LogState, list[Slot]]]) -> tuple[LogState, list[Slot]]:
+        """Damage is believed when it is seen twice: a list beside a writer may be of two moments."""
+        try:
+            return read()
+        except NotASlotError:
+            try:
+                return read()
+            except NotASlotError as error:
+                self._refuse(error)
+
+    def _refuse(self, error: NotASlotError) -> NoReturn:
+        if error.kind == "version":
+            raise UnsupportedVersionError(path=self.path, reason=error.reason) from error
+        raise CorruptTranscriptError(
+            path=self.path, kind=error.kind, reason=error.reason, way_out=WayOut.RESTORE
+        ) from error
+
+    def _accept(self, state: LogState, taken: Sequence[Slot]) -> None:
+        """Nothing here can fail: slots that are verified become what memory holds."""
+        for slot in taken:
+            if slot.kind == "generation":
+                self.lines = bytearray()
+            self.lines += lines_of(slot.data)
+            if self._packing is not None:
+                self._unpacked.append(slot)
+        # A pack that another session made may hold the first of them: what is left must stay without a hole.
+        self._unpacked = [slot for slot in self._unpacked if slot.number > self._packed_to]
+        self.state = state
+        if not self._unsure:
+            return
+        known = {slot.data for slot in taken}
+        for number, data in self._unsure:
+            if number <= state.slot:
+                self._outcomes[slot_hash(data).decode()] = data in known
+        self._unsure = [unsure for unsure in self._unsure if unsure[0] > state.slot]
+        while len(self._outcomes) > _KEPT_OUTCOMES:
+            del self._outcomes[next(iter(self._outcomes))]
+
+    def outcome(self, slot_hash: str) -> bool | None:
+        """Whether a write is stored whose outcome was unknown; None as long as nobody knows."""
+        return self._outcomes.get(slot_hash)
+
+    # ---- write -----------------------------------------------------------------------------------------------------------
+
+    def write(self, make: Callable[[LogState], bytes], doing: str) -> bytes:
+        """Write the slot that ``make`` makes behind a state; returns what was stored.
+
+        The caller holds the claim. ``make`` is called again if an earlier write of ours turns out to stand there.
+
+        Raises:
+            ConversationTakenOverError: somebody else claimed; nothing of this is stored.
+            PlaceError: the outcome is unknown.
+        """
+        if self._unsure:
+            self.look_patiently()
+        self.require_claim()
+        data = make(self.state)
+        while (answer := self._put(data)) is not Answer.STORED:
+            if answer is not Answer.BEATEN:
+                self._give_up(data, doing)
+            self.require_claim()
+            data = make(self.state)
+        return data
+
+    def claim(self, make: Callable[[LogState, str], bytes], token: str, may: Callable[[LogState], None]) -> bool:
+        """Put the claim that ``make`` makes with this token into the next free slot, and confirm it.
+
+        ``may`` raises if the claim must not be made behind a state. False if the claim is void (D4): load, and claim anew.
+        """
+        self._tokens.add(token)
+        doing = "claim the conversation"
+        while True:
+            may(self.state)
+            data = make(self.state, token)
+            answer = self._put(data)
+            if answer is Answer.STORED:
+                break
+            if answer is not Answer.BEATEN:
+                self._give_up(data, doing)
+        return self.is_confirmed()
+
+    def is_confirmed(self) -> bool:
+        """D4: whether no pack holds the slot of the claim that was just put."""
+        place, slot = self._packing, self.state.slot
+        if place is None:
+            return True
+        return not self._patiently(lambda: place.packs_from(self.id, slot), "confirm the claim")
+
+    def require_claim(self) -> None:
+        """Raise ``ConversationTakenOverError`` unless the last claim that is known was made here."""
+        claim = self.state.claim
+        if self.state.is_deleted:
+            raise ConversationNotFoundError(path=self.path, reason="the conversation was deleted")
+        if claim is None or claim.token in self._tokens:
+            return
+        raise ConversationTakenOverError(
+            path=self.path,
+            reason=f"{_named(claim.holder)} claimed the conversation at {claim.at}; nothing of this call is stored",
+            holder_pid=claim.holder.get("pid"),
+            holder_host=claim.holder.get("host"),
+            holder=claim.holder,
+            epoch=claim.epoch,
+            at=claim.at,
+        )
+
+    def _put(self, data: bytes) -> Answer:
+        """Put a slot until it is known what stands there, or the attempts are over."""
+        slot, previous = self.state.slot + 1, self.state.hash
+        self._unsure.append((slot, data))  # D2
+        answer = Answer.SILENT
+        for wait in (*self._waits, None):
+            answer = self._attempt(slot, data, previous)
+            if answer in (Answer.STORED, Answer.BEATEN) or wait is None:
+                break
+            self._sleep(wait)
+        return answer
+
+    def _attempt(self, slot: int, data: bytes, previous: bytes) -> Answer:
+        try:
+            if self.place.put(self.id, slot, data, previous):
+                state, taken = taken_in(self.state, data)
+                self._accept(state, [taken])
+                return Answer.STORED
+        except UnavailableError:
+            pass
+        # D3: neither "it is there already" nor no answer says what stands there.
+        try:
+            news = self.look()
+        except UnavailableError:
+            return Answer.SILENT
+        if not news:
+            return Answer.ABSENT
+        return Answer.STORED if news[0].data == data else Answer.BEATEN
+
+    def _give_up(self, data: bytes, doing: str) -> NoReturn:
+        raise PlaceError(
+            path=self.path,
+            doing=doing,
+            reason="no answer came in time",
+            outcome="unknown",
+            slot_hash=slot_hash(data).decode(),
+        )
+
+    def load_patiently(self) -> None:
+        """:meth:`load`, once somebody answers."""
+        self._patiently(self.load, "load the conversation")
+
+    def look_patiently(self) -> list[Slot]:
+        """:meth:`look`, once somebody answers."""
+        return self._patiently(self.look, "look for what came since")
+
+    def pack_patiently(self, *, tidy: bool) -> int:
+        """:meth:`pack`, once somebody answers: made twice, it comes to the same."""
+        return self._patiently(lambda: self.pack(tidy=tidy), "pack the slots")
+
+    def _patiently(self, call: Callable[[], T], doing: str) -> T:
+        return patiently(call, self._waits, self._sleep, path=self.path, doing=doing)
+
+    # ---- pack ------------------------------------------------------------------------------------------------------------
+
+    def pack(self, *, tidy: bool) -> int:
+        """Pack the slots that no pack holds yet; returns how many there were. With ``tidy``, remove those that D5 permits."""
+        place, slots = self._packing, self._unpacked
+        if place is None or len(slots) < 2:
+            return 0
+        first, last = slots[0].number, slots[-1].number
+        place.put_pack(self.id, first, last, b"".join(slot.data for slot in slots))
+        if tidy and self._holds_pack(slots):
+            place.delete_slots(self.id, removable(slots))
+        self._packed_to, self._unpacked = last, []
+        return len(slots)
+
+    def _holds_pack(self, slots: Sequence[Slot]) -> bool:
+        before = slots[0].number - 1
+        found = dict(flattened([piece for piece in self.place.read(self.id, before) if piece.is_pack], before))
+        return all(found.get(slot.number) == slot.data for slot in slots)
+
+
+def removable(slots: Sequence[Slot]) -> list[int]:
+    """D5: which of the slots in a pack may be removed. The last one may not: nobody knows whose the next one is."""
+    return [
+        slot.number
+        for slot, following in pairwise(slots)
+        if slot.kind != "claim" and slot.number != 1 and following.epoch == slot.epoch
+    ]
+
+
+def patiently(
+    call: Callable[[], T], waits: Sequence[float], sleep: Callable[[float], None], *, path: str, doing: str
+) -> T:
+    """Make a call that changes nothing until it is answered; ``PlaceError`` if the attempts are over."""
+    for wait in (*waits, None):
+        try:
+            return call()
+        except UnavailableError as error:
+            if wait is None:
+                raise PlaceError(
+                    path=path, doing=doing, reason=str(error) or "no answer", outcome="not stored"
+                ) from error
+            sleep(wait)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _named(holder: dict[str, Any]) -> str:
+    name = holder.get("name")
+    where = f"process {holder.get('pid')} on {holder.get('host')}"
+    return f"{name!r:.60} ({where:.80})" if name else f"{where:.80}"

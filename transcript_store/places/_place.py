@@ -1,0 +1,75 @@
+"""What an engine must offer, so that conversations can live on it. ``testing.check_place`` holds an engine to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol, cast
+
+__all__ = ["PackingPlace", "Piece", "Place"]
+
+
+class Piece(NamedTuple):
+    """The bytes of the slots from ``first`` to ``last``, joined. A slot that stands alone has one number for both."""
+
+    first: int
+    last: int
+    data: bytes
+    is_pack: bool = False
+    """Whether it was read from a pack. A pack counts, whatever stands in a slot that it holds."""
+
+
+class Place(Protocol):
+    """An engine that keeps slots: values that are written once, under the id of a conversation and a number from 1.
+
+    Any call may raise ``UnavailableError``: it is not known whether it was done. What the engine refuses for good (a missing table,
+    a wrong password) is a ``PlaceError`` with the outcome ``"not stored"``. Both texts hold no address, user, key or bytes.
+    Ids are canonical lower-case UUIDs. Calls may come from several threads at the same time.
+    """
+
+    name: str
+    """What errors call the place. It holds no password, key or user."""
+
+    def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        """Put ``data`` into a slot if nothing is there, as one step of the engine; True if this call did it.
+
+        An engine that can do so in the same step also requires that the slot before has the hash ``previous`` (32 ASCII
+        characters; for slot 1 it is 32 zeros, and there is nothing to look at). On return, what was put is as durable as the
+        engine makes things.
+        False says nothing but "look": after a lost answer it may be this very data that stands there.
+        """
+        ...
+
+    def read(self, id: str, after: int = 0) -> list[Piece]:
+        """Every slot behind ``after``, in any order, with what is in it; packs may begin before. Empty if there is none.
+
+        What was acknowledged before the call is there. What is put meanwhile may be missing, but then so is all behind it.
+        """
+        ...
+
+    def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
+        """The ids behind ``after`` that have a slot, in the order of their text, at most ``limit`` of them.
+
+        It may be late: it decides nothing.
+        """
+        ...
+
+
+class PackingPlace(Place, Protocol):
+    """A place where many slots cost many requests, and are packed into one object."""
+
+    def put_pack(self, id: str, first: int, last: int, data: bytes) -> None:
+        """Put a pack if it is not there. Whoever writes the pack of these slots writes the same bytes."""
+        ...
+
+    def packs_from(self, id: str, slot: int) -> bool:
+        """Whether a pack holds this slot or a later one; a pack that was put before the call counts."""
+        ...
+
+    def delete_slots(self, id: str, slots: Iterable[int]) -> None:
+        """Remove slots that a pack holds. Those that are not there are passed over."""
+        ...
+
+
+def packing(place: Place) -> PackingPlace | None:
+    """The place, if it is one that packs. It has ``put_pack`` then; a look at each member would take 50 µs."""
+    return cast(PackingPlace, place) if hasattr(place, "put_pack") else None

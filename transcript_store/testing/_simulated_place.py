@@ -1,0 +1,195 @@
+"""Places in memory that lose, delay and repeat what is asked of them, as networks and servers do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from transcript_store.places import Piece, UnavailableError
+from transcript_store.testing._simulated import SimulatedStop
+
+__all__ = ["Fate", "Request", "SimulatedObjectPlace", "SimulatedPlace"]
+
+T = TypeVar("T")
+
+
+class Fate(Enum):
+    """What becomes of one request. Each but the first three is for a request that changes something."""
+
+    DONE = "it is done, and answered"
+    REFUSED = "it is not done, and whoever asked hears nothing"
+    KILLED = "it is not done, and whoever asked is killed"
+    LOST = "it is done, and its answer is lost"
+    LATE = "it is done later, when land() is called, and whoever asked hears nothing"
+    TWICE = "it is done and answered, and done once more when land() is called"
+    KILLED_AFTER = "it is done, and whoever asked is killed"
+    KILLED_LATE = "it is done later, and whoever asked is killed now"
+
+
+class Request(NamedTuple):
+    """One request of a place: its number, counted from 1, the call that it is part of, what it does, and to which name."""
+
+    number: int
+    call: str
+    """``put``, ``read``, ``conversations``, ``put_pack``, ``packs_from`` or ``delete_slots``."""
+    name: str
+    """What it is about: ``s/3`` is a slot, ``p/1-7`` a pack; of a list, what its names begin with."""
+    changes: bool
+    """Whether it changes something, so that it may land late."""
+
+
+_SILENT = frozenset({Fate.REFUSED, Fate.LOST, Fate.LATE})
+_KILLED = frozenset({Fate.KILLED, Fate.KILLED_AFTER, Fate.KILLED_LATE})
+_NOT_NOW = frozenset({Fate.REFUSED, Fate.KILLED, Fate.LATE, Fate.KILLED_LATE})
+_AGAIN = frozenset({Fate.LATE, Fate.TWICE, Fate.KILLED_LATE})
+
+
+class _Object(NamedTuple):
+    tag: int
+    data: bytes
+
+
+class SimulatedPlace:
+    """A place in memory as a database is one: each call is one request, of one moment, and ``put`` requires the slot before.
+
+    ``on_request`` is called before each request and may return its :class:`Fate`; None is ``DONE``. It may raise as well: then the request
+    is not done. A test may switch to another session in it, so that the other one comes in between. ``late`` has what will land
+    later.
+
+    Args:
+        name: what errors call it.
+    """
+
+    def __init__(self, *, name: str = "simulated") -> None:
+        self.name = name
+        self.on_request: Callable[[Request], Fate | None] | None = None
+        self.requests = 0
+        self.late: list[Callable[[], object]] = []
+        self._objects: dict[tuple[str, str], _Object] = {}
+        self._tags = 0
+        self._lock = threading.RLock()
+
+    # ---- for tests -------------------------------------------------------------------------------------------------------
+
+    def land(self, index: int = 0) -> None:
+        """Do now what was late: a put that meets a name that is taken changes nothing."""
+        self.late.pop(index)()
+
+    def names(self, id: str) -> list[str]:
+        """What there is of a conversation: ``s/<slot>`` and ``p/<first>-<last>``."""
+        return sorted(name for of, name in self._objects if of == id)
+
+    def object(self, id: str, name: str) -> bytes:
+        """The bytes under a name."""
+        return self._objects[id, name].data
+
+    def set_object(self, id: str, name: str, data: bytes | None) -> None:
+        """Change what stands under a name, as no writer may; None removes it. So does a server that lost a commit."""
+        if data is None:
+            self._objects.pop((id, name), None)
+        else:
+            self._tags += 1
+            self._objects[id, name] = _Object(self._tags, data)
+
+    # ---- Place -----------------------------------------------------------------------------------------------------------
+
+    def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        """Put a slot if it is absent, and if the one before has this hash."""
+        return self._request("put", f"s/{slot}", lambda: self._put(id, slot, data, previous), changes=True)
+
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        before = self._objects.get((id, f"s/{slot - 1}"))
+        if slot > 1 and (before is None or before.data.partition(b"\n")[0][-34:-2] != previous):
+            return False
+        return self._create(id, f"s/{slot}", data)
+
+    def read(self, id: str, after: int = 0) -> list[Piece]:
+        """The slots of one moment."""
+        return self._request("read", "s/", lambda: [_piece(name, o.data) for name, o in self._listed(id, "s/", after)])
+
+    def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
+        """The ids that have a slot."""
+        return self._request("conversations", "", lambda: sorted({of for of, _ in self._objects if of > after})[:limit])
+
+    # ---- requests --------------------------------------------------------------------------------------------------------
+
+    def _request(self, call: str, name: str, act: Callable[[], T], *, changes: bool = False) -> T:
+        self.requests += 1
+        fate = (self.on_request and self.on_request(Request(self.requests, call, name, changes))) or Fate.DONE
+        with self._lock:
+            if fate in _AGAIN and changes:
+                self.late.append(act)
+            result = None if fate in _NOT_NOW else act()
+        if fate in _KILLED:
+            raise SimulatedStop
+        if fate in _SILENT:
+            raise UnavailableError("the simulated place did not answer")
+        return result  # type: ignore[return-value]
+
+    def _create(self, id: str, name: str, data: bytes) -> bool:
+        if (id, name) in self._objects:
+            return False
+        self.set_object(id, name, data)
+        return True
+
+    def _listed(self, id: str, kind: str, after: int) -> list[tuple[str, _Object]]:
+        return [
+            (name, there)
+            for (of, name), there in self._objects.items()
+            if of == id and name.startswith(kind) and _numbers(name)[-1] > after
+        ]
+
+
+class SimulatedObjectPlace(SimulatedPlace):
+    """A ``PackingPlace`` in memory as an object store is one: put if absent, list, get, delete, each a request of its own."""
+
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:  # noqa: ARG002 (no object store can look at another)
+        return self._create(id, f"s/{slot}", data)
+
+    def read(self, id: str, after: int = 0) -> list[Piece]:
+        """List slots, then packs, then get what was listed. What is gone meanwhile was packed before: then it is begun anew."""
+        while True:
+            slots = self._request("read", "s/", lambda: self._listed(id, "s/", after))
+            packs = self._request("read", "p/", lambda: self._listed(id, "p/", after))
+            held = {slot for name, _ in packs for slot in _numbers(name)}
+            wanted = [*packs, *(listed for listed in slots if _numbers(listed[0])[0] not in held)]
+            pieces = [self.get(id, name, listed.tag) for name, listed in wanted]
+            found = [piece for piece in pieces if piece is not None]
+            if len(found) == len(wanted):
+                return found
+
+    def get(self, id: str, name: str, tag: int) -> Piece | None:
+        """One object, if it is still the one that was listed; None if it is gone, or if another stands there."""
+
+        def act() -> Piece | None:
+            there = self._objects.get((id, name))
+            return None if there is None or there.tag != tag else _piece(name, there.data)
+
+        return self._request("read", name, act)
+
+    def put_pack(self, id: str, first: int, last: int, data: bytes) -> None:
+        """Put a pack if it is absent."""
+        name = f"p/{first}-{last}"
+        self._request("put_pack", name, lambda: self._create(id, name, data), changes=True)
+
+    def packs_from(self, id: str, slot: int) -> bool:
+        """Whether a pack holds this slot or a later one."""
+        return self._request("packs_from", "p/", lambda: bool(self._listed(id, "p/", slot - 1)))
+
+    def delete_slots(self, id: str, slots: Iterable[int]) -> None:
+        """Remove slots, each with a request."""
+        for slot in slots:
+            self._request("delete_slots", f"s/{slot}", partial(self.set_object, id, f"s/{slot}", None), changes=True)
+
+
+def _numbers(name: str) -> range:
+    first, _, last = name[2:].partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _piece(name: str, data: bytes) -> Piece:
+    numbers = _numbers(name)
+    return Piece(numbers[0], numbers[-1], data, name.startswith("p/"))

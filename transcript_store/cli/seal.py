@@ -10,7 +10,6 @@ from transcript_store.cli._shared.arguments import NAMES, add_conversation
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, one_line, say
-from transcript_store.search import SearchIndex
 
 DESCRIPTION = f"""\
 Seal a conversation with a key: messages, system prompt, tools and labels cannot be read without it. The records, byte for byte, become
@@ -37,6 +36,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Seal the conversation, and say what that does not reach."""
+    from transcript_store.search import SearchIndex
+
     keys = keys_of(arguments)
     if not keys:
         raise Misuse(f"seal needs a key, in --key-file or {VARIABLE} (`transcript-store new-key FILE` makes one)")

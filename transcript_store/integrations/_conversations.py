@@ -3,11 +3,14 @@
 Frameworks make a session object for each request, and several for one key. So the open stores stand in one table. What holds:
 
 * Two objects with the same key and the same options use one store, whichever event loop or thread they are in. With other
-  options they take turns: a call closes the stores of the others first, or it would wait for a lock of its own process.
+  options, or in another process, they are two writers. All stores let go of the lock between two calls (``hold_lock=False``), so
+  writers take turns, and what nobody closed keeps nobody waiting.
+* A function that a call is given may be many turns, and another process may write between any two of them.
 * A call is made to its end, also if its caller is cancelled (``transcript_store.aio``).
 * After an error that is not about the caller's values the store is closed: the next call looks at the disk anew, and meets
   the same damage, or goes on.
-* No more than ``MOST_OPEN`` stay open that nobody uses; the longest unused one is closed first.
+* No more than ``MOST_OPEN`` stay open that nobody uses, with at most ``MOST_BYTES`` of their ends in memory; the longest unused one
+  is closed first.
 * A forked child begins with an empty table. At the end of the interpreter all are closed.
 """
 
@@ -26,7 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid5
 
 from transcript_store.aio import AsyncConversationStore
-from transcript_store.conversation import ConversationStore, Durability
+from transcript_store.conversation import ConversationStore, Durability, Redact
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
@@ -36,9 +39,12 @@ from transcript_store.errors import (
     FeatureNotEnabledError,
     InvalidMessageError,
     InvalidMetadataError,
+    RedactionError,
     StorageError,
     TranscriptStoreError,
 )
+from transcript_store.file_names import TRANSCRIPT
+from transcript_store.integrations._values import of_items
 
 logger: logging.Logger = logging.getLogger("transcript_store.integrations")
 
@@ -48,10 +54,18 @@ NAMESPACE = UUID("6d1f1f0a-2f3c-5f0e-8a43-0b6a54f1c7d9")
 """It never changes: with another one no conversation would be found again."""
 MOST_OPEN = 32
 CACHE_BYTES = 1280 << 10
-"""Of each open conversation so much is in memory: the end, which the next request reads again. A thousand messages of 1 KB fit,
-and all of it together is 40 MB. What is read from the disk is verified again, which takes several times as long."""
+"""Of each open conversation at most so much is in memory: the end, which the next request reads again. A thousand messages of 1 KB
+fit. What is read from the disk is verified again, which takes several times as long."""
+MOST_BYTES = 16 << 20
+"""Of all of them together. To open one again takes a few milliseconds; memory is taken all the time."""
 
-_ABOUT_THE_CALL = (ConversationChangedError, FeatureNotEnabledError, InvalidMessageError, InvalidMetadataError)
+_ABOUT_THE_CALL = (
+    ConversationChangedError,
+    FeatureNotEnabledError,
+    InvalidMessageError,
+    InvalidMetadataError,
+    RedactionError,
+)
 
 
 class Options(NamedTuple):
@@ -59,6 +73,20 @@ class Options(NamedTuple):
 
     durability: Durability = "power-loss"
     lock_timeout_seconds: float = 10.0
+    redact: Redact | None = None
+
+    def store(self, directory: str | os.PathLike[str]) -> ConversationStore:
+        """A store that is not loaded; raises ``TypeError`` or ``ValueError`` if an option cannot be."""
+        options = self._replace(redact=of_items(self.redact))
+        return ConversationStore(directory, hold_lock=False, cache_bytes=CACHE_BYTES, **options._asdict())
+
+    def key(self) -> tuple[object, ...]:
+        """Equal for two options that one store can be opened with."""
+        try:
+            hash(self.redact)
+        except TypeError:  # an object that can be called, and compared by its value
+            return *self[:2], id(self.redact)
+        return tuple(self)
 
 
 def id_of(framework: str, *key: str) -> str:
@@ -89,9 +117,9 @@ class Conversation:
     """One conversation, opened by the first call that needs it, and again by the first call after it was closed."""
 
     def __init__(self, directory: str, id: str, options: Options) -> None:
-        self.key = directory, id, options
+        self.key = directory, id, options.key()
         self.id = id
-        self.store = ConversationStore(f"{directory}/{id}", cache_bytes=CACHE_BYTES, **options._asdict())
+        self.store = options.store(f"{directory}/{id}")
         self.awaited = AsyncConversationStore.of(self.store)
         self.busy = threading.Lock()
         """A call has it, which may be many calls of the store: a close comes before it or after it."""
@@ -101,7 +129,9 @@ class Conversation:
         """Who is closing it because it is one too many, if nobody needed it since. It stays in the table until it is closed: a call
         that needs it meanwhile has its turn behind that, and does not meet the lock of a store that nobody knows any more."""
         self.memo: Any = None
-        """What an integration knows of this conversation since it was opened."""
+        """What an integration knows of this conversation since it was opened. Others may have written since."""
+        self.bytes = 0
+        """So much of it is in memory at most."""
 
     async def call(
         self, function: Callable[[ConversationStore], T], begin: Callable[[ConversationStore], T] | None = None
@@ -130,6 +160,8 @@ class Conversation:
         except TranscriptStoreError:
             _close(self)
             raise
+        finally:
+            self.bytes = _size_of_its_end(store)
 
     def _opened(
         self,
@@ -141,7 +173,10 @@ class Conversation:
             try:
                 return function(store)
             except ConversationNotLoadedError:  # the first call, or it was closed, or this is a forked child
-                self.memo = None
+                pass
+            except ConversationNotFoundError:  # it was removed since the last turn
+                store.close()
+            self.memo = None
             try:
                 store.load(verify="tail")
             except ConversationNotFoundError:
@@ -156,7 +191,7 @@ class Conversation:
                 raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
 
 
-_Key = tuple[str, str, Options]
+_Key = tuple[str, str, tuple[object, ...]]
 _table: OrderedDict[_Key, Conversation] = OrderedDict()
 """The longest unused one stands first."""
 _guard = threading.Lock()
@@ -165,21 +200,17 @@ _guard = threading.Lock()
 @asynccontextmanager
 async def conversation(directory: str, id: str, options: Options) -> AsyncIterator[Conversation]:
     """The conversation with this id, for one call or a few; it is not closed meanwhile."""
-    key = (directory, id, options)
+    key = (directory, id, options.key())
     with _guard:
-        found = _table.get(key) or Conversation(*key)
+        found = _table.get(key) or Conversation(directory, id, options)
         _table[key] = found
         _table.move_to_end(key)
         found.users += 1
         found.closer = None
         surplus = _surplus()
-        others = [
-            each for place, each in _table.items() if place[:2] == key[:2] and each is not found and each.closer is None
-        ]
     try:
-        await _close_unused(surplus)
-        for other in others:
-            await other.awaited.call(partial(_close, other))
+        if surplus:
+            await _close_unused(surplus)
         yield found
     finally:
         with _guard:
@@ -189,7 +220,7 @@ async def conversation(directory: str, id: str, options: Options) -> AsyncIterat
 def close(directory: str, id: str, options: Options) -> None:
     """Close the conversation, when the call on it that is under way is done. The next call opens it again."""
     with _guard:
-        found = _table.get((directory, id, options))
+        found = _table.get((directory, id, options.key()))
     if found is not None:
         with found.busy:
             found.store.close()
@@ -206,7 +237,14 @@ def close_within(directory: str) -> None:
 
 def _surplus() -> list[Conversation]:
     staying = [each for each in _table.values() if each.closer is None]
-    surplus = [each for each in staying if not each.users][: max(0, len(staying) - MOST_OPEN)]
+    number, held = len(staying), sum(each.bytes for each in staying)
+    surplus: list[Conversation] = []
+    for each in staying:
+        if number <= MOST_OPEN and held <= MOST_BYTES:
+            break
+        if not each.users:
+            surplus.append(each)
+            number, held = number - 1, held - each.bytes
     for each in surplus:
         each.closer = surplus
     return surplus
@@ -226,6 +264,13 @@ async def _close_unused(surplus: Sequence[Conversation]) -> None:
                     each.closer = None
                     if number < closed:
                         _table.pop(each.key, None)
+
+
+def _size_of_its_end(store: ConversationStore) -> int:
+    try:
+        return min(CACHE_BYTES, os.stat(f"{store.directory}/{TRANSCRIPT}").st_size)
+    except OSError:
+        return 0  # there is none
 
 
 def _close(found: Conversation, *_: object) -> None:

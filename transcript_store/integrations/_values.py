@@ -11,10 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from transcript_store.errors import InvalidMessageError
+from transcript_store.conversation import Redact
+from transcript_store.errors import InvalidMessageError, RedactionError
 from transcript_store.messages import EncodedMessage, encode_message
+from transcript_store.redaction import Redacted, SecretRedactor
 
 _AS_TEXT = "transcript_store.json"
 
@@ -41,6 +44,53 @@ def stored(item: Any, name: str, max_bytes: int) -> EncodedMessage:
         with suppress(InvalidMessageError):
             return EncodedMessage(encode_message(plain, name, max_bytes))
     return EncodedMessage(encode_message({_AS_TEXT: text}, name, max_bytes))
+
+
+def of_items(redact: Redact | None) -> Redact | None:
+    """The caller's function, so that it gets an item as it is, also where a text stands for it in the transcript."""
+    if redact is None or not callable(redact):  # the store refuses what cannot be called
+        return redact
+    return _SecretsOfItems(redact) if isinstance(redact, SecretRedactor) else partial(_redacted, redact)
+
+
+def _redacted(redact: Redact, message: dict[str, Any]) -> dict[str, Any]:
+    item = restored(message)
+    if item is message or not isinstance(item, dict):
+        return redact(message)
+    now = redact(item)
+    return {_AS_TEXT: json.dumps(now)} if isinstance(now, dict) else now  # the store refuses what is none
+
+
+class _SecretsOfItems(SecretRedactor):
+    """The same of one that tells what it took out."""
+
+    def __init__(self, redactor: SecretRedactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def redact(self, value: Any) -> Redacted:
+        item = restored(value) if isinstance(value, dict) else value
+        if item is value:
+            return self._redactor.redact(value)
+        now, counts = self._redactor.redact(item)
+        return Redacted(value if now is item else {_AS_TEXT: json.dumps(now)}, counts)
+
+
+def redacted(redact: Redact, message: dict[str, Any], name: str) -> dict[str, Any]:
+    """What the caller's function makes of a message; its own error may show the text, so only its type is told.
+
+    Raises:
+        RedactionError: it raised, or gave no object.
+    """
+    try:
+        now = redact(message)
+    except Exception as error:
+        reason = f"redact raised {type(error).__name__}"
+    else:
+        if isinstance(now, dict):
+            return now
+        reason = f"redact gave {type(now).__name__}, and no object"
+    raise RedactionError(member=name, reason=reason)
 
 
 def require_items(name: str, items: object) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,8 +26,13 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
 
-from transcript_store.conversation import ConversationStore, Durability, Record, TranscriptPosition
-from transcript_store.errors import ConversationChangedError, ConversationNotFoundError, MissingExtraError
+from transcript_store.conversation import AppendResult, ConversationStore, Durability, Record, Redact
+from transcript_store.errors import (
+    ConversationChangedError,
+    ConversationLockedError,
+    ConversationNotFoundError,
+    MissingExtraError,
+)
 
 try:
     from claude_agent_sdk import fold_session_summary
@@ -47,7 +53,7 @@ from transcript_store.integrations._conversations import (
     id_of,
     library_at,
 )
-from transcript_store.integrations._values import readable, require_items, restored, stored
+from transcript_store.integrations._values import of_items, readable, redacted, require_items, restored, stored
 from transcript_store.library import ConversationLibrary, ConversationSummary, delete_conversation
 from transcript_store.messages import EncodedMessage, decode_message
 
@@ -57,6 +63,7 @@ FRAMEWORK = "claude-agent-sdk"
 _KEY = f"{FRAMEWORK}.key"
 """The label that has the key, as JSON in ASCII: project, session, and the path of a sub-agent or null."""
 _SUBAGENTS = "subagents"
+_POLL_SECONDS = 0.002
 _A_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 Key = Mapping[str, str]
@@ -68,17 +75,21 @@ class TranscriptSessionStore:
 
     A project is a library in ``directory``: a folder that is called as the project, if that can be a name. An entry whose
     ``uuid`` is stored already is left out, also within one call; so a batch may be tried again. When ``append`` returns, its
-    entries survive a power loss: all of them or, after a crash before that, none.
+    entries survive a power loss: all of them or, after a crash before that, none. Several processes may use one session; they take
+    turns, and each call sees what the others stored before it.
 
     Args:
         directory: the folder with the projects. It is made if there is none.
         durability: as of ``ConversationStore``.
-        lock_timeout_seconds: how long to wait for another process that has the session open. After 60 s the SDK gives a batch up.
+        lock_timeout_seconds: how long to wait for the turns of others. After 60 s the SDK gives a batch up.
+        redact: as of ``ConversationStore``: takes out of an entry what must not be stored, before it is. It gets an entry's ``message``,
+            and the rest of the entry as ``{"entry": …}``. Give the same function each time.
 
     Raises:
+        TypeError: ``redact`` cannot be called.
         ValueError: ``directory`` is a file, or there is no such ``durability``.
         CorruptTranscriptError: any call about a session; it is damaged. ``transcript-store verify`` and ``repair`` help.
-        ConversationLockedError: any call about a session; another process has it open.
+        ConversationLockedError: any call about a session; a store that holds its lock (``hold_lock=True``) has it open.
         TranscriptStoreError: any call, as ``ConversationStore``.
     """
 
@@ -88,12 +99,11 @@ class TranscriptSessionStore:
         *,
         durability: Durability = "power-loss",
         lock_timeout_seconds: float = 10.0,
+        redact: Redact | None = None,
     ) -> None:
         self._directory = library_at(directory)
-        self._options = Options(durability, lock_timeout_seconds)
-        self._max_bytes = ConversationStore(
-            directory, **self._options._asdict()
-        ).max_line_bytes  # which checks the options
+        self._options = Options(durability, lock_timeout_seconds, redact)
+        self._max_bytes = self._options.store(directory).max_line_bytes  # which checks the options
 
     def __repr__(self) -> str:
         return f"TranscriptSessionStore({self._directory!r})"
@@ -106,10 +116,12 @@ class TranscriptSessionStore:
         Raises:
             TypeError: JSON cannot carry an entry, or this is no list. Nothing was stored.
             InvalidMessageError: an entry is too long. Nothing was stored.
+            RedactionError: ``redact`` raised, or gave no object. Nothing was stored.
             TranscriptStoreError: as ``ConversationStore.append_messages``.
         """
         require_items("entries", entries)
-        given = [_Given.of(entry, f"entries[{k}]", self._max_bytes) for k, entry in enumerate(entries)]
+        redact = of_items(self._options.redact)
+        given = [_Given.of(entry, f"entries[{k}]", self._max_bytes, redact) for k, entry in enumerate(entries)]
         if given:
             async with conversation(*self._place(key), self._options) as found:
                 await found.call(partial(self._append, found, key, given), partial(self._begin, found, key, given))
@@ -121,9 +133,7 @@ class TranscriptSessionStore:
             TranscriptStoreError: the session cannot be read. It is never taken for an empty one.
         """
         async with conversation(*self._place(key), self._options) as found:
-            return await found.call(
-                lambda store: [entry for entry in map(_entry, store.iter_records()) if entry is not None]
-            )
+            return await found.call(_entries)
 
     async def list_sessions(self, project_key: str) -> list[dict[str, Any]]:
         """The sessions of a project with the times of their last entries, in milliseconds since 1970; in any order.
@@ -194,7 +204,7 @@ class TranscriptSessionStore:
         return store
 
     def close(self) -> None:
-        """Let other processes have the sessions. The next call opens what it needs again."""
+        """Close the sessions' files. The next call opens what it needs again. No other process waits for this."""
         close_within(self._directory)
 
     # ---- within --------------------------------------------------------------------------------------------------
@@ -223,23 +233,23 @@ class TranscriptSessionStore:
 
     async def _delete(self, directory: str, id: str) -> None:
         async with conversation(directory, id, self._options) as found:
-            await found.awaited.call(partial(_delete, found))
+            await found.awaited.call(partial(_delete, found, self._options.lock_timeout_seconds))
 
     def _append(self, found: Conversation, key: Key, given: Sequence[_Given], store: ConversationStore) -> None:
+        memo: _Memo = found.memo or _Memo.read(store)
         while True:
-            head = store.head
-            memo = found.memo = _Memo.brought_up_to_date(found.memo, store)
-            if not (new := memo.new_ones(given)):
+            found.memo = memo
+            if new := memo.new_ones(given):
+                messages, extras, summary = self._records(key, new, memo.summary)
+                with suppress(ConversationChangedError):  # another process was faster: its entries may be among these
+                    memo.note(new, store.append_messages(messages, extras=extras, if_head=memo.head)[-1], summary)
+                    return
+            elif memo.head == store.head:
                 return
-            messages, extras, summary = self._records(key, new, memo.summary)
-            with suppress(ConversationChangedError):  # another process was faster: its entries may be among these
-                result = store.append_messages(messages, extras=extras, if_head=head)[-1]
-                memo.note(new, TranscriptPosition(result.seq, result.head), summary)
-                return
+            memo = _Memo.read(store, memo)
 
     def _begin(self, found: Conversation, key: Key, given: Sequence[_Given], store: ConversationStore) -> None:
-        memo = _Memo()
-        messages, extras, summary = self._records(key, new := memo.new_ones(given), None)
+        messages, extras, _ = self._records(key, _Memo().new_ones(given), None)
         name = readable(key.get("subpath") or key["session_id"])
         store.initialize(
             id=found.id,
@@ -248,8 +258,6 @@ class TranscriptSessionStore:
             messages=messages,
             extras=extras,
         )
-        found.memo = memo
-        memo.note(new, store.position, summary)
 
     def _records(
         self, key: Key, new: Sequence[_Given], before: Any
@@ -267,29 +275,35 @@ class TranscriptSessionStore:
 class _Given:
     """An entry that a call was given, encoded and so copied: the model's message, and the record's extra around it."""
 
+    name: str
     message: EncodedMessage | None
     around: EncodedMessage
+    redact: Redact | None
 
     @classmethod
-    def of(cls, entry: Entry, name: str, max_bytes: int) -> _Given:
+    def of(cls, entry: Entry, name: str, max_bytes: int, redact: Redact | None) -> _Given:
         """Raises as ``stored()``."""
         message = entry.get("message")
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
-            return cls(None, stored({"entry": entry}, name, max_bytes))
+            return cls(name, None, stored({"entry": entry}, name, max_bytes), redact)
         around = {**entry, "message": None}  # which keeps the place, so that the members keep their order
-        return cls(stored(message, f"{name}.message", max_bytes), stored({"entry": around}, name, max_bytes))
+        said = stored(message, f"{name}.message", max_bytes)
+        return cls(name, said, stored({"entry": around}, name, max_bytes), redact)
 
     @cached_property
     def entry(self) -> Entry:
-        return _joined(self._extra, None if self.message is None else decode_message(self.message.text)) or {}
+        """The entry as it will be read again. The SDK cuts texts for its summary, and half a secret would not be known as one."""
+        return (
+            _joined(restored(self._read(self.around)), None if self.message is None else self._read(self.message)) or {}
+        )
 
-    @property
-    def _extra(self) -> dict[str, Any]:
-        extra: dict[str, Any] = restored(decode_message(self.around.text))
-        return extra
+    def _read(self, encoded: EncodedMessage) -> dict[str, Any]:
+        plain = decode_message(encoded.text)
+        return plain if self.redact is None else redacted(self.redact, plain, self.name)
 
     def with_summary(self, summary: Any, max_bytes: int) -> EncodedMessage:
-        return self.around if summary is None else stored({**self._extra, "summary": summary}, "summary", max_bytes)
+        extra = restored(decode_message(self.around.text))
+        return self.around if summary is None else stored({**extra, "summary": summary}, "summary", max_bytes)
 
 
 def _joined(extra: dict[str, Any], message: dict[str, Any] | None) -> Entry | None:
@@ -300,35 +314,57 @@ def _joined(extra: dict[str, Any], message: dict[str, Any] | None) -> Entry | No
     return entry
 
 
+def _entries(store: ConversationStore) -> list[Entry]:
+    while True:
+        with suppress(ConversationChangedError):  # it was replaced while it was read, which are many turns
+            return [entry for entry in map(_entry, store.iter_records()) if entry is not None]
+
+
 def _entry(record: Record) -> Entry | None:
     return _joined(restored(record.extra or {}), record.message)
 
 
 @dataclass
 class _Memo:
-    """What an append must know of what is stored: read once when the session is opened, and then kept up to date."""
+    """What an append must know of what is stored. Others may have written since, so each append says what it knows (``head``)."""
 
+    head: str = ""
+    """What the transcript ended in before this was read: with this head, everything is known."""
     generation: int = 0
     seq: int = 0
-    head: str = ""
+    at: str = ""
+    """When the record with that number was, the last that is known; another one stands there if the conversation is another."""
     uuids: set[str] = field(default_factory=set)
     summary: Any = None
 
     @classmethod
-    def brought_up_to_date(cls, memo: _Memo | None, store: ConversationStore) -> _Memo:
-        position = store.position
-        if memo is not None and memo.head == position.head:
-            return memo
+    def read(cls, store: ConversationStore, known: _Memo | None = None) -> _Memo:
+        """Read what came since, or all of it if what is known is not there any more."""
+        while True:
+            memo = cls() if known is None else known
+            try:
+                if memo._has_read_on(store):
+                    return memo
+            except ConversationChangedError:
+                pass  # it was replaced meanwhile
+            known = None
+
+    def _has_read_on(self, store: ConversationStore) -> bool:
+        self.head = store.head  # first: what comes between this and the reading is seen by the append
         generation = store.get_metadata().generation
-        if memo is None or memo.generation != generation or memo.seq > position.seq:
-            memo = cls(generation)
-        for record in store.iter_records(after_seq=memo.seq, through_seq=position.seq):
+        records = store.iter_records(after_seq=max(0, self.seq - 1))
+        if self.seq:
+            last = next(records, None)
+            if self.generation != generation or last is None or last.at != self.at:
+                return False
+        self.generation = generation
+        for record in records:
             extra = restored(record.extra or {})
-            memo.uuids.update(_uuids([extra.get("entry") or {}]))
+            self.uuids.update(_uuids([extra.get("entry") or {}]))
             if extra.get("summary") is not None:
-                memo.summary = extra["summary"]
-        memo.seq, memo.head = position
-        return memo
+                self.summary = extra["summary"]
+            self.seq, self.at = record.seq, record.at
+        return True
 
     def new_ones(self, given: Iterable[_Given]) -> list[_Given]:
         new, seen = [], set[str]()
@@ -339,9 +375,9 @@ class _Memo:
                 seen |= uuids
         return new
 
-    def note(self, new: Sequence[_Given], position: TranscriptPosition, summary: Any) -> None:
+    def note(self, new: Sequence[_Given], last: AppendResult, summary: Any) -> None:
         self.uuids.update(_uuids(one.entry for one in new))
-        self.seq, self.head = position
+        self.head, self.seq, self.at = last.head, last.seq, last.at
         self.summary = summary
 
 
@@ -365,8 +401,16 @@ def _mtime(summary: ConversationSummary) -> int:
     return int(datetime.fromisoformat(summary.updated_at or "").timestamp() * 1000)
 
 
-def _delete(found: Conversation, store: ConversationStore) -> None:
+def _delete(found: Conversation, patience_seconds: float, store: ConversationStore) -> None:
     found.memo = None
     store.close()
-    with suppress(ConversationNotFoundError):
-        delete_conversation(store.directory)
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            with suppress(ConversationNotFoundError):
+                delete_conversation(store.directory)
+            return
+        except ConversationLockedError:  # it is somebody's turn
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_POLL_SECONDS)

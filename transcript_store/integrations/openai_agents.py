@@ -13,12 +13,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from transcript_store.conversation import ConversationStore, Durability
-from transcript_store.errors import ConversationChangedError, FeatureNotEnabledError, MissingExtraError
+from transcript_store.conversation import ConversationStore, Durability, Redact
+from transcript_store.errors import (
+    ConversationChangedError,
+    FeatureNotEnabledError,
+    GenerationNotFoundError,
+    MissingExtraError,
+)
 
 try:
     from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
@@ -27,7 +33,7 @@ except ModuleNotFoundError as _error:
         raise
     raise MissingExtraError(feature="transcript_store.integrations.openai_agents", extra="openai-agents") from _error
 
-from transcript_store.integrations._conversations import Options, close, conversation, id_of, library_at
+from transcript_store.integrations._conversations import Conversation, Options, close, conversation, id_of, library_at
 from transcript_store.integrations._values import readable, require_items, restored, stored
 from transcript_store.messages import EncodedMessage
 
@@ -42,23 +48,26 @@ class TranscriptSession:
     """A ``Session`` of the OpenAI Agents SDK: a conversation in ``directory``, whose messages are the SDK's items.
 
     The call that adds items returns when they survive a power loss: all of them or, after a crash before that, none. Any number
-    of objects may name one session, in any number of tasks and threads. What is taken back, cleared or compacted does not count
-    any more, and can still be read with ``conversation()``.
+    of objects may name one session, in any number of tasks, threads and processes, which take turns: each call is one step, and
+    sees what the others stored before it. What is taken back, cleared or compacted does not count any more, and can still be read
+    with ``conversation()``.
 
     Args:
         session_id: the session's key: any text.
         directory: the folder with the conversations, a library. It is made if there is none.
         session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` gives if it is not told.
         durability: as of ``ConversationStore``.
-        lock_timeout_seconds: how long to wait for another process that has the session open.
+        lock_timeout_seconds: how long to wait for the turns of others.
         keep_cleared: whether ``clear_session()`` keeps what it clears, in ``archive/``. With False, what was cleared and
             compacted is removed.
+        redact: as of ``ConversationStore``: takes out of an item what must not be stored, before it is. Give the same function
+            each time.
 
     Raises:
-        TypeError: the key is no text.
+        TypeError: the key is no text, or ``redact`` cannot be called.
         ValueError: ``directory`` is a file, or there is no such ``durability``.
         CorruptTranscriptError: any call; the session is damaged. ``transcript-store verify`` and ``repair`` help.
-        ConversationLockedError: any call; another process has the session open.
+        ConversationLockedError: any call; a store that holds its lock (``hold_lock=True``) has the session open.
         TranscriptStoreError: any call, as ``ConversationStore``.
     """
 
@@ -73,14 +82,15 @@ class TranscriptSession:
         durability: Durability = "power-loss",
         lock_timeout_seconds: float = 10.0,
         keep_cleared: bool = True,
+        redact: Redact | None = None,
     ) -> None:
         self.session_id = session_id
         self.session_settings = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         )
-        options = Options(durability, lock_timeout_seconds)
+        options = Options(durability, lock_timeout_seconds, redact)
         self._place = (library_at(directory), id_of(FRAMEWORK, session_id), options)
-        self._max_bytes = ConversationStore(directory, **options._asdict()).max_line_bytes  # which checks the options
+        self._max_bytes = options.store(directory).max_line_bytes  # which checks the options
         self._keep_cleared = keep_cleared
 
     def __repr__(self) -> str:
@@ -108,19 +118,12 @@ class TranscriptSession:
         Raises:
             TypeError: JSON cannot carry an item, or this is no list. Nothing was stored.
             InvalidMessageError: an item is too long. Nothing was stored.
+            RedactionError: ``redact`` raised, or gave no item. Nothing was stored.
             TranscriptStoreError: as ``ConversationStore.append_messages``.
         """
         if messages := self._stored(items):
-            await self._call(
-                lambda store: store.append_messages(messages),
-                lambda store: store.initialize(
-                    id=self._place[1],
-                    provider=FRAMEWORK,
-                    labels={f"{FRAMEWORK}.session_id": readable(self.session_id), "title": readable(self.session_id)},
-                    messages=messages,
-                    features=["retract"],
-                ),
-            )
+            async with conversation(*self._place) as found:
+                await found.call(partial(_add, found, messages), partial(self._begin, messages))
 
     async def pop_item(self) -> Any | None:
         """Take back the last item, and return it; None if there is none. It costs an append.
@@ -128,7 +131,8 @@ class TranscriptSession:
         Raises:
             TranscriptStoreError: as ``ConversationStore.retract``.
         """
-        return await self._call(_pop)
+        async with conversation(*self._place) as found:
+            return await found.call(partial(_pop, found))
 
     async def clear_session(self) -> None:
         """Begin anew without items. What there was stays readable, unless ``keep_cleared`` is False.
@@ -146,7 +150,7 @@ class TranscriptSession:
         return "/".join(self._place[:2])
 
     def close(self) -> None:
-        """Let other processes have the session. The next call opens it again."""
+        """Close the session's files. The next call opens them again. No other process waits for this."""
         close(*self._place)
 
     def conversation(self) -> ConversationStore:
@@ -196,6 +200,16 @@ class TranscriptSession:
         async with conversation(*self._place) as found:
             return await found.call(function, begin)
 
+    def _begin(self, messages: Sequence[EncodedMessage], store: ConversationStore) -> None:
+        name = readable(self.session_id)
+        store.initialize(
+            id=self._place[1],
+            provider=FRAMEWORK,
+            labels={f"{FRAMEWORK}.session_id": name, "title": name},
+            messages=messages,
+            features=["retract"],
+        )
+
     def _stored(self, items: Sequence[Any]) -> list[EncodedMessage]:
         require_items("items", items)
         return [stored(item, f"items[{k}]", self._max_bytes) for k, item in enumerate(items)]
@@ -212,17 +226,27 @@ class _Snapshot:
     """Replace the items from the number ``start``; False, and nothing was done, if the session is not as it was."""
 
 
-def _pop(store: ConversationStore) -> Any | None:
+def _add(found: Conversation, messages: Sequence[EncodedMessage], store: ConversationStore) -> None:
+    found.memo = store.append_messages(messages)[-1].head
+
+
+def _pop(found: Conversation, store: ConversationStore) -> Any | None:
+    """Look at the last item, and take it back if it still is the last. A head that was noted before the look says so: none comes twice."""
+    head = found.memo or store.head
     while True:
-        head, messages = store.head, store.get_messages(last=1)
+        messages = store.get_messages(last=1)
         if not messages:
             return None
         try:
-            store.retract(if_head=head)
-        except ConversationChangedError:
-            continue  # another process added something: that is the last item now
+            found.memo = store.retract(if_head=head).head
+        except ConversationChangedError as changed:
+            head = changed.head  # something came since the head was noted: that may be the last item now
+            continue
         except FeatureNotEnabledError:  # somebody made this generation without it
-            store.keep_records(range(1, store.record_count + 1), features=["retract"])
+            with suppress(ConversationChangedError):
+                count, head = store.position
+                store.keep_records(range(1, count + 1), features=["retract"], if_head=head)
+            head = store.head
             continue
         return restored(messages[0])
 
@@ -232,7 +256,8 @@ def _clear(store: ConversationStore, *, keep: bool) -> None:
         _begin_anew(store, [])
     if not keep:
         for generation in store.generations()[:-1]:
-            store.delete_generation(generation.number)
+            with suppress(GenerationNotFoundError):  # another process cleared too
+                store.delete_generation(generation.number)
 
 
 def _begin_anew(store: ConversationStore, messages: Sequence[EncodedMessage]) -> bool:

@@ -23,8 +23,10 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
+from weakref import WeakValueDictionary
 
-from transcript_store.conversation import ConversationStore, Durability
+from transcript_store.conversation import ConversationStore, Durability, Redact
 from transcript_store.errors import MissingExtraError
 
 try:
@@ -46,7 +48,7 @@ except ModuleNotFoundError as _error:
     raise MissingExtraError(feature="transcript_store.integrations.pydantic_ai", extra="pydantic-ai") from _error
 
 from transcript_store.integrations._conversations import Options, close, conversation, id_of, library_at
-from transcript_store.integrations._values import readable, restored, stored
+from transcript_store.integrations._values import of_items, readable, redacted, restored, stored
 from transcript_store.messages import EncodedMessage
 
 __all__ = ["TranscriptHistory"]
@@ -57,6 +59,9 @@ _FILLED_LATER = frozenset({"model_id", "workspace_ref", "history_digest"})
 """What a run notes in a reply when it takes it into its history, which is after we stored it."""
 
 
+_NO_HEAD = "0" * 32
+
+
 @dataclass
 class _Run:
     """What of a run is stored: its messages, as objects and as JSON, in order."""
@@ -64,6 +69,13 @@ class _Run:
     messages: list[ModelMessage] = field(default_factory=list)
     plain: list[Any] = field(default_factory=list)
     has_begun: bool = False
+    head: str = _NO_HEAD
+    """What the transcript ended in when these were its last messages. Once another run stored something it stays behind, and with it
+    nothing can be taken back: the last messages may be the other's."""
+
+
+_runs: WeakValueDictionary[tuple[str, str, str], _Run] = WeakValueDictionary()
+"""By folder and run: an agent may have one history twice (its own, and one of a run), and what one of them stored is stored."""
 
 
 class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the framework's types are not followed
@@ -75,13 +87,16 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         key: the history's key: any text.
         directory: the folder with the conversations, a library. It is made if there is none.
         durability: as of ``ConversationStore``.
-        lock_timeout_seconds: how long to wait for another process that has the history open.
+        lock_timeout_seconds: how long to wait for the turns of others.
+        redact: as of ``ConversationStore``: takes out of a message what must not be stored, before it is. The run that is under way
+            sends its messages as they were said; later runs send what is stored. Give the same function each time.
 
     Raises:
-        TypeError: the key is no text.
+        TypeError: the key is no text, or ``redact`` cannot be called.
         ValueError: ``directory`` is a file, or there is no such ``durability``.
         CorruptTranscriptError: a run, or any call; the history is damaged. ``transcript-store verify`` and ``repair`` help.
-        ConversationLockedError: a run, or any call; another process has the history open.
+        ConversationChangedError: a run; it has to take back what it stored, and another run stored something behind that.
+        ConversationLockedError: a run, or any call; a store that holds its lock (``hold_lock=True``) has the history open.
         TranscriptStoreError: a run, or any call, as ``ConversationStore``.
     """
 
@@ -92,11 +107,12 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         *,
         durability: Durability = "power-loss",
         lock_timeout_seconds: float = 10.0,
+        redact: Redact | None = None,
     ) -> None:
         self.key = key
-        options = Options(durability, lock_timeout_seconds)
+        options = Options(durability, lock_timeout_seconds, redact)
         self._place = (library_at(directory), id_of(FRAMEWORK, key), options)
-        self._max_bytes = ConversationStore(directory, **options._asdict()).max_line_bytes  # which checks the options
+        self._max_bytes = options.store(directory).max_line_bytes  # which checks the options
         self._run: _Run | None = None
 
     def __repr__(self) -> str:
@@ -126,7 +142,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                     f"messages[{k}] must be a ModelRequest or a ModelResponse, not {type(message).__name__}: "
                     "ModelMessagesTypeAdapter.validate_json() makes them of JSON"
                 )
-        await self._store(_plain(messages))
+        if plain := _plain(messages):
+            await self._store(plain)
 
     @property
     def directory(self) -> str:
@@ -145,15 +162,15 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         return store
 
     def close(self) -> None:
-        """Let other processes have the history. The next call opens it again."""
+        """Close the history's files. The next call opens them again. No other process waits for this."""
         close(*self._place)
 
     # ---- what pydantic-ai calls ----------------------------------------------------------------------------------
 
-    async def for_run(self, ctx: RunContext[Any]) -> TranscriptHistory:  # noqa: ARG002
-        """One of its own for each run."""
+    async def for_run(self, ctx: RunContext[Any]) -> TranscriptHistory:
+        """One of its own for each run. Two of one key are the same run."""
         own = copy(self)
-        own._run = _Run()
+        own._run = _runs.setdefault((*self._place[:2], ctx.run_id or str(uuid4())), _Run())
         return own
 
     async def before_model_request(
@@ -163,15 +180,16 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         run = self._of_this_run()
         if run.has_begun:
             return request_context
-        plain = await self._stored_messages()
+        run.head, plain = await self._call(_end_of) or (_NO_HEAD, [])
         run.has_begun = True
         if len(ctx.messages) > 1:
-            if not _same(_plain(ctx.messages[: len(plain)]), plain):
+            if not self._is_stored_as(_plain(ctx.messages[: len(plain)]), plain):
                 raise ValueError(
                     f"the message_history of this run does not begin with the {len(plain)} messages that are stored "
                     f"under {self.key[:60]!r}: leave it out, or give what messages() gives"
                 )
-            run.messages, run.plain = ctx.messages[: len(plain)], plain
+            run.messages = ctx.messages[: len(plain)]
+            run.plain = _plain(run.messages)
             return request_context
         run.messages, run.plain = list(ModelMessagesTypeAdapter.validate_python(plain)), plain
         _answer_what_was_cut_off(run.messages, ctx.messages[-1])
@@ -224,20 +242,29 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             same += 1
         new = _plain(messages[same:])
         if surplus := len(run.plain) - same:
-            await self._call(lambda store: store.retract(surplus))
+            run.head = await self._call(lambda store: store.retract(surplus, if_head=run.head).head)
+            run.messages, run.plain = run.messages[:same], run.plain[:same]
         if new:
-            await self._store(new)
+            before, after = await self._store(new)
+            run.head = after if run.head == before else run.head
         run.messages, run.plain = [*messages], [*run.plain[:same], *new]
 
     async def _stored_messages(self) -> list[Any]:
         return [restored(message) for message in await self._call(ConversationStore.get_messages) or ()]
 
-    async def _store(self, plain: Sequence[Any]) -> None:
-        messages = [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(plain)]
-        if messages:
-            await self._call(lambda store: store.append_messages(messages), partial(self._begin, messages))
+    def _is_stored_as(self, given: Sequence[Any], plain: Sequence[Any]) -> bool:
+        if _same(given, plain):
+            return True
+        redact = of_items(self._place[2].redact)
+        return redact is not None and _same([redacted(redact, each, "message_history") for each in given], plain)
 
-    def _begin(self, messages: Sequence[EncodedMessage], store: ConversationStore) -> None:
+    async def _store(self, plain: Sequence[Any]) -> tuple[str, str]:
+        """Append messages; returns what the transcript ended in before and after."""
+        messages = [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(plain)]
+        ends: tuple[str, str] = await self._call(partial(_append, messages), partial(self._begin, messages))
+        return ends
+
+    def _begin(self, messages: Sequence[EncodedMessage], store: ConversationStore) -> tuple[str, str]:
         name = readable(self.key)
         store.initialize(
             id=self._place[1],
@@ -246,10 +273,22 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             messages=messages,
             features=["retract"],
         )
+        count, head = store.position
+        return _NO_HEAD, head if count == len(messages) else _NO_HEAD  # else another process stored something behind it
 
     async def _call(self, function: Any, begin: Any = None) -> Any:
         async with conversation(*self._place) as found:
             return await found.call(function, begin)
+
+
+def _end_of(store: ConversationStore) -> tuple[str, list[Any]]:
+    head = store.head  # first: what comes between the two is not ours to take back
+    return head, [restored(message) for message in store.get_messages()]
+
+
+def _append(messages: Sequence[EncodedMessage], store: ConversationStore) -> tuple[str, str]:
+    results = store.append_messages(messages)
+    return results[0].previous_head, results[-1].head
 
 
 def _answer_what_was_cut_off(history: Sequence[ModelMessage], request: ModelMessage) -> None:

@@ -9,10 +9,15 @@ import asyncio
 import enum
 import json
 import math
+import os
+import select
+import signal
 import tempfile
+import traceback
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +43,9 @@ _KEYS = (
     "x" * 100_000,
     "x" * 100_001,
 )
+
+
+_PATIENCE_SECONDS = 60
 
 
 class _Colour(enum.StrEnum):
@@ -92,7 +100,7 @@ class IntegrationBench(ABC):
 
     @abstractmethod
     def close(self, key: str) -> None:
-        """Close the conversation, so that another process can have it."""
+        """Close the conversation's files. Nobody else waits for this."""
 
 
 MakeBench = Callable[[str], IntegrationBench]
@@ -110,7 +118,9 @@ def check_integration(make_bench: MakeBench) -> None:
     for number, check in enumerate(CONTRACT, 1):
         with tempfile.TemporaryDirectory() as directory:
             try:
-                asyncio.run(check(make_bench(directory)))
+                checking = check(make_bench(directory))
+                if checking is not None:
+                    asyncio.run(checking)
             except Exception as error:
                 raise AssertionError(f"I{number}, {(check.__doc__ or '').strip()} {error!r}") from error
 
@@ -247,7 +257,84 @@ async def _forked(bench: IntegrationBench) -> None:
         assert original.get_metadata().provider
 
 
-CONTRACT: tuple[Callable[[IntegrationBench], Coroutine[Any, Any, None]], ...] = (
+def _processes(bench: IntegrationBench) -> None:
+    """Objects of several processes take turns at one key, also if one of them is killed, and wait for nobody who did not close.
+
+    Each batch that a process was told is stored is there once and together, each process's in its order.
+    """
+    asyncio.run(_add(bench, "k", "first"))  # and this process does not close it
+    with ExitStack() as at_the_end:
+        processes = [_Process(bench, name, count, at_the_end) for name, count in enumerate((10_000, 12, 12))]
+        doomed, *others = processes
+        doomed.wait_for(4)
+        doomed.end(signal.SIGKILL)
+        for process in others:
+            process.wait_for(12)
+            process.end()
+    first, *values = asyncio.run(_values(bench, "k"))
+    assert first == "first"
+    for process in processes:
+        own = [value for value in values if value[0] == process.name]
+        stored = len(own) // 2
+        assert own == [[process.name, n, k] for n in range(stored) for k in range(2)]
+        assert process.said <= stored <= process.said + 1, f"{stored} batches, and {process.said} were told"
+    assert all(values[i + 1] == [*values[i][:2], 1] for i in range(0, len(values), 2))
+    asyncio.run(_add(bench, "k", "last"))
+    assert asyncio.run(_values(bench, "k")) == ["first", *values, "last"]
+    bench.close("k")
+    assert verify(bench.folder("k")).is_whole
+
+
+class _Process:
+    """A forked process that adds so many batches under one key, and says after each that it is stored."""
+
+    def __init__(self, bench: IntegrationBench, name: int, count: int, at_the_end: ExitStack) -> None:
+        self.name = name
+        self.said = 0
+        self._pipe, says = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads, which wait and hold nothing
+            self._id = os.fork()
+        if self._id == 0:
+            failed = 1
+            try:
+                asyncio.run(self._live(bench, count, says))
+                failed = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(failed)
+        os.close(says)
+        at_the_end.callback(self.end, signal.SIGKILL)
+
+    async def _live(self, bench: IntegrationBench, count: int, says: int) -> None:
+        for n in range(count):
+            await _add(bench, "k", [self.name, n, 0], [self.name, n, 1])
+            os.write(says, b".")
+
+    def wait_for(self, count: int) -> None:
+        """Wait until it has said so much."""
+        while self.said < count:
+            ready, _, _ = select.select([self._pipe], [], [], _PATIENCE_SECONDS)
+            said = len(os.read(self._pipe, 4096)) if ready else 0
+            assert said, f"process {self.name} stored {self.said} batches, and then {'ended' if ready else 'waited'}"
+            self.said += said
+
+    def end(self, with_signal: int | None = None) -> None:
+        """Kill it, or let it end well; all that it said is counted. A second time does nothing."""
+        if self._id == 0:
+            return
+        if with_signal is not None:
+            os.kill(self._id, with_signal)
+        while said := len(os.read(self._pipe, 4096)):
+            self.said += said
+        os.close(self._pipe)
+        _, status = os.waitpid(self._id, 0)
+        self._id = 0
+        assert with_signal is not None or status == 0, f"process {self.name} failed"
+
+
+CONTRACT: tuple[Callable[[IntegrationBench], Coroutine[Any, Any, None] | None], ...] = (
     _nothing,
     _in_order,
     _keys,
@@ -258,6 +345,7 @@ CONTRACT: tuple[Callable[[IntegrationBench], Coroutine[Any, Any, None]], ...] = 
     _cancelled,
     _damaged,
     _forked,
+    _processes,
 )
 
 

@@ -15,6 +15,7 @@ from tests.compat.api import surface
 from tests.integrations.claude_agent_sdk.bench import PROJECT, Bench, InTheMessage, key_of
 from transcript_store import ConversationLockedError, ConversationStore
 from transcript_store.integrations.claude_agent_sdk import TranscriptSessionStore
+from transcript_store.redaction import SecretRedactor
 from transcript_store.testing import check_integration
 
 KEY = key_of("one")
@@ -34,7 +35,7 @@ def store(tmp_path):
 
 @pytest.mark.parametrize("bench", [Bench, InTheMessage])
 def test_the_contract_of_integrations(bench):
-    """I1 to I10."""
+    """I1 to I11."""
     check_integration(bench)
 
 
@@ -157,6 +158,21 @@ def test_a_conversation_that_was_removed(store):
     shutil.rmtree(store.directory(KEY))
     anyio.run(store.append, KEY, [said(1)])
     assert anyio.run(store.load, KEY) == [said(1)]
+
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def test_a_secret_never_reaches_the_disk(tmp_path):
+    """P22: neither in a message nor in what stands around it; no file has it."""
+    store = TranscriptSessionStore(tmp_path, redact=SecretRedactor())
+    entry = {**said(1), "toolUseResult": f"token {SECRET}", "message": {"role": "user", "content": f"use {SECRET}"}}
+    anyio.run(store.append, KEY, [entry])
+    (loaded,) = anyio.run(store.load, KEY)
+    assert loaded["message"]["content"] == "use [redacted:github-token]"
+    assert loaded["toolUseResult"] == "token [redacted:github-token]"
+    store.close()
+    assert not any(SECRET.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_the_public_surface():

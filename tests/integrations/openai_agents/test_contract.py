@@ -14,6 +14,7 @@ from tests.integrations.openai_agents.bench import Bench
 from transcript_store import ConversationLibrary, ConversationStore, InvalidMessageError
 from transcript_store.integrations import _conversations
 from transcript_store.integrations.openai_agents import TranscriptSession
+from transcript_store.redaction import SecretRedactor
 from transcript_store.testing import check_integration
 
 
@@ -29,7 +30,7 @@ def session(tmp_path):
 
 
 def test_the_contract_of_integrations():
-    """I1 to I10."""
+    """I1 to I11."""
     check_integration(Bench)
 
 
@@ -275,6 +276,18 @@ def test_a_conversation_that_is_in_another_folder(tmp_path):
     folder.rename(two.directory)
     with pytest.raises(ValueError, match="belongs to"):
         asyncio.run(two.get_items())
+
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def test_a_secret_never_reaches_the_disk(tmp_path):
+    """P22: what ``redact`` takes out stands in no file, and the agent gets back what is stored."""
+    session = TranscriptSession("user-1", tmp_path, redact=SecretRedactor())
+    asyncio.run(session.add_items([{"role": "user", "content": f"use {SECRET}"}]))
+    assert asyncio.run(session.get_items()) == [{"role": "user", "content": "use [redacted:github-token]"}]
+    session.close()
+    assert not any(SECRET.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_the_public_surface():

@@ -14,6 +14,7 @@ from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from tests.compat.api import surface
 from tests.integrations.pydantic_ai.bench import Bench
 from transcript_store.integrations.pydantic_ai import TranscriptHistory
+from transcript_store.redaction import SecretRedactor
 from transcript_store.testing import check_integration
 
 
@@ -53,7 +54,7 @@ def answering(seen=None):
 
 
 def test_the_contract_of_integrations():
-    """I1 to I10."""
+    """I1 to I11."""
     check_integration(Bench)
 
 
@@ -183,6 +184,21 @@ def test_a_call_whose_tool_was_cut_off_gets_a_result(history):
     told, question = seen[-1][-1].parts
     assert (told.tool_name, told.outcome, question.content) == ("look", "interrupted", "and now?")
     assert asyncio.run(history.messages()) == result.all_messages()
+
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def test_a_secret_never_reaches_the_disk(tmp_path):
+    """P22: the run that is under way has the text that it was given, the history has it no more, and no file does."""
+    history = TranscriptHistory("user-1", tmp_path, redact=SecretRedactor())
+    run(Agent(answering(), capabilities=[history]), f"use {SECRET}")
+    seen = []
+    run(Agent(answering(seen), capabilities=[history]), "and now")
+    assert "[redacted:github-token]" in repr(seen[0])
+    assert SECRET not in repr(seen[0])
+    history.close()
+    assert not any(SECRET.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_the_public_surface():

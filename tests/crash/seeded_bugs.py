@@ -614,7 +614,7 @@ def memory_believed_between_turns(patch: Patch) -> None:
 
 
 def statement_without_the_metadata(patch: Patch) -> None:
-    patch.setattr(turns, "document_hash", lambda members, mark: "")
+    patch.setattr(turns, "document_hash", lambda document: "")
 
 
 def statement_left_in_the_turn(patch: Patch) -> None:

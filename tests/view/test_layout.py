@@ -112,6 +112,7 @@ WIDE = " | ".join(f"column {number}" for number in range(14))
 TABLE = f"| {WIDE} |\n|{'---|' * 14}\n| {WIDE} |"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_wide_table_keeps_its_words_and_scrolls_by_itself(browser: Any, tmp_path: Path, width: int) -> None:
     """No word is broken into letters, the page itself does not scroll sideways, and a key can reach the table."""

@@ -169,7 +169,7 @@ def _setup(contents: Contents) -> Iterator[Html]:
     prompt, tools = contents.metadata.system_prompt, contents.metadata.tools
     if prompt:
         note = tag("span", many(len(prompt), "character"), class_="note")
-        summary = tag("summary", tag("span", "System prompt", class_="name"), note)
+        summary = tag("summary", tag("h2", "System prompt", class_="name"), note)
         yield tag("details", summary, tag("div", markdown(prompt), class_="said"), class_="tool")
     if tools:
         names = tag("span", ", ".join(str(tool.get("name")) for tool in tools), class_="about")

@@ -52,8 +52,8 @@ def test_a_power_cut_leaves_what_was_acknowledged(case: Case, record_property: N
 @pytest.mark.long
 @ALL
 def test_a_power_cut_leaves_what_was_acknowledged_in_many_more_states(case: Case, record_property: Note) -> None:
-    """P1, P3, P4: the same, to a thousand and more states at every sync."""
-    count = enumeration.power_cuts(case, limit=1500, fills=(b"\0", stale(case)))
+    """P1, P3, P4: the same, to five hundred states at every sync."""
+    count = enumeration.power_cuts(case, limit=500, fills=(b"\0", stale(case)))
     record_property("states after a power cut, simulated disk", count)
     assert count >= 20
 
@@ -96,7 +96,7 @@ def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_p
 @REFUSALS
 def test_an_error_and_then_a_power_cut(case: Case, record_property: Note) -> None:
     """P6, P7: every errno at every call, once and for ever; and then the power fails too. (A rotation is judged by three more of them each time.)"""
-    count = enumeration.errors(case, cut_limit=4 if snapshot_stores.rotate in case.steps else 30)
+    count = enumeration.errors(case, cut_limit=4 if snapshot_stores.rotate in case.steps else 10)
     record_property("errors, simulated disk", count)
     assert count >= 10
 

@@ -56,7 +56,7 @@ MOST_OPEN = 32
 CACHE_BYTES = 1280 << 10
 """Of each open conversation at most so much is in memory: the end, which the next request reads again. A thousand messages of 1 KB
 fit. What is read from the disk is verified again, which takes several times as long."""
-MOST_BYTES = 16 << 20
+MOST_BYTES = 8 << 20
 """Of all of them together. To open one again takes a few milliseconds; memory is taken all the time."""
 
 _ABOUT_THE_CALL = (

@@ -111,6 +111,12 @@ def restored(message: dict[str, Any]) -> Any:
     return message
 
 
+def restored_extra(extra: dict[str, Any] | None) -> Any:
+    """The same of a record's extra, in which the store counts what a redactor took out."""
+    given = {name: value for name, value in (extra or {}).items() if name != "redacted"}
+    return restored(given) if _is_marked(given) else extra or {}
+
+
 def _is_marked(item: Any) -> bool:
     return isinstance(item, dict) and item.keys() == {_AS_TEXT}
 

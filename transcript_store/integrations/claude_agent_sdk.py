@@ -53,7 +53,15 @@ from transcript_store.integrations._conversations import (
     id_of,
     library_at,
 )
-from transcript_store.integrations._values import of_items, readable, redacted, require_items, restored, stored
+from transcript_store.integrations._values import (
+    of_items,
+    readable,
+    redacted,
+    require_items,
+    restored,
+    restored_extra,
+    stored,
+)
 from transcript_store.library import ConversationLibrary, ConversationSummary, delete_conversation
 from transcript_store.messages import EncodedMessage, decode_message
 
@@ -153,7 +161,7 @@ class TranscriptSessionStore:
             StorageError: the folder cannot be read.
         """
         sessions = await self._sessions(project_key, extra=True)
-        data = [(session, one, restored(one.last_extra or {}).get("summary")) for session, one in sessions]
+        data = [(session, one, restored_extra(one.last_extra).get("summary")) for session, one in sessions]
         return [
             {"session_id": session, "mtime": _mtime(one), "data": summary}
             for session, one, summary in data
@@ -321,7 +329,7 @@ def _entries(store: ConversationStore) -> list[Entry]:
 
 
 def _entry(record: Record) -> Entry | None:
-    return _joined(restored(record.extra or {}), record.message)
+    return _joined(restored_extra(record.extra), record.message)
 
 
 @dataclass
@@ -359,7 +367,7 @@ class _Memo:
                 return False
         self.generation = generation
         for record in records:
-            extra = restored(record.extra or {})
+            extra = restored_extra(record.extra)
             self.uuids.update(_uuids([extra.get("entry") or {}]))
             if extra.get("summary") is not None:
                 self.summary = extra["summary"]

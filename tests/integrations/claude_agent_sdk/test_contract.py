@@ -168,11 +168,23 @@ def test_a_secret_never_reaches_the_disk(tmp_path):
     store = TranscriptSessionStore(tmp_path, redact=SecretRedactor())
     entry = {**said(1), "toolUseResult": f"token {SECRET}", "message": {"role": "user", "content": f"use {SECRET}"}}
     anyio.run(store.append, KEY, [entry])
-    (loaded,) = anyio.run(store.load, KEY)
+    (loaded,) = anyio.run(store.load, KEY) or ()
     assert loaded["message"]["content"] == "use [redacted:github-token]"
     assert loaded["toolUseResult"] == "token [redacted:github-token]"
     store.close()
     assert not any(SECRET.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_what_stands_as_text_around_a_message_comes_back_also_where_a_secret_was_taken_out(tmp_path):
+    """P22: a number beyond 64 bits and a secret beside it: the entry was left out of what was loaded, and stored again by a retry."""
+    store = TranscriptSessionStore(tmp_path, redact=SecretRedactor())
+    entry = {**said(1), "cwd": SECRET, "n": 2**70}
+    anyio.run(store.append, KEY, [entry])
+    store.close()
+    anyio.run(store.append, KEY, [entry, said(2)])
+    loaded = anyio.run(store.load, KEY)
+    assert loaded == [{**entry, "cwd": "[redacted:github-token]"}, said(2)]
+    store.close()
 
 
 def test_the_public_surface():

@@ -193,7 +193,7 @@ def test_a_secret_never_reaches_the_disk(tmp_path):
     """P22: the run that is under way has the text that it was given, the history has it no more, and no file does."""
     history = TranscriptHistory("user-1", tmp_path, redact=SecretRedactor())
     run(Agent(answering(), capabilities=[history]), f"use {SECRET}")
-    seen = []
+    seen: list[Any] = []
     run(Agent(answering(seen), capabilities=[history]), "and now")
     assert "[redacted:github-token]" in repr(seen[0])
     assert SECRET not in repr(seen[0])

@@ -168,7 +168,9 @@ def test_a_secret_never_reaches_the_disk(tmp_path):
     store = TranscriptSessionStore(tmp_path, redact=SecretRedactor())
     entry = {**said(1), "toolUseResult": f"token {SECRET}", "message": {"role": "user", "content": f"use {SECRET}"}}
     anyio.run(store.append, KEY, [entry])
-    (loaded,) = anyio.run(store.load, KEY) or ()
+    entries = anyio.run(store.load, KEY)
+    assert entries is not None
+    (loaded,) = entries
     assert loaded["message"]["content"] == "use [redacted:github-token]"
     assert loaded["toolUseResult"] == "token [redacted:github-token]"
     store.close()

@@ -62,7 +62,7 @@ def test_power_cuts_around_every_system_call(case: Case, record_property: Note) 
 @each(ON_THE_KERNEL)
 def test_power_cuts_without_syncs(case: Case, record_property: Note) -> None:
     """P2: the same with process-crash durability: a prefix, or a refusal."""
-    count = kernel.power_cuts(case, limit=60, durability="process-crash", fills=(b"\0", stale(case)))
+    count = kernel.power_cuts(case, limit=30, durability="process-crash", fills=(b"\0", stale(case)))
     record_property("states after a power cut, traced calls", count)
     assert count >= 5
 
@@ -70,7 +70,7 @@ def test_power_cuts_without_syncs(case: Case, record_property: Note) -> None:
 @each(CONVERSATIONS)  # a store of snapshots is read without a lock, and so without a sync
 def test_killed_then_loaded_then_a_power_cut(case: Case, record_property: Note) -> None:
     """P1, P9: what a load shows after a kill at any call survives a power cut."""
-    count = kernel.kills_then_power_cuts(case, limit=10)
+    count = kernel.kills_then_power_cuts(case, limit=5)
     record_property("states after a kill, a load and a power cut, traced calls", count)
     assert count >= 1 or case.base is unsynced_parents
 

@@ -75,14 +75,14 @@ def _mistakes(tmp_path: Path) -> dict[str, tuple[str, str]]:
 
 
 COMMANDS = [
-    ("record", "chat"),
-    ("show", "chat"),
-    ("head", "chat"),
-    ("generations", "chat"),
-    ("rename", "chat", "title"),
-    ("fork", "chat"),
-    ("export", "chat", "--to", "jsonl"),
-    ("import", "chat", "--into", "library"),
+    ("record", "talk"),
+    ("show", "talk"),
+    ("head", "talk"),
+    ("generations", "talk"),
+    ("rename", "talk", "title"),
+    ("fork", "talk"),
+    ("export", "talk", "--to", "jsonl"),
+    ("import", "talk", "--into", "library"),
     ("snapshot", "list", "--store", "s"),
 ]
 

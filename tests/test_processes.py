@@ -32,7 +32,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.children import Child, Gate, wait_for_any
+from tests.kit.children import Child, Gate, check_storm, storm
 from tests.kit.machines import Between
 from transcript_store import (
     ConversationExistsError,
@@ -138,30 +138,13 @@ def test_a_storm_of_eight_writers(scratch, kills):
 
         return work
 
-    children = {number: Child(writer(number)) for number in range(8)}
-    acknowledged: dict[int, int] = {}
-    started = 8
-    for _ in range(kills):
-        wait_for_any(children.values(), lines=randomly.randrange(1, 12))
-        number = randomly.choice(sorted(children))
-        lines = children.pop(number).end(signal.SIGKILL)
-        acknowledged[number] = int(lines[-1]) if lines else 0
-        children[started] = Child(writer(started))
-        started += 1
-    for number, child in children.items():
-        lines = child.end(signal.SIGKILL)
-        acknowledged[number] = int(lines[-1]) if lines else 0
+    acknowledged = storm(writer, kills, randomly)
     with ConversationStore(directory) as store:
         store.load()
         found: dict[int, list[int]] = {}
         for message in store.get_messages():
             found.setdefault(message["w"], []).append(message["n"])
-    for number, count in acknowledged.items():
-        own = found.pop(number, [])
-        assert own == list(range(len(own))), f"writer {number}: lost, twice or out of order: {own}"
-        assert len(own) - count in (0, 1, 2), f"writer {number}: {count} acknowledged, {len(own)} there"
-    assert not found
-    assert sum(acknowledged.values()) > kills, "they hardly got to write: this proved nothing"
+    check_storm(acknowledged, found, kills)
     print(f"{sum(acknowledged.values())} messages, {verify(directory).generation} replaces")
     assert verify(directory).is_whole
 

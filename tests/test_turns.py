@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.kit.children import Child, wait_for_any
+from tests.kit.children import Child, check_storm, storm
 from tests.kit.interruption import every_line
 from transcript_store import (
     ConversationChangedError,
@@ -97,26 +96,9 @@ def test_a_storm_of_eight_that_take_turns(scratch, durability, kills):
 
         return work
 
-    children = {number: Child(writer(number)) for number in range(8)}
-    acknowledged: dict[int, int] = {}
-    started = 8
-    for _ in range(kills):
-        wait_for_any(children.values(), lines=randomly.randrange(1, 12))
-        number = randomly.choice(sorted(children))
-        lines = children.pop(number).end(signal.SIGKILL)
-        acknowledged[number] = int(lines[-1]) if lines else 0
-        children[started] = Child(writer(started))
-        started += 1
-    for number, child in children.items():
-        lines = child.end(signal.SIGKILL)
-        acknowledged[number] = int(lines[-1]) if lines else 0
+    acknowledged = storm(writer, kills, randomly)
     found = numbers_of(directory)
-    for number, count in acknowledged.items():
-        own = found.pop(number, [])
-        assert own == list(range(len(own))), f"writer {number}: lost, twice or out of order: {own}"
-        assert len(own) - count in (0, 1, 2), f"writer {number}: {count} acknowledged, {len(own)} there"
-    assert not found
-    assert sum(acknowledged.values()) > kills, "they hardly got to write: this proved nothing"
+    check_storm(acknowledged, found, kills)
     print(f"{sum(acknowledged.values())} messages, {verify(directory).generation} replaces")
 
 

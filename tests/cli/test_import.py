@@ -355,7 +355,7 @@ def test_follow_waits_for_a_file_that_is_being_replaced(
 
 
 def test_secrets_are_taken_out_if_that_is_asked_for(cli: Cli, tmp_path: Path) -> None:
-    """Counts are said, and never the text; a pattern alone is enough; one that is none is misuse."""
+    """Counts are said, and never the text. A pattern alone is enough. What is no pattern is misuse."""
     token = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"
     path, chats = tmp_path / "s.jsonl", str(tmp_path / "chats")
     path.write_bytes(lines({**HI, "content": f"{token} ACME-1234"}, HELLO))

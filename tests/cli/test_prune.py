@@ -102,7 +102,7 @@ def test_what_is_left_alone_is_named(cli: Cli, shelf: ConversationLibrary) -> No
     ("arguments", "says"),
     [
         ([], "nothing is pruned unasked"),
-        (["--older-than", "soon"], "is none of these: 24h"),
+        (["--older-than", "soon"], "is no moment; give 24h"),
         (["--keep-generations", "-1"], "expected one argument|not a number"),
         (["--older-than", "1d", "--label", "x"], "NAME=VALUE"),
         (["--older-than", "1d", "--json"], "--dry-run or --yes"),

@@ -10,7 +10,11 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import ClassVar
+
+Work = Callable[[Callable[[object], None]], object]
+"""What a child does; it is given a function with which it says things."""
 
 
 class Child:
@@ -18,7 +22,7 @@ class Child:
 
     running: ClassVar[dict[int, Child]] = {}
 
-    def __init__(self, work: Callable[[Callable[[object], None]], object]) -> None:
+    def __init__(self, work: Work) -> None:
         self.said = bytearray()
         self._pipe, write = os.pipe()
         with warnings.catch_warnings():
@@ -105,6 +109,36 @@ def wait_for_any(children: Iterable[Child], *, lines: int, seconds: float = 60) 
             assert data, f"a child ended: {bytes(by_pipe[pipe].said)!r}"
             by_pipe[pipe].said += data
             lines -= data.count(b"\n")
+
+
+def storm(writer: Callable[[int], Work], kills: int, randomly: Random) -> dict[int, int]:
+    """Eight writers at a time, of which one is killed and another begins, so many times; at the end all are killed.
+
+    Returns how many messages each was told are stored. A writer says that number, a line each time.
+    """
+    children = {number: Child(writer(number)) for number in range(8)}
+    acknowledged: dict[int, int] = {}
+    for started in range(8, 8 + kills):
+        wait_for_any(children.values(), lines=randomly.randrange(1, 12))
+        number = randomly.choice(sorted(children))
+        acknowledged[number] = _last_said(children.pop(number))
+        children[started] = Child(writer(started))
+    return acknowledged | {number: _last_said(child) for number, child in children.items()}
+
+
+def _last_said(child: Child) -> int:
+    lines = child.end(signal.SIGKILL)
+    return int(lines[-1]) if lines else 0
+
+
+def check_storm(acknowledged: dict[int, int], found: dict[int, list[int]], kills: int) -> None:
+    """Each writer's own messages are there once and in order, and at most the two that it was about to hear of more than it was told."""
+    for number, count in acknowledged.items():
+        own = found.pop(number, [])
+        assert own == list(range(len(own))), f"writer {number}: lost, twice or out of order: {own}"
+        assert len(own) - count in (0, 1, 2), f"writer {number}: {count} acknowledged, {len(own)} there"
+    assert not found
+    assert sum(acknowledged.values()) > kills, "they hardly got to write: this proved nothing"
 
 
 class Gate:

@@ -11,7 +11,7 @@ r"""What a person types, as a value. Total: every text is a query, and none is a
     role:user title:moving model:opus provider:claude source:codex label:project=x id:0b8f
     after:2026-01-01 before:2026-02-01T12:00 after:7d before:yesterday
 
-A name before a colon that is none of these is a word like any other, so a URL or ``std::vector`` can be looked for as it is.
+Any other name before a colon is a word, so a URL or ``std::vector`` can be looked for as it is.
 ``after:`` and ``before:`` with no date behind them are ignored, and told: nobody who writes them looks for the word.
 """
 

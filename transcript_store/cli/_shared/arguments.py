@@ -84,5 +84,5 @@ def seconds(text: str) -> float:
 def since(text: str) -> datetime:
     """The type of an argument that is a moment."""
     if (at := moment(text)) is None:
-        raise ArgumentTypeError(f"{text!r} is none of these: {MOMENTS}")
+        raise ArgumentTypeError(f"{text!r} is no moment; give {MOMENTS}")
     return at

@@ -79,11 +79,31 @@ PROOF = TESTS / "crash"
 LAST = {TESTS / "chat", TESTS / "cli"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share", metavar="K/N", type=_share, default=(0, 1), help="of each long test's cases only every N-th, from the K-th on"
+    )
+
+
+def _share(text: str) -> tuple[int, int]:
+    which, of = map(int, text.split("/"))
+    return which % of, of
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
     Whatever imports the providers' SDKs comes last: before that a process is a third as large, and a fork takes a third.
     """
+    which, of = config.getoption("share")
+    if of > 1:
+        cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+        for item in items:
+            if item.get_closest_marker("long"):
+                cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+        others = {item for each in cases.values() if len(each) >= of for i, item in enumerate(each) if i % of != which}
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=list(others))
     items.sort(key=lambda item: not LAST.isdisjoint(item.path.parents))
     for item in items:
         if isinstance(item, SybilItem):

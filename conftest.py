@@ -81,7 +81,11 @@ LAST = {TESTS / "chat", TESTS / "cli"}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--share", metavar="K/N", type=_share, default=(0, 1), help="of each long test's cases only every N-th, from the K-th on"
+        "--share",
+        metavar="K/N",
+        type=_share,
+        default=(0, 1),
+        help="of each long test's cases only every N-th, from the K-th on",
     )
 
 

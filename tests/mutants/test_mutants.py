@@ -92,9 +92,9 @@ def test_what_was_judged_is_still_made() -> None:
 
 @pytest.mark.long
 def test_mutants_of_the_store_are_noticed(record_property: Note) -> None:
-    """P5: of forty mistakes in what decides what is on the disk the tests miss at most two: the goal is 95 %."""
-    wanted = [place for place in sample(places(), 40) if place.mutant.name not in JUDGED]
-    outcomes, _ = run(wanted, workers=min(2, os.cpu_count() or 1), seconds=60)
+    """P5: of twenty mistakes in what decides what is on the disk the tests miss at most one: the goal is 95 %."""
+    wanted = [place for place in sample(places(), 20) if place.mutant.name not in JUDGED]
+    outcomes, _ = run(wanted, workers=min(2, os.cpu_count() or 1), seconds=30)
     survivors = [difference(outcome.place) for outcome in outcomes if not outcome.is_killed]
-    assert len(survivors) <= 2, "\n\n".join([*survivors, table(outcomes, [])])
+    assert len(survivors) <= 1, "\n\n".join([*survivors, table(outcomes, [])])
     record_property("mutants of the store, a sample: noticed by the tests", len(outcomes) - len(survivors))

@@ -84,6 +84,16 @@ def test_markdown_is_shown_with_what_it_means():
     assert looks["def"] == ("magenta",)
 
 
+def test_an_item_of_a_task_list_begins_with_a_box():
+    """``[ ]`` and ``[x]`` are boxes where a list's item begins, and what they are elsewhere."""
+    said = (
+        "- [ ] wash `up` [ ]\n- [x] **dry**\n- [X] shelve\n  1. [ ] cups\n- [x]: no\n- [x](https://a.example)\n\n[ ] no"
+    )
+    assert shown(said) == (
+        "• ☐ wash up [ ]\n• ☑ dry\n• ☑ shelve\n  1. ☐ cups\n• [x]: no\n• x (https://a.example)\n\n[ ] no"
+    )
+
+
 def test_on_a_terminal_and_nowhere_else(tmp_path):
     """Into a pipe, with --plain, NO_COLOR or TERM=dumb the text is as it was written, to the byte."""
     path = conversation(tmp_path / "one", [{"role": "assistant", "content": SAID}])

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token as MarkdownToken
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
@@ -158,8 +159,22 @@ def _class_of(kind: Any) -> str:
     return ""
 
 
+_BOXES = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
+
+
+def _tick(state: StateCore) -> None:
+    """Items of a list that begin with ``[ ]`` or ``[x]`` begin with a box."""
+    for item, inline in zip(state.tokens, state.tokens[2:], strict=False):  # a paragraph opens between them
+        if item.type == "list_item_open" and inline.type == "inline" and inline.children:
+            first = inline.children[0]
+            box = _BOXES.get(first.content[:4]) if first.type == "text" else None
+            if box:
+                first.content = box + first.content[4:]
+
+
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.core.ruler.push("tick", _tick)
     parser.validateLink = is_address  # type: ignore[method-assign]
     return parser
 

@@ -134,7 +134,7 @@ def _lines(answer: Answer, library: str, *, of_several: bool) -> Iterator[_Line]
         yield _Line(_how_many(answer), looks=("quiet",) if answer.hits else ())
     if not answer.hits and answer.elsewhere:
         where = " and ".join(f"{count:,} in {_PLACES[name]} (in:{name})" for name, count in answer.elsewhere.items())
-        yield _Line(f"In the text of messages there is none, but {where}.")
+        yield _Line(f"found elsewhere: {where}")
 
 
 _PLACES = {"text": "texts", "thinking": "thinking", "call": "calls", "result": "results"}
@@ -156,7 +156,7 @@ def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
 def _how_many(answer: Answer) -> str:
     shown = many(len(answer), "message")
     if not answer.hits:
-        return "nothing was found"
+        return "nothing was found in the texts of messages" if answer.elsewhere else "nothing was found"
     if answer.total is None or answer.total <= len(answer):
         return shown
     total = "more than 10,000" if answer.total > 10_000 else f"{answer.total:,}"

@@ -74,7 +74,7 @@ def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None
     ):
         pass
     assert cli("search", "xyzzy", chats.directory).out == (
-        "nothing was found in the texts of messages\nfound elsewhere: 1 in calls (in:call)\n"
+        "nothing was found\nfound elsewhere: 1 in calls (in:call)\n"
     )
     assert "no date (24h, 7d, 2w, today," in (said := cli("search", "after:soon", chats.directory)).err
     assert said.err.endswith(": after:soon\n")

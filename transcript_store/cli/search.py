@@ -156,7 +156,7 @@ def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
 def _how_many(answer: Answer) -> str:
     shown = many(len(answer), "message")
     if not answer.hits:
-        return "nothing was found in the texts of messages" if answer.elsewhere else "nothing was found"
+        return "nothing was found"
     if answer.total is None or answer.total <= len(answer):
         return shown
     total = "more than 10,000" if answer.total > 10_000 else f"{answer.total:,}"

@@ -73,9 +73,7 @@ def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None
         ]
     ):
         pass
-    assert cli("search", "xyzzy", chats.directory).out == (
-        "nothing was found\nfound elsewhere: 1 in calls (in:call)\n"
-    )
+    assert cli("search", "xyzzy", chats.directory).out == ("nothing was found\nfound elsewhere: 1 in calls (in:call)\n")
     assert "no date (24h, 7d, 2w, today," in (said := cli("search", "after:soon", chats.directory)).err
     assert said.err.endswith(": after:soon\n")
     assert cli("search", "…", chats.directory).err.endswith("nothing can be looked for that is only punctuation: …\n")

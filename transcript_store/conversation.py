@@ -25,10 +25,10 @@ from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.group_commit import GroupCommit
-from transcript_store._conversation.iteration import each_record
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.reader import Reader, RefreshResult
+from transcript_store._conversation.reads import ConversationState, HeldConversation, Reads, TranscriptPosition
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
 from transcript_store._conversation.writer import Writer
@@ -109,37 +109,7 @@ class _New(NamedTuple):
     features: Sequence[str]
 
 
-class TranscriptPosition(NamedTuple):
-    """Where a transcript ends: how many records it has, and the hash of the last one (of the header, if there is none).
-
-    The hash covers the generation and every record before it. So two equal positions are the same transcript.
-    """
-
-    seq: int
-    head: str
-
-
-class ConversationState(NamedTuple):
-    """A conversation at one moment: no append and no change of the metadata comes between its parts."""
-
-    metadata: ConversationMetadata
-    records: list[Record]
-    position: TranscriptPosition
-    at_start: ConversationMetadata
-    """The metadata when the live generation began, as the transcript's first line has it."""
-
-
-class HeldConversation(NamedTuple):
-    """A conversation that does not change while it is read: :class:`ConversationState` for any number of records."""
-
-    metadata: ConversationMetadata
-    records: Iterator[Record]
-    """All records, once; each is decoded when it is asked for."""
-    position: TranscriptPosition
-    at_start: ConversationMetadata
-
-
-class ConversationStore:
+class ConversationStore(Reads):
     """A conversation in a directory of its own.
 
     Making a store touches nothing. Call ``load()``, ``initialize()`` or ``load_or_initialize()`` first. Several threads may
@@ -746,201 +716,6 @@ class ConversationStore:
             storage.unseal()
             self._close()
 
-    # ---- read ----------------------------------------------------------------------------------------------------
-
-    def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
-        """The messages in order, or only the ``last`` so many: fresh copies, which you may change.
-
-        What was taken back (:meth:`retract`) is not among them.
-
-        Only the messages that are returned are decoded. Lines that are not in memory are read and verified again.
-
-        Raises:
-            CorruptTranscriptError: older lines were damaged since the load. Newer messages can still be read with ``last``.
-            StorageError: the system refuses to read older lines; the same holds.
-        """
-        with self._exclusively():
-            return self._readable(last).log.messages(last)
-
-    def get_records(self, *, last: int | None = None, generation: int | None = None) -> list[Record]:
-        """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies.
-
-        A message that was taken back is there too, with ``is_retracted``, and the record that took it back, with ``retracts``.
-
-        Args:
-            last: how many, from the end; None for all.
-            generation: an earlier generation, with the records that it had when it was replaced: what a compaction left out,
-                or an undo dropped. Its file is read. None for the live one.
-
-        Raises:
-            GenerationNotFoundError: there is no such generation; the message lists those that there are.
-            CorruptTranscriptError: the lines that are read, or the archived file, are damaged.
-            StorageError: the system refuses to read them.
-        """
-        if generation is not None:
-            arguments.require_count("generation", generation)
-        with self._exclusively():
-            storage = self._readable(last)
-            if generation is None:
-                return storage.log.records(last)
-            with storage.archived(generation) as log:
-                return log.records(last)
-
-    def iter_records(
-        self, *, after_seq: int = 0, through_seq: int | None = None, generation: int | None = None
-    ) -> Iterator[Record]:
-        """The records in order, one at a time, however long the conversation is; verified as :meth:`get_records` does.
-
-        Memory holds a piece of the file (256 KB, or the longest append). Between two pieces other calls may come in:
-
-        * An append changes nothing here: what is read ends where the transcript ended when the first record was asked for.
-        * After a replace, ``ConversationChangedError``. What was replaced is read with ``generation``.
-        * After ``close()``, ``ConversationNotLoadedError``. After a new ``load()`` it goes on.
-
-        Args:
-            after_seq: begin behind the record with this number; what stands before it is not read. If there is nothing
-                behind it, there are no records.
-            through_seq: end behind the record with this number, as if nothing stood behind it: what was taken back later is not
-                marked. None for all.
-            generation: as in :meth:`get_records`.
-
-        Raises:
-            ConversationChangedError: while the records are read; the transcript was replaced, or is no longer the one that
-                was read. Begin anew.
-            TranscriptStoreError: while the records are read, as :meth:`get_records`.
-        """
-        arguments.require_count("after_seq", after_seq)
-        if through_seq is not None:
-            arguments.require_count("through_seq", through_seq)
-        if generation is not None:
-            arguments.require_count("generation", generation)
-        return each_record(self._reading, after_seq, through_seq, generation)
-
-    def generations(self) -> list[Generation]:
-        """Every generation that there is, the oldest first and the live one last: number, when, records, head.
-
-        ``replace_transcript`` ends a generation. It stays in ``archive/`` until :meth:`delete_generation`. The whole archive is
-        read, and its SHA-256 computed; a damaged generation says so in ``damage``. A number is missing where the generation
-        was deleted, or where it was damaged and repaired (then the damaged file is in ``quarantine/``).
-
-        Raises:
-            StorageError: the system refuses to read the archive.
-        """
-        with self._exclusively():
-            return self._readable().generations()
-
-    def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
-        """What the conversation is: a frozen value and a fresh copy.
-
-        With ``at_start`` the metadata when the live generation began, as the first line of the transcript has it.
-        """
-        with self._exclusively():
-            storage = self._readable()
-            return _metadata_at_start(storage) if at_start else _metadata_now(storage)
-
-    @property
-    def id(self) -> str:
-        """The conversation's id, a canonical lower-case UUID. Every generation and every copy has it; a fork has another."""
-        with self._exclusively():
-            return str(self._readable().members["id"])
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """What the live generation can besides: the features that it began with. See :class:`NewConversation`."""
-        with self._exclusively():
-            return self._readable().log.header.features
-
-    @property
-    def position(self) -> TranscriptPosition:
-        """How many records the live generation has, and the hash of the last one, in one call; costs nothing.
-
-        It stays equal until somebody appends or replaces. ``AppendResult.previous_head`` tells whether an append stands
-        directly behind a position.
-        """
-        with self._exclusively():
-            return _position(self._readable())
-
-    @property
-    def record_count(self) -> int:
-        """How many records the live generation has, events included; costs nothing."""
-        return self.position.seq
-
-    @property
-    def head(self) -> str:
-        """The hash of the last record, 32 hex digits: a fingerprint of the whole transcript.
-
-        Keep it elsewhere, and it shows any later change of the history. It is not keyed: anyone who can write the file can
-        compute it.
-        """
-        return self.position.head
-
-    def state(self) -> ConversationState:
-        """Metadata, records and position of one moment, whatever other threads append: what a copy is made of.
-
-        As :meth:`held`, with all records in memory.
-
-        Raises:
-            TranscriptStoreError: as :meth:`held`.
-        """
-        with self.held() as (metadata, records, position, at_start):
-            return ConversationState(metadata, list(records), position, at_start)
-
-    @contextmanager
-    def held(self) -> Iterator[HeldConversation]:
-        """Hold the conversation still and read it record by record, however long it is; use ``with``.
-
-        Other threads wait for the end of the block. Within it, a call on this store raises ``RuntimeError``. Memory holds one
-        record at a time, and what the block keeps.
-
-        All of it is on the medium. Appends that were not synced are synced now. A reader is refreshed from the medium: after
-        a failed sync of the writer, it may have seen messages that the disk does not have.
-
-        Raises:
-            TranscriptStoreError: as :meth:`get_records`, also while the records are read; of a reader also as :meth:`refresh`.
-        """
-        with self._exclusively():
-            storage = self._readable()
-            storage.settle_to_copy()
-            yield HeldConversation(
-                _metadata_now(storage), storage.log.each_record(), _position(storage), _metadata_at_start(storage)
-            )
-
-    @property
-    def recovery(self) -> Recovery | None:
-        """What recovery did to the transcript's end, at ``load()`` or after an interrupted call; None if nothing."""
-        with self._exclusively():
-            return self._readable().log.recovery
-
-    @property
-    def is_fully_verified(self) -> bool:
-        """Whether every line was verified since the load: False after ``load(verify="tail")``, until one call read all of it."""
-        with self._exclusively():
-            return self._readable().log.is_fully_verified
-
-    @property
-    def torn_tail(self) -> Gap | None:
-        """For a reader: the bytes behind the last whole record, which it passed over; None if there are none.
-
-        A crash left them, or a writer is writing them now. The next load that may write cuts them, and keeps them in
-        ``quarantine/``. For a writer this is None: ``recovery`` says what it cut.
-        """
-        with self._exclusively():
-            return self._readable().log.torn_tail
-
-    def refresh(self) -> RefreshResult:
-        """For a reader: read what a writer added since, the metadata too. A writer is always up to date.
-
-        Returns:
-            How many records were added, and whether the transcript was read from its start again. That happens after a
-            replace, or when lines that were read before have changed; then ``records_added`` counts all records.
-
-        Raises:
-            TranscriptStoreError: as :meth:`load`. What was read before can still be read.
-        """
-        with self._exclusively():
-            storage = self._readable()
-            return storage.refresh() if isinstance(storage, Reader) else RefreshResult(0, False)
-
     # ---- within --------------------------------------------------------------------------------------------------
 
     def _exclusively(self) -> AbstractContextManager[object]:
@@ -971,11 +746,6 @@ class ConversationStore:
     def _end_turn(self) -> None:
         if isinstance(self._storage, TurnWriter):
             self._storage.end_turn()
-
-    @contextmanager
-    def _reading(self) -> Iterator[Storage]:
-        with self._exclusively():
-            yield self._readable()
 
     def _append(self, entries: Sequence[Entry], if_head: str | None = None) -> Sequence[AppendResult]:
         if if_head is not None:
@@ -1094,20 +864,6 @@ def _redacting(redact: Redact, path: str, max_bytes: int) -> Redacting:
     from transcript_store._conversation.redacting import Redacting  # here: its patterns are a twentieth of the import
 
     return Redacting(redact, path, max_bytes)
-
-
-def _metadata_now(storage: Storage) -> ConversationMetadata:
-    return _metadata.public(storage.members, storage.updated_at, sealed=storage.log.header.is_sealed)
-
-
-def _metadata_at_start(storage: Storage) -> ConversationMetadata:
-    header = storage.log.header
-    return _metadata.public(storage.members_at_start, header.at, sealed=header.is_sealed)
-
-
-def _position(storage: Storage) -> TranscriptPosition:
-    end = storage.log.end
-    return TranscriptPosition(end.seq, end.head.decode())
 
 
 @lru_cache(maxsize=100)

@@ -54,7 +54,7 @@ def _of(path: str, thing: Any) -> Iterator[str]:
     if not inspect.isclass(thing):
         yield f"{path}{_signature(thing) if callable(thing) else ''}"
         return
-    bases = ", ".join(base.__name__ for base in thing.__bases__ if base is not object)
+    bases = ", ".join(base.__name__ for base in thing.__bases__ if base is not object and not _is_inside(base))
     yield f"class {path}({bases})"
     if issubclass(thing, enum.Enum):
         yield from (f"  {member.name} = {member.value!r}" for member in thing)
@@ -65,7 +65,9 @@ def _of(path: str, thing: Any) -> Iterator[str]:
         yield from (f"  {name}: {_plain(str(thing.__annotations__[name]))}" for name in thing._fields)
     elif "__init__" in vars(thing):
         yield f"  __init__{_signature(thing.__init__)}"
-    for name, value in sorted(vars(thing).items()):
+    inside = [base for base in thing.__mro__[1:] if _is_inside(base)]
+    members = {name: value for kind in (*reversed(inside), thing) for name, value in vars(kind).items()}
+    for name, value in sorted(members.items()):
         if name.startswith("_"):
             continue
         if isinstance(value, property):
@@ -74,6 +76,11 @@ def _of(path: str, thing: Any) -> Iterator[str]:
             yield f"  {name}{_signature(getattr(thing, name))} ({type(value).__name__})"
         elif inspect.isfunction(value):
             yield f"  {'async ' if inspect.iscoroutinefunction(value) else ''}{name}{_signature(value)}"
+
+
+def _is_inside(base: type) -> bool:
+    """Whether a base is a part of the class that has a module of its own, inside: nobody can name it, and its members are the class's."""
+    return base.__module__.startswith("transcript_store._")
 
 
 def _signature(thing: Any) -> str:

@@ -85,7 +85,7 @@ WRITES = {
 
 def test_every_method_is_known_to_this_file():
     """A method that is added to ConversationStore must say here whether it needs a load."""
-    public = {name for name in vars(ConversationStore) if not name.startswith("_")}
+    public = {name for name in dir(ConversationStore) if not name.startswith("_")}
     assert public == NEEDS_LOADING.keys() | NEEDS_NO_LOADING
 
 

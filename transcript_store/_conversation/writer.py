@@ -10,17 +10,17 @@ Order of writes (docs/durability.md says why each sync is there):
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from transcript_store._conversation import archive
+from transcript_store._conversation.changes import Changes
 from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occupant_of, settle_name
 from transcript_store._conversation.metadata import GONE, SEALS, require_to_fit
-from transcript_store._conversation.sealing import Sealing, with_gone
-from transcript_store._conversation.storage import Options, State, Storage
+from transcript_store._conversation.sealing import Sealing
+from transcript_store._conversation.storage import Options, State
 from transcript_store._json.times import format_time
-from transcript_store._log import quarantine
 from transcript_store._log.image import Image, begins_at
 from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
 from transcript_store._log.record import RETRACT, SEALED, Copied, Entry, Mark, Position
@@ -30,7 +30,6 @@ from transcript_store._os.lock import Lock
 from transcript_store._os.names import ARCHIVE, KEY, LOCK, METADATA, QUARANTINE, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, SyncFailedError, refusals, refused
 from transcript_store._sealing import data_key
-from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
@@ -55,7 +54,7 @@ MARK_EVERY = 1000
 _UNKNOWN = "Whether it is on the disk is unknown, and this store writes nothing more"
 
 
-class Writer(Storage):
+class Writer(Changes):
     """A conversation as its one writer sees it."""
 
     writable = True
@@ -303,132 +302,7 @@ class Writer(Storage):
         if self._sync_appends and prepared.end.seq >= self._mark_due:
             self.renew_mark()
 
-    # ---- change --------------------------------------------------------------------------------------------------
-
-    def replace(self, entries: Sequence[Entry], members: dict[str, Any], features: Sequence[str] = ()) -> None:
-        """Start the next generation with these records and this metadata: one commit, the rename of its transcript.
-
-        It has the features of the live one, and these.
-        """
-        self._ensure_writable()
-        self._begin_generation(entries, members, features)
-
-    def keep(self, seqs: Set[int], members: dict[str, Any], features: Sequence[str] = ()) -> None:
-        """The same with those records of the live generation that have these numbers, copied as they are."""
-        self._ensure_writable()
-        count = self.log.end.seq
-        if not_there := [seq for seq in seqs if not 1 <= seq <= count]:
-            raise ValueError(f"there is no record {min(not_there)}: the transcript has {many(count, 'record')}")
-        self._begin_generation(self.log.copies_of(seqs), members, features, len(seqs))
-
-    def _begin_generation(
-        self,
-        entries: Iterable[Entry | Copied],
-        members: dict[str, Any],
-        features: Sequence[str],
-        count: int | None = None,
-    ) -> None:
-        count = len(entries) if isinstance(entries, Sequence) else count
-        self._require_seals((count or 0) + 1)
-        self._begin_sealed_by(self.sealing, entries, members, {*self.log.header.features, *features}, count)
-
-    def _begin_sealed_by(
-        self,
-        sealing: Sealing | None,
-        entries: Iterable[Entry | Copied],
-        members: dict[str, Any],
-        features: Iterable[str],
-        count: int | None,
-    ) -> None:
-        self.log.complete()  # only what was verified goes into the archive
-        live, end = self.log.header.generation, self.log.end
-        members = {**members, "generation": live + 1, "updated_at": self._now()}
-        if sealing is not None:
-            members[SEALS] = self._seals() + 1
-        replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
-        image = self._image(members, entries, sorted(features), sealing, count, replaces=replaces)
-        with self._changing("replace the transcript"):
-            self.log.sync()
-            self.state = State.CHANGING
-            if sealing is not None and sealing is not self.sealing:
-                self.folder.replace_file(KEY, [sealing.key_file])
-            archive.keep(self.folder, self.log)
-            self._put_in_place(image, members, sealing)
-            self.state = State.READY
-        self.renew_mark()
-
-    # ---- seal and unseal -----------------------------------------------------------------------------------------
-
-    def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
-        """Begin a sealed generation with the same records, if the live one is plain; then remove what is plain, unless it is kept.
-
-        Called again after a crash it goes on.
-        """
-        self._ensure_writable()
-        if not self.log.header.is_sealed:
-            conversation = self.log.header.conversation
-            if self.folder.status(KEY) is None:
-                sealing = Sealing.new(keys, conversation, self.files, self.folder.path_of(KEY))
-            else:  # earlier generations may be sealed with it
-                sealing = Sealing.of(keys, self.folder, conversation, None)
-            live = self.log.header.generation
-            members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
-            count = self.log.end.seq
-            self._begin_sealed_by(sealing, self.log.copies(count), members, self.log.header.features, count)
-        if not keep_plain:
-            for number in archive.plain_numbers(self.folder):
-                self.delete_generation(number)
-            self.purge_quarantine()
-
-    def unseal(self) -> None:
-        """Begin a plain generation with the same records. Earlier ones stay sealed, and their key stays beside them."""
-        self._ensure_writable()
-        if self.log.header.is_sealed:
-            self._require_seals(0)
-            members = {name: value for name, value in self.members.items() if name not in (SEALS, GONE)}
-            count = self.log.end.seq
-            self._begin_sealed_by(None, self.log.copies(count), members, self.log.header.features, count)
-
-    def accept(self) -> None:
-        """Put the key's mark on what a repair without the key left, so that it counts from now on."""
-        live = self.log.header.generation
-        members = with_gone(self.members, live, {*archive.numbers(self.folder)})
-        with self._changing("accept the repair"):
-            self._remember({**members, SEALS: self._seals()})
-        self.was_repaired = False
-
-    def write_metadata(self, members: dict[str, Any]) -> None:
-        """Replace the metadata document, with a mark of everything that is stored."""
-        self._ensure_writable()
-        self._require_seals(1)
-        members = {**members, "updated_at": self._now()}
-        if self.sealing is None:
-            require_to_fit(members)
-        else:
-            members[SEALS] = int(members.get(SEALS) or 0) + 1
-            require_to_fit(members, self.document(members, None))
-        with self._changing("write the metadata"):
-            self._remember(members)
-
-    def delete_generation(self, number: int) -> None:
-        """Remove an earlier generation from the archive, durably."""
-        self._ensure_writable()
-        self.log.sealer_to_write()  # only who has the key can say that it is gone
-        with self._changing("delete an earlier generation"):
-            # What it says of the generation before it goes into the metadata first: a crash in between must not lose it.
-            members = archive.without(self.folder, self.members, number)
-            if self.sealing is not None and number < self.log.header.generation:
-                there = {*archive.numbers(self.folder)} - {number}
-                members = with_gone(members, self.log.header.generation, there)
-            if members != self.members:
-                self._remember(members)
-            archive.remove(self.folder, self.log, number)
-
-    def purge_quarantine(self) -> int:
-        """Remove everything in quarantine/, durably; returns how many pieces of damaged files were in it."""
-        self._ensure_writable()
-        with self._changing("purge the quarantine"):
-            return quarantine.purge(self.folder)
+    # ---- before and after a commit ---------------------------------------------------------------------------------
 
     def _now(self) -> str:
         return max(self.updated_at, self.log.stamp()[1])

@@ -21,11 +21,11 @@ JUDGED: dict[str, str] = {
     "last_record: if start > SUFFIX_BYTES: → if (start >= SUFFIX_BYTES):": "a line with a hash has at least a byte before it",
     "last_record: rest = file(near, size - near) → rest = file(near, (size + near))": "a file is read up to its end at most",
     "Lock.released_at_the_end: for _ in range(2): → for _ in range(3):": "a third time nothing is left to release",
-    "Lines._newest_blocks_first: place, length = self.cache.begin, PIECE_BYTES // 4 → "
+    "Lines.newest_blocks_first: place, length = self.cache.begin, PIECE_BYTES // 4 → "
     "place, length = self.cache.begin, PIECE_BYTES // 5": "how much is read at a time",
-    "Lines._newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
+    "Lines.newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
     "place, length = begin, min(3 * length, 4 * PIECE_BYTES)": "how much is read at a time",
-    "Lines._newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
+    "Lines.newest_blocks_first: place, length = begin, min(2 * length, 4 * PIECE_BYTES) → "
     "place, length = begin, min(2 * length, 5 * PIECE_BYTES)": "how much is read at a time",
     "_line_feed_before: offset, step = start, min(2 * step, PIECE_BYTES) → "
     "offset, step = start, min(3 * step, PIECE_BYTES)": "how much is read at a time",

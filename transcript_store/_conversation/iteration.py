@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 
 from transcript_store._conversation.storage import Storage
-from transcript_store._log.lines import Lines
+from transcript_store._log.messages import Messages
 from transcript_store._log.record import Position, Record
 from transcript_store._os.refusals import refusals
 from transcript_store.errors import ConversationChangedError
@@ -43,7 +43,7 @@ def each_record(reading: Reading, after_seq: int, through_seq: int | None, gener
             place = block.end
 
 
-def _unchanged(storage: Storage, generation: int, end: Position) -> Lines:
+def _unchanged(storage: Storage, generation: int, end: Position) -> Messages:
     """The live log, which may have been loaded anew meanwhile; raises if it is not the one that is being read."""
     log = storage.log
     with refusals(storage.path, "read it"):

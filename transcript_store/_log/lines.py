@@ -1,32 +1,17 @@
-"""The lines of a log, to read: the newest from memory, older ones from the file, where they are verified again.
+"""The lines of a log, as bytes: the newest from memory, older ones from the file, where they are verified again.
 
 A line was verified before anybody reads it. So a line that does not verify now was damaged since, and the error says how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._log.cache import Block, Cache
 from transcript_store._log.damage import Damage, check
-from transcript_store._log.record import (
-    GENESIS,
-    Copied,
-    Header,
-    Position,
-    Record,
-    Retracts,
-    as_record,
-    copied,
-    may_retract,
-    record_head,
-    retracts_of,
-)
+from transcript_store._log.record import GENESIS, Header, Position
 from transcript_store._log.retractions import TakenBack
-from transcript_store._log.salvage import copies
 from transcript_store._log.scan import PIECE_BYTES, Piece, Walk, append_before, is_same, pieces_of, scan
 from transcript_store._log.sealed import RecordSealer
 from transcript_store._os.directory import Folder, Source, identity
@@ -61,9 +46,6 @@ class Lines:
         self.cache = Cache(cache_bytes, self.end)
         self.sealer: RecordSealer | None = None
         """What opens the records, if they are sealed and the key was given."""
-        self._known_taken_back = (0, TakenBack())
-        """What the records up to one with this number take back."""
-        self._passed_over: Tail | None = None
         self.settled = False
         """Whether the file is known to be what memory says: nothing was interrupted, and no read found damage."""
 
@@ -103,7 +85,7 @@ class Lines:
             raise KeyNeededError(path=self.path)
         return self.sealer
 
-    def _opened(self, seq: int, line: bytes | bytearray) -> bytes | bytearray:
+    def opened(self, seq: int, line: bytes | bytearray) -> bytes | bytearray:
         """A line that can be decoded: the line itself, or what is sealed in it."""
         if (sealer := self.sealer_to_write()) is None:
             return line
@@ -115,197 +97,19 @@ class Lines:
     def shown(self, block: Block) -> Iterator[bytes | bytearray]:
         """The lines of a block as far as they can be read: sealed ones if the key is not there."""
         can_open = self.sealer is not None
-        return (self._opened(seq, line) if can_open else line for seq, line in _numbered(block))
+        return (self.opened(seq, line) if can_open else line for seq, line in numbered(block))
 
     def not_genuine(self, seq: int, reason: str) -> CorruptTranscriptError:
         """The error for a record that verifies, and that nobody wrote who has the key."""
         return self.corrupt("not-genuine", reason, WayOut.RESTORE, line_number=seq + 1)
 
-    # ---- read ----------------------------------------------------------------------------------------------------
-
-    def messages(self, last: int | None = None) -> list[dict[str, Any]]:
-        """The messages in order, or the ``last`` so many; decoded anew."""
-        found: list[dict[str, Any]] = []
-        if last is None:
-            taken_back = self.taken_back()
-            for block in self.blocks():
-                if taken_back.meets(block.begin.seq + 1, block.end.seq):
-                    counted = (self._opened(seq, line) for seq, line in _numbered(block) if seq not in taken_back)
-                    self._decode(counted, found)
-                elif (together := self._messages_in(block)) is None:
-                    self._decode((self._opened(seq, line) for seq, line in _numbered(block)), found)
-                else:
-                    found += together
-            return found
-        self.sealer_to_write()
-        newest = (line for _, line, _ in self._in_force_newest_first(TakenBack()))
-        while lines := list(islice(newest, last - len(found))):  # more than once if some of them carry no message
-            self._decode(lines, found)
-        return found[::-1]
-
-    def last_messages(self, count: int) -> tuple[list[int], Tail]:
-        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; and what stands
-        behind the append that has the first of them.
-        """
-        found: list[int] = []
-        place, taken_back = self.end, TakenBack()
-        for seq, line, append_end in self._in_force_newest_first(taken_back):
-            if self._has_message(line):
-                found.append(seq)
-                place = append_end
-                if len(found) == count:
-                    break
-        return found, Tail(place, self.end.seq, taken_back)
-
-    def pass_over(self, tail: Tail) -> None:
-        """Note that no message counts in a tail, so that whoever takes back again and again need not look at it again."""
-        self._passed_over = tail
-
-    def _has_message(self, line: bytes | bytearray) -> bool:
-        if b'"message":' not in line:
-            return False
-        head = record_head(line)
-        return (head is not None and head.has_message) or self._record_of(0, line).message is not None
-
-    def _in_force_newest_first(self, taken_back: TakenBack) -> Iterator[tuple[int, bytes | bytearray, Position]]:
-        """The records that are not taken back, from the end on, each with its number and the end of the block that it is in.
-
-        What takes a record back stands behind it, and is met before it: ``taken_back`` grows on the way.
-        """
-        can_retract, passed_over = self.header.can_retract, self._passed_over
-        if passed_over is not None:
-            taken_back.add_all(passed_over.taken_back)
-        for block in self._newest_blocks_first(passed_over):
-            may_name = can_retract and may_retract(block.lines)
-            if not may_name and taken_back.covers(block.begin.seq + 1, block.end.seq):
-                continue
-            for seq, line in reversed(_numbered(block)):
-                if may_name and (named := self._retracts_in(seq, line)):
-                    taken_back.add(*named)
-                if seq not in taken_back:
-                    yield seq, self._opened(seq, line), block.end
-
-    def _retracts_in(self, seq: int, line: bytes | bytearray) -> Retracts | None:
-        """What a record takes back. Of a sealed one that can be opened, what is sealed says so too."""
-        named = retracts_of(seq, line, line.index(b","))
-        if named is not None and self.sealer is not None:
-            self._opened(seq, line)  # raises if somebody else wrote it
-        return named
-
-    def taken_back(self, after_seq: int = 0, through_seq: int | None = None) -> TakenBack:
-        """What the records behind one number take back, up to another number; it is not changed by what is appended later."""
-        if not self.header.can_retract:
-            return TakenBack()
-        through = self.end.seq if through_seq is None else min(through_seq, self.end.seq)
-        known_to, known = self._known_taken_back
-        if known_to > through:
-            known_to, known = 0, TakenBack()
-        found, floor = TakenBack(known), max(known_to, after_seq)
-        for block in self._newest_blocks_first():
-            if block.end.seq <= floor:
-                break
-            if self.sealer is None:
-                found.read(block.lines, block.begin.seq, through)
-            elif may_retract(block.lines):
-                for seq, line in _numbered(block):
-                    if seq <= through and (named := self._retracts_in(seq, line)):
-                        found.add(*named)
-        if floor == known_to and through == self.end.seq:
-            self._known_taken_back = through, TakenBack(found)
-        return found
-
-    def _messages_in(self, block: Block) -> list[dict[str, Any]] | None:
-        """The messages of a block whose lines are decoded together, as one array: what a reader of everything waits for.
-
-        That takes three quarters of the time of one line after the other. None where lines are unusual: then each line is decoded by
-        itself, which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as
-        well forge a record.)
-        """
-        sealer = self.sealer_to_write()
-        if sealer is None:
-            together = block.lines.replace(b"\n", b",")[:-1]
-        else:
-            opened = sealer.all_opened(_lines(block), block.begin.seq + 1)
-            if opened is None:
-                return None
-            together = b",".join(opened)
-        try:
-            records = decode(b"".join((b"[", together, b"]")))
-            # A line that ends within an array and one that begins there would be one record together.
-            if len(records) != block.end.seq - block.begin.seq:
-                return None
-            messages = [message for record in records if (message := record.get("message")) is not None]
-        except (JSONDecodeError, AttributeError):
-            return None
-        return messages if {*map(type, messages)} <= {dict} else None
-
-    def _decode(self, lines: Iterable[bytes | bytearray], found: list[dict[str, Any]]) -> None:
-        append = found.append
-        line: bytes | bytearray = b""
-        try:
-            for line in lines:
-                message = decode(line).get("message")
-                if type(message) is dict:
-                    append(message)
-                elif message is not None:
-                    raise self._not_a_record(line)
-        except JSONDecodeError:
-            raise self._not_a_record(line) from None
-
-    def records(self, last: int | None = None) -> list[Record]:
-        """The records in order, or the ``last`` so many; decoded anew."""
-        if last is None:
-            return list(self.each_record())
-        taken_back, found = TakenBack(), []
-        for seq, line in islice(self._newest_first(), last):
-            record = self._record_in(seq, line, taken_back)
-            if record.retracts:
-                taken_back.add(*record.retracts)  # it stands behind what it takes back, and is met before it
-            found.append(record)
-        return found[::-1]
-
-    def each_record(self) -> Iterator[Record]:
-        """The records in order, each decoded when it is asked for. The log must not change meanwhile."""
-        taken_back = self.taken_back()
-        return (self._record_in(seq, line, taken_back) for block in self.blocks() for seq, line in _numbered(block))
-
-    def _record_in(self, seq: int, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record:
-        return self._record_of(seq, self._opened(seq, line), taken_back)
-
-    def _record_of(self, seq: int, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record:
-        named = retracts_of(seq, line, line.index(b",")) if self.header.can_retract else None
-        try:
-            record = as_record(decode(line), named, is_retracted=taken_back is not None and seq in taken_back)
-        except JSONDecodeError:
-            record = None
-        if record is None:
-            raise self._not_a_record(line)
-        return record
-
-    def copies(self, count: int) -> Iterator[Copied]:
-        """The first so many records, to be put into another transcript."""
-        if self.header.is_sealed:
-            opened = (self._opened(seq, line) for block in self.blocks() for seq, line in _numbered(block))
-            found = islice((copied(line[:-1]) for line in opened), count)
-        else:
-            found = islice((copy for block in self.blocks() for copy in copies(block.lines)), count)
-        # Where nothing can be taken back no record names others, whatever it says, nor does its copy.
-        return found if self.header.can_retract else (copy._replace(seq=0) for copy in found)
-
-    def copies_of(self, seqs: Container[int]) -> Iterator[Copied]:
-        """The records with these numbers, in their order, to be put into another transcript."""
-        return (copy for seq, copy in enumerate(self.copies(self.end.seq), 1) if seq in seqs)
+    # ---- blocks --------------------------------------------------------------------------------------------------
 
     def contents(self) -> Iterator[bytes | bytearray]:
         """The file's bytes up to ``end``, in pieces."""
         yield self.read(0, self.begin.offset_bytes)
         for block in self.blocks():
             yield block.lines
-
-    def records_in(self, block: Block, after_seq: int, through_seq: int, taken_back: TakenBack) -> list[Record]:
-        """The records of a block whose numbers are greater than the first number, and at most the second."""
-        lines = _numbered(block)[max(0, after_seq - block.begin.seq) : through_seq - block.begin.seq]
-        return [self._record_in(seq, line, taken_back) for seq, line in lines]
 
     def place_after(self, seq: int) -> Position:
         """Where the record with this number ends; for 0 where the header does."""
@@ -320,7 +124,7 @@ class Lines:
 
         Only what stands behind that is read.
         """
-        return self.begin if seq == 0 else next(b.begin for b in self._newest_blocks_first() if b.begin.seq <= seq)
+        return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq)
 
     def block_after(self, place: Position) -> Block:
         """What follows the end of an append that is not the last one: lines in memory, or a piece of the file, verified again."""
@@ -349,10 +153,8 @@ class Lines:
             if block.begin.seq < self.end.seq:
                 yield block
 
-    def _newest_first(self) -> Iterator[tuple[int, bytes | bytearray]]:
-        return (numbered for block in self._newest_blocks_first() for numbered in reversed(_numbered(block)))
-
-    def _newest_blocks_first(self, passed_over: Tail | None = None) -> Iterator[Block]:
+    def newest_blocks_first(self, passed_over: Tail | None = None) -> Iterator[Block]:
+        """The same, the newest first, as far back as somebody asks; without the lines of a tail that is passed over."""
         tail = passed_over or Tail(self.end, self.end.seq, TakenBack())
         for block in self.cache.newest_first():
             is_passed_over = tail.place.seq <= block.begin.seq and block.end.seq <= tail.through_seq
@@ -400,12 +202,6 @@ class Lines:
         reason = "it was not whole when it was read, and is now: a disk or a memory that fails"
         return self.corrupt("damaged-line", reason)
 
-    def _not_a_record(self, line: bytes | bytearray) -> CorruptTranscriptError:
-        reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
-        seq = int(line[len(b'{"seq":') : line.index(b",")])  # a line verifies only if it begins with its number
-        offset = self.place_after(seq - 1).offset_bytes
-        return self.corrupt("foreign", reason, WayOut.RESTORE_OR_REPAIR, line_number=seq + 1, offset_bytes=offset)
-
     def damaged(self, damage: Damage) -> CorruptTranscriptError:
         """The error for this damage."""
         offset = damage.place.offset_bytes
@@ -416,9 +212,11 @@ class Lines:
         return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, way_out=way_out, **place)
 
 
-def _lines(block: Block) -> Sequence[bytes | bytearray]:
+def lines_of(block: Block) -> Sequence[bytes | bytearray]:
+    """The lines of a block, each without its line feed."""
     return block.lines.split(b"\n")[:-1]
 
 
-def _numbered(block: Block) -> list[tuple[int, bytes | bytearray]]:
-    return list(enumerate(_lines(block), block.begin.seq + 1))
+def numbered(block: Block) -> list[tuple[int, bytes | bytearray]]:
+    """The same, each with its number."""
+    return list(enumerate(lines_of(block), block.begin.seq + 1))

@@ -1,4 +1,4 @@
-"""One append-only file: opened, recovered, appended to. What it holds is read through :class:`Lines`.
+"""One append-only file: opened, recovered, appended to. What it holds is read through :class:`Messages`.
 
 Invariants, which the tests name:
 
@@ -28,7 +28,7 @@ from transcript_store._log.cache import Block, Cache
 from transcript_store._log.damage import Damage, judge
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.image import Image, begins_at
-from transcript_store._log.lines import Lines
+from transcript_store._log.messages import Messages
 from transcript_store._log.record import (
     DAY_US,
     GENESIS,
@@ -113,7 +113,7 @@ class CannotCutBackError(OSError):
     """A write was refused, and the part of it that was written could not be taken back."""
 
 
-class Log(Lines):
+class Log(Messages):
     """The transcript in a folder, open.
 
     With ``tail_only`` a load looks only at an append before the mark and at what follows. What stands before leads to the

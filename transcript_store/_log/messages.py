@@ -1,0 +1,234 @@
+"""What the lines of a log say: messages, records, copies of them; and which messages count, where some were taken back.
+
+Every line that comes from :class:`Lines` is verified. One that cannot be decoded all the same was written by a program that knows
+the format, and is told as ``foreign``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from transcript_store._json.strict import JSONDecodeError, decode
+from transcript_store._log.cache import Block
+from transcript_store._log.lines import Lines, Tail, lines_of, numbered
+from transcript_store._log.record import (
+    Copied,
+    Position,
+    Record,
+    Retracts,
+    as_record,
+    copied,
+    may_retract,
+    record_head,
+    retracts_of,
+)
+from transcript_store._log.retractions import TakenBack
+from transcript_store._log.salvage import copies
+from transcript_store._os.directory import Folder
+from transcript_store.errors import CorruptTranscriptError
+from transcript_store.ways_out import WayOut
+
+
+class Messages(Lines):
+    """A transcript whose lines are decoded when somebody asks for what they say."""
+
+    def __init__(self, folder: Folder, name: str, cache_bytes: int) -> None:
+        super().__init__(folder, name, cache_bytes)
+        self._known_taken_back = (0, TakenBack())
+        """What the records up to one with this number take back."""
+        self._passed_over: Tail | None = None
+
+    # ---- messages ------------------------------------------------------------------------------------------------
+
+    def messages(self, last: int | None = None) -> list[dict[str, Any]]:
+        """The messages in order, or the ``last`` so many; decoded anew."""
+        found: list[dict[str, Any]] = []
+        if last is None:
+            taken_back = self.taken_back()
+            for block in self.blocks():
+                if taken_back.meets(block.begin.seq + 1, block.end.seq):
+                    counted = (self.opened(seq, line) for seq, line in numbered(block) if seq not in taken_back)
+                    self._decode(counted, found)
+                elif (together := self._messages_in(block)) is None:
+                    self._decode((self.opened(seq, line) for seq, line in numbered(block)), found)
+                else:
+                    found += together
+            return found
+        self.sealer_to_write()
+        newest = (line for _, line, _ in self._in_force_newest_first(TakenBack()))
+        while lines := list(islice(newest, last - len(found))):  # more than once if some of them carry no message
+            self._decode(lines, found)
+        return found[::-1]
+
+    def _messages_in(self, block: Block) -> list[dict[str, Any]] | None:
+        """The messages of a block whose lines are decoded together, as one array: what a reader of everything waits for.
+
+        That takes three quarters of the time of one line after the other. None where lines are unusual: then each line is decoded by
+        itself, which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as
+        well forge a record.)
+        """
+        sealer = self.sealer_to_write()
+        if sealer is None:
+            together = block.lines.replace(b"\n", b",")[:-1]
+        else:
+            opened = sealer.all_opened(lines_of(block), block.begin.seq + 1)
+            if opened is None:
+                return None
+            together = b",".join(opened)
+        try:
+            records = decode(b"".join((b"[", together, b"]")))
+            # A line that ends within an array and one that begins there would be one record together.
+            if len(records) != block.end.seq - block.begin.seq:
+                return None
+            messages = [message for record in records if (message := record.get("message")) is not None]
+        except (JSONDecodeError, AttributeError):
+            return None
+        return messages if {*map(type, messages)} <= {dict} else None
+
+    def _decode(self, lines: Iterable[bytes | bytearray], found: list[dict[str, Any]]) -> None:
+        append = found.append
+        line: bytes | bytearray = b""
+        try:
+            for line in lines:
+                message = decode(line).get("message")
+                if type(message) is dict:
+                    append(message)
+                elif message is not None:
+                    raise self._not_a_record(line)
+        except JSONDecodeError:
+            raise self._not_a_record(line) from None
+
+    # ---- which messages count ---------------------------------------------------------------------------------------
+
+    def last_messages(self, count: int) -> tuple[list[int], Tail]:
+        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; and what stands
+        behind the append that has the first of them.
+        """
+        found: list[int] = []
+        place, taken_back = self.end, TakenBack()
+        for seq, line, append_end in self._in_force_newest_first(taken_back):
+            if self._has_message(line):
+                found.append(seq)
+                place = append_end
+                if len(found) == count:
+                    break
+        return found, Tail(place, self.end.seq, taken_back)
+
+    def pass_over(self, tail: Tail) -> None:
+        """Note that no message counts in a tail, so that whoever takes back again and again need not look at it again."""
+        self._passed_over = tail
+
+    def _has_message(self, line: bytes | bytearray) -> bool:
+        if b'"message":' not in line:
+            return False
+        head = record_head(line)
+        return (head is not None and head.has_message) or self._record_of(0, line).message is not None
+
+    def _in_force_newest_first(self, taken_back: TakenBack) -> Iterator[tuple[int, bytes | bytearray, Position]]:
+        """The records that are not taken back, from the end on, each with its number and the end of the block that it is in.
+
+        What takes a record back stands behind it, and is met before it: ``taken_back`` grows on the way.
+        """
+        can_retract, passed_over = self.header.can_retract, self._passed_over
+        if passed_over is not None:
+            taken_back.add_all(passed_over.taken_back)
+        for block in self.newest_blocks_first(passed_over):
+            may_name = can_retract and may_retract(block.lines)
+            if not may_name and taken_back.covers(block.begin.seq + 1, block.end.seq):
+                continue
+            for seq, line in reversed(numbered(block)):
+                if may_name and (named := self._retracts_in(seq, line)):
+                    taken_back.add(*named)
+                if seq not in taken_back:
+                    yield seq, self.opened(seq, line), block.end
+
+    def _retracts_in(self, seq: int, line: bytes | bytearray) -> Retracts | None:
+        """What a record takes back. Of a sealed one that can be opened, what is sealed says so too."""
+        named = retracts_of(seq, line, line.index(b","))
+        if named is not None and self.sealer is not None:
+            self.opened(seq, line)  # raises if somebody else wrote it
+        return named
+
+    def taken_back(self, after_seq: int = 0, through_seq: int | None = None) -> TakenBack:
+        """What the records behind one number take back, up to another number; it is not changed by what is appended later."""
+        if not self.header.can_retract:
+            return TakenBack()
+        through = self.end.seq if through_seq is None else min(through_seq, self.end.seq)
+        known_to, known = self._known_taken_back
+        if known_to > through:
+            known_to, known = 0, TakenBack()
+        found, floor = TakenBack(known), max(known_to, after_seq)
+        for block in self.newest_blocks_first():
+            if block.end.seq <= floor:
+                break
+            if self.sealer is None:
+                found.read(block.lines, block.begin.seq, through)
+            elif may_retract(block.lines):
+                for seq, line in numbered(block):
+                    if seq <= through and (named := self._retracts_in(seq, line)):
+                        found.add(*named)
+        if floor == known_to and through == self.end.seq:
+            self._known_taken_back = through, TakenBack(found)
+        return found
+
+    # ---- records ----------------------------------------------------------------------------------------------------
+
+    def records(self, last: int | None = None) -> list[Record]:
+        """The records in order, or the ``last`` so many; decoded anew."""
+        if last is None:
+            return list(self.each_record())
+        taken_back, found = TakenBack(), []
+        for seq, line in islice(self._newest_first(), last):
+            record = self._record_in(seq, line, taken_back)
+            if record.retracts:
+                taken_back.add(*record.retracts)  # it stands behind what it takes back, and is met before it
+            found.append(record)
+        return found[::-1]
+
+    def each_record(self) -> Iterator[Record]:
+        """The records in order, each decoded when it is asked for. The log must not change meanwhile."""
+        taken_back = self.taken_back()
+        return (self._record_in(seq, line, taken_back) for block in self.blocks() for seq, line in numbered(block))
+
+    def _record_in(self, seq: int, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record:
+        return self._record_of(seq, self.opened(seq, line), taken_back)
+
+    def _record_of(self, seq: int, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record:
+        named = retracts_of(seq, line, line.index(b",")) if self.header.can_retract else None
+        try:
+            record = as_record(decode(line), named, is_retracted=taken_back is not None and seq in taken_back)
+        except JSONDecodeError:
+            record = None
+        if record is None:
+            raise self._not_a_record(line)
+        return record
+
+    def records_in(self, block: Block, after_seq: int, through_seq: int, taken_back: TakenBack) -> list[Record]:
+        """The records of a block whose numbers are greater than the first number, and at most the second."""
+        lines = numbered(block)[max(0, after_seq - block.begin.seq) : through_seq - block.begin.seq]
+        return [self._record_in(seq, line, taken_back) for seq, line in lines]
+
+    def _newest_first(self) -> Iterator[tuple[int, bytes | bytearray]]:
+        return (pair for block in self.newest_blocks_first() for pair in reversed(numbered(block)))
+
+    def copies(self, count: int) -> Iterator[Copied]:
+        """The first so many records, to be put into another transcript."""
+        if self.header.is_sealed:
+            opened = (self.opened(seq, line) for block in self.blocks() for seq, line in numbered(block))
+            found = islice((copied(line[:-1]) for line in opened), count)
+        else:
+            found = islice((copy for block in self.blocks() for copy in copies(block.lines)), count)
+        # Where nothing can be taken back no record names others, whatever it says, nor does its copy.
+        return found if self.header.can_retract else (copy._replace(seq=0) for copy in found)
+
+    def copies_of(self, seqs: Container[int]) -> Iterator[Copied]:
+        """The records with these numbers, in their order, to be put into another transcript."""
+        return (copy for seq, copy in enumerate(self.copies(self.end.seq), 1) if seq in seqs)
+
+    def _not_a_record(self, line: bytes | bytearray) -> CorruptTranscriptError:
+        reason = "the line verifies, but is not a record: a program that knows the format wrote something else"
+        seq = int(line[len(b'{"seq":') : line.index(b",")])  # a line verifies only if it begins with its number
+        offset = self.place_after(seq - 1).offset_bytes
+        return self.corrupt("foreign", reason, WayOut.RESTORE_OR_REPAIR, line_number=seq + 1, offset_bytes=offset)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.arguments import require_bool, require_count, require_redact
 from transcript_store._conversation.deleting import delete
-from transcript_store._conversation.key_changes import LEFT_ALONE, Rotation, Shredding, rewrap, shred
+from transcript_store._conversation.key_changes import Rotation, Shredding, rotate, shred
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.storage import Options
@@ -39,7 +39,7 @@ from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import is_id, is_trash, new_id, stage_of
-from transcript_store._os.refusals import NotOursError, kind_of, refusals
+from transcript_store._os.refusals import kind_of, refusals
 from transcript_store._pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
 from transcript_store._sealing.providers import EncryptionKey, Keyring, keyring_of
 from transcript_store.conversation import (
@@ -440,31 +440,8 @@ class ConversationLibrary:
         keys = self._keys
         if keys is None:
             raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
-        found: dict[bool | None, builtins.list[Any]] = {True: [], False: [], None: []}
         with refusals(self._path, "rotate the key"):
-            try:
-                parent = Folder.open(self._files, self._path)
-            except FileNotFoundError:
-                return Rotation(rotated=(), already=(), left_alone=())
-            with parent:
-                for name in parent.names():
-                    if name.startswith("."):
-                        continue  # what is being made or deleted, and what a killed process left of that
-                    with suppress(FileNotFoundError):  # deleted just now
-                        rotated, reason = self._rotated(parent, name, keys)
-                        found[rotated].append(name if rotated is not None else (name, reason))
-        return Rotation(rotated=tuple(found[True]), already=tuple(found[False]), left_alone=tuple(found[None]))
-
-    @staticmethod
-    def _rotated(parent: Folder, name: str, keys: Keyring) -> tuple[bool | None, str]:
-        """Whether a conversation's key was wrapped anew, or was so already; None, and why, if it is left alone."""
-        if not is_id(name):
-            return None, "its name is not the id of a conversation"
-        try:
-            with parent.subfolder(name) as folder:
-                return rewrap(folder, name, keys), ""
-        except (NotOursError, *LEFT_ALONE) as error:
-            return None, getattr(error, "reason", None) or str(error)
+            return rotate(self._files, self._path, keys)
 
     def shred(self, id: str) -> Shredding:
         """Destroy the key of a sealed conversation, so that nothing of it can be read again: its archive and its quarantine neither.

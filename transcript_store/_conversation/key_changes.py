@@ -19,8 +19,9 @@ from transcript_store._json.times import format_time
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.scan import first_line
 from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
-from transcript_store._os.names import ARCHIVE, KEY, LOCK, QUARANTINE, TRANSCRIPT, archive_name, is_temporary
+from transcript_store._os.names import ARCHIVE, KEY, LOCK, QUARANTINE, TRANSCRIPT, archive_name, is_id, is_temporary
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store._sealing.key_file import WrappedKey, encode_key_file, encode_shredded, read_key_file_of
 from transcript_store._sealing.providers import Keyring
@@ -35,6 +36,19 @@ from transcript_store.errors import (
     UnsupportedVersionError,
     WrongKeyError,
 )
+
+_LEFT_ALONE = (
+    ConversationLockedError,
+    ConversationNotFoundError,
+    ConversationShreddedError,
+    CorruptKeyFileError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    NotSealedError,
+    UnsupportedVersionError,
+    WrongKeyError,
+)
+"""Why a rotation passes a folder by, and goes on with the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +75,33 @@ class Shredding:
     and what stands in quarantine/. Delete them, or the conversation."""
 
 
-def rewrap(folder: Folder, name: str, keys: Keyring) -> bool:
+def rotate(files: FileSystem, library: str, keys: Keyring) -> Rotation:
+    """Wrap the data key of every sealed conversation in a library with the key of today, each by itself."""
+    rotated: list[str] = []
+    already: list[str] = []
+    left_alone: list[tuple[str, str]] = []
+    try:
+        parent = Folder.open(files, library)
+    except FileNotFoundError:
+        return Rotation(rotated=(), already=(), left_alone=())
+    with parent:
+        for name in parent.names():
+            if name.startswith("."):
+                continue  # what is being made or deleted, and what a killed process left of that
+            if not is_id(name):
+                left_alone.append((name, "its name is not the id of a conversation"))
+                continue
+            try:
+                with parent.subfolder(name) as folder:
+                    (rotated if _rewrap(folder, name, keys) else already).append(name)
+            except FileNotFoundError:
+                pass  # deleted just now
+            except (NotOursError, *_LEFT_ALONE) as error:
+                left_alone.append((name, getattr(error, "reason", None) or str(error)))
+    return Rotation(rotated=tuple(rotated), already=tuple(already), left_alone=tuple(left_alone))
+
+
+def _rewrap(folder: Folder, name: str, keys: Keyring) -> bool:
     """Wrap the data key of the conversation in a folder with the key of today; False if it is already.
 
     Raises what says why it is left alone.
@@ -150,17 +190,3 @@ def _locked(folder: Folder) -> Iterator[None]:
         if not is_taken or not folder.is_at_its_path():
             raise ConversationNotFoundError(path=folder.path, reason="it was moved away just now")
         yield
-
-
-LEFT_ALONE = (
-    ConversationLockedError,
-    ConversationNotFoundError,
-    ConversationShreddedError,
-    CorruptKeyFileError,
-    CorruptMetadataError,
-    CorruptTranscriptError,
-    NotSealedError,
-    UnsupportedVersionError,
-    WrongKeyError,
-)
-"""Why a rotation passes a folder by, and goes on with the next."""

@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, NoReturn
 
-from transcript_store._conversation.verify import Finding
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
@@ -30,6 +29,7 @@ from transcript_store._os.refusals import refusals
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
 from transcript_store._snapshots.files import MAX_FILE_BYTES, SAMPLE, Failure, SnapshotFiles, file_name
+from transcript_store._snapshots.findings import Findings, note_damage
 from transcript_store._snapshots.snapshot import Snapshot, with_messages
 from transcript_store._snapshots.summary import SnapshotSummary, Summaries
 from transcript_store._snapshots.tool import warn_of_tools
@@ -43,7 +43,6 @@ from transcript_store.errors import (
 )
 from transcript_store.ways_out import WayOut
 
-Findings = list[Finding]
 Names = list[str]
 LOCK_TIMEOUT_SECONDS = 10.0
 _EITHER_KEY = "Every file is as it was or sealed with the new key"
@@ -258,24 +257,8 @@ class FileStore:
         """
         findings: Findings = []
         with self._if_there("verify the store") as files:
-            if files is None:
-                return findings
-            there: set[str] = set()
-            with _noted(findings):
-                for name in sorted(files.media_names()):
-                    damage = _damage_of_media(files, name)
-                    if damage is not None and damage.kind == "missing":
-                        continue  # it was collected since; a snapshot that still refers to it is found below
-                    there.add(name)
-                    if damage is not None:
-                        findings.append(damage)
-            for found in files.ids():
-                with _noted(findings), suppress(FileNotFoundError):
-                    for name in sorted(files.references(found) - there):
-                        damage = _damage_of_media(files, name)  # it was stored since, or it is missing
-                        # It is not missing if it was collected together with the snapshot that referred to it.
-                        if damage and (damage.kind != "missing" or name in files.references(found)):
-                            findings.append(damage)
+            if files is not None:
+                note_damage(files, findings)
         return findings
 
     def collect_media(self, *, older_than_seconds: float = 86_400) -> Names:
@@ -372,29 +355,3 @@ def _left(failures: list[Failure], sealed: int) -> Failure:
     if isinstance(first, DecryptionError):
         return DecryptionError(**facts)
     return CorruptSnapshotError(kind=first.kind, **facts)
-
-
-def _damage_of_media(files: SnapshotFiles, name: str) -> Finding | None:
-    """What is wrong with media; None if it is whole."""
-    found: Findings = []
-    with _noted(found):
-        files.media_text(name)
-    return found[0] if found else None
-
-
-@contextmanager
-def _noted(findings: Findings) -> Iterator[None]:
-    """Take what is raised over one file as a finding."""
-    try:
-        yield
-    except CorruptSnapshotError as error:
-        findings.append(_finding(error, kind=error.kind))
-    except DecryptionError as error:
-        findings.append(_finding(error, kind="unopened"))
-    except UnsupportedVersionError as error:
-        findings.append(_finding(error, kind="version"))
-
-
-def _finding(error: CorruptSnapshotError | DecryptionError | UnsupportedVersionError, *, kind: str) -> Finding:
-    assert error.way_out is not None
-    return Finding(kind=kind, path=error.path or "", reason=error.reason, way_out=error.way_out)

@@ -242,7 +242,7 @@ class ConversationStore(Reads):
         Raises:
             ConversationExistsError: something is there, or the folder is inside another conversation's. Nothing was touched.
             ConversationLockedError: another process is creating it right now; ``load()`` it when that is done.
-            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry a message, or a time is none. Nothing was written.
+            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry a message, or a time is not valid. Nothing was written.
             InvalidMetadataError: a field cannot have this value. Nothing was written.
             RedactionError: the store's ``redact`` raised, or gave no message. Nothing was written.
             InvalidIdError: the id is not a canonical lower-case UUID.
@@ -445,7 +445,7 @@ class ConversationStore(Reads):
 
         Raises:
             ValueError: there are not as many extras, or times, as messages.
-            InvalidMessageError: also a time that is none; ``member`` names it (``times[2]``). Nothing was written.
+            InvalidMessageError: also for a time that is not valid; ``member`` names it (``times[2]``). Nothing was written.
             TranscriptStoreError: as :meth:`append_message`.
         """
         return tuple(self._append(self._entries(messages, extras, times), if_head))

@@ -224,7 +224,7 @@ class ConversationLibrary:
         ``list_conversations`` lists it.
 
         Args:
-            last_extra: whether to decode the last record for its ``extra``. It is read anyhow.
+            last_extra: whether to decode the last record for its ``extra``. The record is read in any case.
 
         Raises:
             StorageError: the directory cannot be read, or is a file.
@@ -409,7 +409,7 @@ class ConversationLibrary:
 
         Raises:
             TypeError: an argument is of another type: a path is no ``SnapshotStore``, a number no moment. Nothing was touched.
-            ValueError: nothing was asked for, or a count or a moment is none. Nothing was touched.
+            ValueError: nothing was asked for, or a count or a moment is not valid. Nothing was touched.
             StorageError: the system refused, or ``snapshots`` did. What went before that is gone.
             Exception: what ``snapshots.save`` raises. The conversation is in place.
         """
@@ -444,10 +444,10 @@ class ConversationLibrary:
             return rotate(self._files, self._path, keys)
 
     def shred(self, id: str) -> Shredding:
-        """Destroy the key of a sealed conversation, so that nothing of it can be read again: its archive and its quarantine neither.
+        """Destroy the key of a sealed conversation. Nothing of it can be read again, its archive and its quarantine included.
 
-        On return the key file is replaced, also after a power loss; after a crash before that the key is there or destroyed, and the
-        same call again goes on. The conversation stays listed, and ``delete()`` removes it.
+        On return the key is destroyed, also after a power loss. After a crash before that it is there or destroyed; make the same
+        call again. The conversation stays listed, and ``delete()`` removes it.
 
         What this cannot reach: a copy of the key file (keep backups of key files apart, and delete it there), what a medium keeps
         of deleted files, forks, snapshots and exports, a process that has the conversation open to read, and plain files of it,

@@ -145,7 +145,9 @@ def opened(
             successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
             replaced = agreement.end_of(number, conversation, successor, members)
             if sealing is not None and replaced is None:
-                raise _corrupt(folder, number, "not-genuine", "nobody who has the key states where it ended")
+                raise _corrupt(
+                    folder, number, "not-genuine", "nothing that was written with the key states where it ended"
+                )
             _require(folder, number, agreement.of_end(number, log.end, replaced))
             yield log
         finally:

@@ -177,7 +177,7 @@ class Changes(Storage):
     def delete_generation(self, number: int) -> None:
         """Remove an earlier generation from the archive, durably."""
         self._ensure_writable()
-        self.log.sealer_to_write()  # only who has the key can say that it is gone
+        self.log.sealer_to_write()  # without the key nobody can state that it is gone
         with self._changing("delete an earlier generation"):
             # What it says of the generation before it goes into the metadata first: a crash in between must not lose it.
             members = archive.without(self.folder, self.members, number)

@@ -41,7 +41,7 @@ _CREATING = "create the conversations"
 
 
 class Stage:
-    """A stage in a library, held open by one process. Calls must not overlap, but for ``write``."""
+    """A stage in a library, held open by one process. Calls must not overlap, except ``write``."""
 
     def __init__(self, files: FileSystem, library: str) -> None:
         self.files = unsynced(files)

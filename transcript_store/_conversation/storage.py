@@ -194,11 +194,11 @@ class Storage(ABC):
         """
         of_header = sealing.is_genuine(header)
         if of_header is False:
-            raise self.corrupt("not-genuine", "nobody wrote its first line who has the key", WayOut.RESTORE)
+            raise self.corrupt("not-genuine", "its first line was not written with the key", WayOut.RESTORE)
         of_document = sealing.is_genuine(document)
         if of_document is False:
             path = self.folder.path_of(METADATA)
-            reason = "nobody wrote it who has the key: it was changed, or is of another moment"
+            reason = "it was not written with the key, or is of another moment: somebody changed it, or put an older one back"
             raise CorruptMetadataError(path=path, kind="not-genuine", reason=reason)
         is_genuine = of_header is True
         if agreed is document:  # else a replace was cut off before it wrote metadata.json
@@ -218,7 +218,7 @@ class Storage(ABC):
         there = {*archive.numbers(self.folder)}
         gone = missing_ranges(log.header.generation, there, members.get(GONE) or [])
         if gone:
-            reason = f"generation {gone[0][0]} is missing, and nobody who has the key deleted it"
+            reason = f"generation {gone[0][0]} is missing, and was not deleted with the key"
             raise CorruptTranscriptError(path=self.folder.path_of(ARCHIVE), kind="missing", reason=reason)
 
     def opened(self, document: MetadataDocument) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Turns at one conversation: a writer that takes the lock for each call, and knows what the conversation is all the same.
+"""Turns at one conversation: a writer that takes the lock for each call, and still knows what the conversation holds.
 
 A writer that keeps its lock knows what the disk holds, since nobody else may write. One that gives the lock back knows nothing
 afterwards, and would have to load before every call. But mostly nobody came in between, or somebody who only read. So whoever

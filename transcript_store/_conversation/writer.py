@@ -368,7 +368,7 @@ class Writer(Changes):
         if self.mark == Mark(self.log.header.generation, self.log.synced):
             return
         if self.sealing is None and self.log.header.is_sealed:
-            return  # only who has the key can make a mark that counts
+            return  # without the key nobody can make a mark that counts
         try:
             self._require_the_lock()
             if not self.log.is_as_remembered():

@@ -1,6 +1,6 @@
 """The newest lines of a log in memory, up to a bound: the very bytes that were read or appended, never a copy.
 
-A call may be interrupted between any two lines here (Ctrl-C). What is held then is in order all the same.
+A call may be interrupted between any two lines here (Ctrl-C). What is held is in order even then.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Lines:
         return (self.opened(seq, line) if can_open else line for seq, line in numbered(block))
 
     def not_genuine(self, seq: int, reason: str) -> CorruptTranscriptError:
-        """The error for a record that verifies, and that nobody wrote who has the key."""
+        """The error for a record that verifies, and was not written with the key."""
         return self.corrupt("not-genuine", reason, WayOut.RESTORE, line_number=seq + 1)
 
     # ---- blocks --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What the lines of a log say: messages, records, copies of them; and which messages count, where some were taken back.
 
-Every line that comes from :class:`Lines` is verified. One that cannot be decoded all the same was written by a program that knows
-the format, and is told as ``foreign``.
+Every line that comes from :class:`Lines` is verified. If it still cannot be decoded, a program wrote it that
+knows the format; the error says ``foreign``.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Folder:
         """Become the directory that another object holds open."""
         self.path = other.path
         self.handle, other.handle = other.handle, self.handle
-        other.close()  # the one that was ours; a close that fails closes it all the same
+        other.close()  # the one that was ours; a close that fails closes it too
 
     def close(self) -> None:
         handle, self.handle = self.handle, -1

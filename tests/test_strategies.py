@@ -20,6 +20,7 @@ from transcript_store.messages import encode_message
 from transcript_store.testing import SimulatedFileSystem, crash_test
 from transcript_store.testing._pairing import calls_in, problem_with, results_in
 from transcript_store.testing.strategies import (
+    FAULTS,
     PROVIDERS,
     Damage,
     conversations,
@@ -34,7 +35,6 @@ from transcript_store.testing.strategies import (
     tool_exchanges,
 )
 
-FAULTS: Any = ("missing", "out of order", "late", "twice", "foreign")
 LINES = b"".join(b'{"line":%d}\n' % number for number in range(9))
 QUICK = settings(
     max_examples=1000, deadline=None, derandomize=True, database=None, phases=[Phase.generate, Phase.shrink]

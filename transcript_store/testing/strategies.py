@@ -32,7 +32,15 @@ from hypothesis import strategies as st
 from transcript_store import Snapshot, ToolSnapshot
 from transcript_store.testing._crash_process import Cut, Way
 from transcript_store.testing._damaged import Damage, damaged
-from transcript_store.testing._exchanges import FAULTS, PROVIDERS, Fault, Provider, native_reply, native_results, native_text
+from transcript_store.testing._exchanges import (
+    FAULTS,
+    PROVIDERS,
+    Fault,
+    Provider,
+    native_reply,
+    native_results,
+    native_text,
+)
 
 __all__ = [
     "FAULTS",

@@ -57,7 +57,7 @@ def agent(monkeypatch):
 
             @agent.tool_plain
             async def pay(bill: str) -> str:
-                return tools["pay"](bill=bill)
+                return str(tools["pay"](bill=bill))
 
             stored = ModelMessagesTypeAdapter.dump_python(await history.messages(), mode="json")
             if not is_answered(stored):

@@ -284,11 +284,15 @@ def test_mistakes_of_whoever_calls_it() -> None:
 
     with pytest.raises(CrashTestError, match="it is async or a generator"):
         crash_test(asynchronous, model=model)
-    with pytest.raises(ValueError, match="the agent did nothing"):
+    with pytest.raises(ValueError, match=r"the agent did nothing .* none of its own"):
         crash_test(idle, model=model)
-    for wrong in ({"agent": "agent.py"}, {"model": "claude"}, {"tools": {"pay": "now"}}):
+    for wrong in ({"agent": "agent.py"}, {"model": "claude"}, {"tools": {"pay": "now"}}, {"invariants": ["paid"]}):
         with pytest.raises(TypeError, match="must be a function, not str"):
             crash_test(**{"agent": good, "model": model, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"tools must be functions by their names, .* not list"):
+        crash_test(good, model=model, tools=[pay])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"not a function: give \[function\]"):
+        crash_test(good, model=model, invariants=print)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="examples must be at least 1"):
         crash_test(good, model=model, examples=0)
 

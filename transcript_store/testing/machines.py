@@ -5,6 +5,8 @@ This needs Hypothesis: ``pip install 'transcript-store[testing]'``. docs/testing
 
 from __future__ import annotations
 
+from transcript_store.testing import _with_hypothesis  # isort: skip  # noqa: F401  (first: it says what to install)
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

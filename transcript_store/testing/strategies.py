@@ -22,6 +22,8 @@ test ends with the shortest text, the fewest messages, and an exchange in which 
 
 from __future__ import annotations
 
+from transcript_store.testing import _with_hypothesis  # isort: skip  # noqa: F401  (first: it says what to install)
+
 import base64
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone

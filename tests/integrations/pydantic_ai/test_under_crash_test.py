@@ -67,10 +67,10 @@ def agent(monkeypatch):
             try:
                 await run()
             finally:
-                for opened in list(_conversations._table.values()):
+                for opened in [*_conversations._table.values()]:  # as the end of a process does
                     with suppress(SimulatedStop):
                         await opened.awaited.close()
-                _conversations._begin_anew()
+                _conversations._begin_anew()  # as a new process does
 
         with conversation:
             asyncio.run(live())

@@ -57,4 +57,4 @@ def main(folder: Path) -> None:
             conversation.append_message(model(conversation.get_messages()))
 
 
-main(Path(sys.argv[1] if len(sys.argv) > 1 else "chat"))
+main(Path(sys.argv[1] if len(sys.argv) > 1 else "shopping"))

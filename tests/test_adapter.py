@@ -7,7 +7,6 @@ API does not write; a snapshot has the API's.
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 from pathlib import Path
@@ -37,6 +36,7 @@ from transcript_store._log.record import close_line
 from transcript_store._snapshots.gemini import as_the_api_writes
 from transcript_store.histories import native_history
 from transcript_store.testing import SimulatedFileSystem
+from transcript_store.testing.strategies import FAULTS, PROVIDERS, conversations, texts
 
 ID = "0e5a3c52-7f0b-4c39-9b60-0d6f3f2a9b11"
 USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}
@@ -129,38 +129,11 @@ def test_what_go_stored_is_continued_and_saved_again_to_the_same_value(name: str
     assert verify(tmp_path / "copy").is_whole
 
 
-gemini_parts = st.fixed_dictionaries(
-    {},
-    optional={
-        "text": st.text(),
-        "functionCall": st.fixed_dictionaries(
-            {"name": st.text(), "args": st.dictionaries(st.text(), st.integers(-9, 9), max_size=2)}
-        ),
-        "thoughtSignature": st.binary(min_size=1).map(lambda raw: base64.b64encode(raw).decode()),
-    },
-)
-messages_of = {
-    "claude": st.fixed_dictionaries(
-        {
-            "role": st.sampled_from(["user", "assistant", "system"]),
-            "content": st.text()
-            | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": st.text()}), max_size=2),
-        }
-    ),
-    "openai": st.fixed_dictionaries(
-        {"role": st.sampled_from(["user", "assistant", "tool"]), "content": st.none() | st.text()}
-    ),
-    "gemini": st.fixed_dictionaries(
-        {"role": st.sampled_from(["user", "model"]), "parts": st.lists(gemini_parts, max_size=3)}
-    ),
-}
-
-
 @settings(max_examples=40)
-@given(st.data(), st.sampled_from(sorted(messages_of)), st.none() | st.text())
-def test_any_history_comes_through(data: st.DataObject, provider: str, prompt: str | None) -> None:
-    """What was said is what is restored, twice over, for every provider, with a prompt and without."""
-    messages: list[Any] = data.draw(st.lists(messages_of[provider], max_size=4))
+@given(st.data(), st.sampled_from(PROVIDERS), st.none() | texts())
+def test_any_history_comes_through(data: st.DataObject, provider: Any, prompt: str | None) -> None:
+    """What was said is what is restored, twice over, for every provider, with a prompt and without; also what no provider would take."""
+    messages: list[Any] = data.draw(conversations(provider, faults=FAULTS, max_turns=2))
     with (
         begun(*messages, provider=provider, system_prompt=prompt) as store,
         through(store) as copy,

@@ -119,15 +119,12 @@ def asks_again(store: ConversationStore, tools: Any, model: Any) -> None:
 
 
 def clears_before_it_sums_up(store: ConversationStore, tools: Any, model: Any) -> None:
-    """The history is replaced by nothing, and then the summary is asked for and stored."""
+    """What was said before is replaced by nothing, and then a summary of it is asked for and stored."""
     with store:
-        begin(store)
-        while not is_done(store.get_messages()):
-            settle(store, tools)
-            store.append_message(model(store.get_messages()))
-        if len(store.get_messages()) > 1:
+        store.load_or_initialize(provider="openai", messages=EARLIER)
+        if len(said := store.get_messages()) > 1:
             store.replace_transcript([])
-            store.append_message({"role": "assistant", "content": "Two bills were paid."})
+            store.append_message(model(said))
 
 
 def takes_a_part_for_the_whole(store: ConversationStore, tools: Any, model: Any) -> None:
@@ -160,6 +157,13 @@ def forgets_a_lock(store: ConversationStore, tools: Any, model: Any) -> None:
         store.update_metadata(labels={})
 
 
+EARLIER = [QUESTION, {"role": "assistant", "content": "The rent is paid."}, {"role": "user", "content": "Go on."}]
+
+
+def sums_up(messages: list[Message]) -> Message:
+    return {"role": "user", "content": f"So far there were {len(messages)} messages, and the rent is paid."}
+
+
 def stream(messages: list[Message]) -> Iterator[str]:
     yield from ("Both are ", "taken ", "care of.")
 
@@ -168,7 +172,7 @@ FAULTS: list[tuple[Callable[..., None], Callable[..., Any], str]] = [
     (runs_before_it_is_on_record, model, "the tool pay(bill='rent') runs, and its call is not on record"),
     (keeps_results_in_memory, model, "a request would be refused: the call call_0 has no result"),
     (asks_again, model, "does not end as it does without a crash"),
-    (clears_before_it_sums_up, model, "the tool pay(bill='rent') runs again, and its result is on record"),
+    (clears_before_it_sums_up, sums_up, "does not end as it does without a crash: nothing"),
     (takes_a_part_for_the_whole, stream, "does not end as it does without a crash"),
     (forgets_a_lock, model, "ended with RuntimeError: somebody else is at work"),
 ]
@@ -193,7 +197,8 @@ def test_a_fault_is_found_with_a_short_story(
     assert problem in found.problem
     assert len(found.schedule) <= 1
     cut = next((number for number, line in enumerate(found.story) if ">>" in line), len(found.story))
-    assert len(found.story[1:cut]) <= 6 or agent is clears_before_it_sums_up  # which has to pay two bills first
+    assert len(found.story[1:cut]) <= 6
+    assert found.examples <= 200
     assert found.problem in str(found)
     assert all(line in str(found) for line in found.story)
     if found.schedule:
@@ -279,11 +284,15 @@ def test_mistakes_of_whoever_calls_it() -> None:
 
     with pytest.raises(CrashTestError, match="it is async or a generator"):
         crash_test(asynchronous, model=model)
-    with pytest.raises(ValueError, match="the agent did nothing"):
+    with pytest.raises(ValueError, match=r"the agent did nothing .* none of its own"):
         crash_test(idle, model=model)
-    for wrong in ({"agent": "agent.py"}, {"model": "claude"}, {"tools": {"pay": "now"}}):
+    for wrong in ({"agent": "agent.py"}, {"model": "claude"}, {"tools": {"pay": "now"}}, {"invariants": ["paid"]}):
         with pytest.raises(TypeError, match="must be a function, not str"):
             crash_test(**{"agent": good, "model": model, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"tools must be functions by their names, .* not list"):
+        crash_test(good, model=model, tools=[pay])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"not a function: give \[function\]"):
+        crash_test(good, model=model, invariants=print)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="examples must be at least 1"):
         crash_test(good, model=model, examples=0)
 

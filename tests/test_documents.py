@@ -125,6 +125,15 @@ def test_what_the_readme_shows_of_a_transcript_is_what_one_sees(
         assert VARIES.sub("…", seen.stdout) == VARIES.sub("…", shown)
 
 
+def test_the_story_that_the_page_on_testing_tells_is_the_one_that_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It had a line less than what a reader saw, and another place to stop at."""
+    page = (TOP / "docs/testing.md").read_text()
+    exec(printed(page, "python")[0], {})
+    assert capsys.readouterr().out == printed(page, "text")[0]
+
+
 def test_the_figures_of_the_readme_are_those_that_were_measured() -> None:
     """The table beside SQLite has the figures that docs/benchmarks.md has in its overview."""
     rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in BENCHMARKS.splitlines() if "|" in line]

@@ -136,6 +136,17 @@ def test_no_test_uses_a_private_member():
     assert [module for module in INSIDE if module in used and not used[module]] == []  # .ci/alone takes some away
 
 
+def test_no_test_has_a_json_strategy_of_its_own():
+    """What a message may hold is drawn by ``testing.strategies``, which everybody has: one place knows the edges."""
+    own = [
+        f"{path.relative_to(TESTS)}, line {node.lineno}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "recursive"
+    ]
+    assert own == []
+
+
 def test_the_readers_of_this_house_notice():
     """Each kind of what is refused, in a module of a friend, is found; what a class does with another of its kind is not."""
     module = ast.parse(

@@ -15,11 +15,18 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from transcript_store import ConversationStore, Snapshot
+from transcript_store import ConversationStore, MemorySnapshotStore, Snapshot
 from transcript_store.messages import encode_message
-from transcript_store.testing import SimulatedFileSystem, crash_test
+from transcript_store.testing import (
+    SimulatedFileSystem,
+    check_integration,
+    check_key_provider,
+    check_snapshot_store,
+    crash_test,
+)
 from transcript_store.testing._pairing import calls_in, problem_with, results_in
 from transcript_store.testing.strategies import (
+    FAULTS,
     PROVIDERS,
     Damage,
     conversations,
@@ -34,7 +41,6 @@ from transcript_store.testing.strategies import (
     tool_exchanges,
 )
 
-FAULTS: Any = ("missing", "out of order", "late", "twice", "foreign")
 LINES = b"".join(b'{"line":%d}\n' % number for number in range(9))
 QUICK = settings(
     max_examples=1000, deadline=None, derandomize=True, database=None, phases=[Phase.generate, Phase.shrink]
@@ -50,6 +56,20 @@ def test_importing_the_kit_does_not_need_hypothesis() -> None:
     names = "SimulatedFileSystem, check_snapshot_store, crash_test"
     program = f"import sys; sys.modules['hypothesis'] = None; from transcript_store.testing import {names}"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("module", ["strategies", "machines", "profiles"])
+def test_whoever_has_not_got_hypothesis_is_told_what_to_install(module: str) -> None:
+    program = f"import sys; sys.modules['hypothesis'] = None; import transcript_store.testing.{module}"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert "pip install 'transcript-store[testing]'" in done.stderr.splitlines()[-1]
+
+
+def test_a_contract_is_given_what_makes_one() -> None:
+    """Its first rule was called broken by whoever gave one that is made already."""
+    for check in (check_snapshot_store, check_key_provider, check_integration):
+        with pytest.raises(TypeError, match="must be a function that makes a new one each time"):
+            check(MemorySnapshotStore())  # type: ignore[arg-type]
 
 
 # ---- what they draw ----------------------------------------------------------------------------------------------------

@@ -111,6 +111,11 @@ def live(machine: type[ChatClientMachine], lives: int) -> None:
     )
 
 
+def test_the_contract_is_given_what_makes_a_bench() -> None:
+    with pytest.raises(TypeError, match="make_bench must be a function that makes a new one each time"):
+        check_chat_client(object())  # type: ignore[arg-type]
+
+
 def test_the_contract_tells_a_client_that_does_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken on purpose, each in one place: the suite names the point."""
     dialect = DIALECTS["claude"]

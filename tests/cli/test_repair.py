@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.cli.helpers import Cli, conversation, damage
 from transcript_store import ConversationStore
@@ -38,7 +41,7 @@ def test_it_repairs(cli: Cli, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert "salvage: kept 4 records" in out
     assert out.endswith("repaired\n")
-    (line,) = [line for line in out.splitlines() if line.startswith("a damaged original is kept: ")]
+    (line,) = [line for line in out.splitlines() if line.startswith("transcript.jsonl as it was is kept: ")]
     assert Path(line.partition(": ")[2]).read_bytes() == original
     assert cli("verify", directory).code == 0
     code, out, _ = cli("repair", directory)
@@ -47,6 +50,28 @@ def test_it_repairs(cli: Cli, tmp_path: Path) -> None:
     with ConversationStore(directory) as store:
         store.load()
         assert store.get_messages() == [MESSAGES[0], *MESSAGES[2:]]
+
+
+@pytest.mark.parametrize("mode", ["prefix", "salvage", "accept-edits"])
+def test_what_it_prints_undoes_it(cli: Cli, tmp_path: Path, mode: str) -> None:
+    """The damage is as it was, to the byte, with the same findings; then another mode can be taken.
+
+    Incident: the transcript came back without its metadata. It was of another generation than that, and without a mark an
+    edited record was called a torn tail.
+    """
+    directory = conversation(tmp_path / "c", MESSAGES)
+    damage(tmp_path / "c", b"message 5", b"MESSAGE 5")
+    before = {path: path.read_bytes() for path in (tmp_path / "c").glob("*.json*")}
+    found = cli("verify", directory, "--json").out
+    out = cli("repair", directory, "--mode", mode, "--apply").out
+    undo = [line.strip() for line in out.splitlines() if line.startswith("  cp -p ")]
+    assert len(undo) == 2
+    subprocess.run("\n".join(undo), shell=True, check=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "c").glob("*.json*")} == before
+    again = json.loads(cli("verify", directory, "--json").out)
+    assert again["findings"] == json.loads(found)["findings"]
+    assert "kept 5 records" in cli("repair", directory, "--mode", "accept-edits", "--apply").out
+    assert cli("verify", directory).code == 0
 
 
 def test_metadata_from_the_header(cli: Cli, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from transcript_store.formats._blocks import Call, Media, Result, Text, Thinking, Turn
 from transcript_store.formats._turns import FORMS, MISSING, OPENING, messages_of, turns_of
+from transcript_store.testing.strategies import json_values
 
 SCREENSHOT = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 CLAUDE: list[dict[str, Any]] = [
@@ -214,11 +215,7 @@ def test_arguments_that_are_no_object_are_kept_under_an_empty_name():
         assert isinstance(messages_of([turn], "openai").messages[0]["tool_calls"][0]["function"]["arguments"], str)
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
-    max_leaves=8,
-)
+VALUES = json_values(max_leaves=8)
 NAMES = st.sampled_from(
     [
         "role",

@@ -117,8 +117,8 @@ def test_a_transcript_of_another_conversation(base: Base, mode: Mode) -> None:
         done = repaired(f"{directory}/c", mode)
         assert done.metadata_from == "header"
         assert [Path(original).read_bytes() for original in done.originals] == [
-            base.metadata,
             other["transcript.jsonl"],
+            base.metadata,
         ]
         assert metadata_of(f"{directory}/c").id == json.loads(other["metadata.json"])["id"]
         assert done.records_kept == 4

@@ -68,7 +68,7 @@ class Repair:
     generation: int | None
     """The generation that holds the repaired transcript; None where the transcript is whole and stays as it is."""
     originals: tuple[str, ...]
-    """Where the damaged files are kept, byte for byte."""
+    """Where the files are kept, byte for byte, that were damaged; and with a damaged transcript its metadata.json."""
     taken_from: tuple[str, ...]
     """Where each of them stood, in the same order. Copy each back there to undo the repair."""
 
@@ -188,10 +188,13 @@ class _Work(Remains):
         return last + 1
 
     def _choose_originals(self) -> Iterator[_Original]:
-        """The files that will be replaced or removed: damaged ones, and the metadata of another conversation."""
+        """The files that will be replaced or removed: damaged ones, and the metadata that goes with a transcript.
+
+        A transcript that is put back without its metadata would be of another generation than that says, and without its mark.
+        """
         live = self._damaged_generation
-        candidates = [(METADATA, live)] if self.data is not None else []
-        candidates += [(TRANSCRIPT, live)] if self.has_transcript else []
+        candidates = [(TRANSCRIPT, live)] if self.has_transcript else []
+        candidates += [(METADATA, live)] if self.data is not None else []
         candidates += [(path_in_archive(number), number) for number in self.archived]
         for name, generation in candidates:
             finding = self._findings.get(self.folder.path_of(name))
@@ -200,6 +203,9 @@ class _Work(Remains):
             elif name == METADATA and self._rewrites_metadata and self._is_of_another_conversation():
                 reason = "it is not of the transcript beside it"
                 yield self._original(name, generation, "wrong-conversation", reason)
+            elif name == METADATA and self._rewrites_transcript and self.has_transcript:
+                reason = "it goes with the transcript, which was damaged"
+                yield self._original(name, generation, "replaced", reason)
 
     def _is_of_another_conversation(self) -> bool:
         """Whether a whole metadata.json is of another conversation than the transcript."""

@@ -150,8 +150,9 @@ def _print(results: list[Repair]) -> None:
         if result.generation is not None:
             say(f"    as generation {result.generation}")
     say()
-    for path in first.originals:
-        say(f"a damaged original {'is' if first.applied else 'would be'} kept: {one_line(path)}")
+    for path, was in zip(first.originals, first.taken_from, strict=True):
+        name = was.removeprefix(f"{first.directory}/")
+        say(f"{one_line(name)} as it was {'is' if first.applied else 'would be'} kept: {one_line(path)}")
     if first.applied:
         if first.originals:
             say("to undo it and repair in another way, as long as nothing was appended since:")

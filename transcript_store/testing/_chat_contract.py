@@ -25,6 +25,7 @@ from transcript_store.chat import (
     ToolCallEnded,
     ToolCallStarted,
 )
+from transcript_store.testing._arguments import require_function
 from transcript_store.testing._simulated import SimulatedFileSystem
 
 __all__ = ["ChatBench", "ScriptedReply", "SentRequest", "check_chat_client"]
@@ -96,8 +97,10 @@ def check_chat_client(make_bench: Callable[[], AbstractContextManager[ChatBench]
         make_bench: makes a new bench, without any requests, at each call.
 
     Raises:
+        TypeError: ``make_bench`` is not a function.
         AssertionError: a rule is broken. The message begins with the number of the rule, as in ``C7``.
     """
+    require_function("make_bench", make_bench)
     for number, check in enumerate(CONTRACT, 1):
         with make_bench() as bench:
             try:

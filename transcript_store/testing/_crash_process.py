@@ -15,6 +15,7 @@ from transcript_store.conversation import AppendResult, ConversationStore
 from transcript_store.messages import EncodedMessage, decode_message, role_of
 from transcript_store.testing._pairing import calls_in, problem_with, results_in
 from transcript_store.testing._simulated import Call, SimulatedFileSystem, SimulatedStop
+from transcript_store.words import many
 
 Message = dict[str, Any]
 Model = Callable[[list[Message]], Any]
@@ -168,7 +169,7 @@ class Process:
     def _ask(self, messages: list[Message], *more: Any, **named: Any) -> Any:
         """Call the model, and watch the request and its answer."""
         request = json.loads(json.dumps(messages))
-        self._say(f"  asks the model, with {len(request)} messages")
+        self._say(f"  asks the model, with {many(len(request), 'message')}")
         if len(self._world.requests) >= _MOST_REQUESTS:
             self._world.object_to(f"the agent asked the model {_MOST_REQUESTS:,} times, and did not come to an end")
         if (problem := problem_with(request)) is not None:

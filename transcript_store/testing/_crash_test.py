@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -137,17 +137,23 @@ def crash_test(
 
     Raises:
         CrashTestError: an invariant does not hold. The text tells what each process did and where it was stopped.
-        TypeError: ``agent``, ``model`` or a tool is not a function.
+        TypeError: ``agent``, ``model``, a tool or an invariant is not a function, or ``tools`` have no names.
         ValueError: two runs without a crash end differently: make ``model`` depend on its messages alone, or give
             ``ends_alike=False``. Or the agent does nothing. Or a replay names a place that the agent does not come to.
     """
-    for name, value in {"agent": agent, "model": model, **(tools or {})}.items():
+    if not isinstance(tools or {}, Mapping):
+        raise TypeError(f"tools must be functions by their names, {{name: function}}, not {type(tools).__name__}")
+    if callable(invariants):
+        raise TypeError("invariants must be a list of functions, not a function: give [function]")
+    invariants = tuple(invariants)
+    named = {f"invariants[{number}]": invariant for number, invariant in enumerate(invariants)}
+    for name, value in {"agent": agent, "model": model, **(tools or {}), **named}.items():
         if not callable(value):
             raise TypeError(f"{name} must be a function, not {type(value).__name__}")
     if type(examples) is not int or examples < 1:
         raise ValueError(f"examples must be at least 1, not {examples!r}")
     schedule = None if replay is None else [_cut(one) for one in replay]
-    trial = _Trial(Subject(agent, model, dict(tools or {}), durability), tuple(invariants), ends_alike)
+    trial = _Trial(Subject(agent, model, dict(tools or {}), durability), invariants, ends_alike)
     with _without_warnings():
         moments = trial.settle()
         if schedule is not None:
@@ -232,7 +238,10 @@ class _Trial:
                 ends.append(_shape(self._aftermath(world, process.disk).messages))
             moments = process.moments
             if not moments:
-                raise ValueError("the agent did nothing with its conversation, its tools and its model")
+                raise ValueError(
+                    "the agent did nothing with the conversation, the tools and the model that it is given: "
+                    "it has to use these, and none of its own"
+                )
         if self.ends_alike:
             if ends[0] != ends[1]:
                 raise ValueError(

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args
 Provider = Literal["claude", "openai", "gemini"]
 Fault = Literal["missing", "out of order", "late", "twice", "foreign"]
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+"""All that may be wrong with an exchange."""
 
 Message = dict[str, Any]
 Call = tuple[str, str, dict[str, Any]]

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from transcript_store import ConversationLibrary, ConversationStore, CorruptTranscriptError, repair, verify
+from transcript_store.testing._arguments import require_function
 
 __all__ = ["IntegrationBench", "check_integration"]
 
@@ -113,8 +114,10 @@ def check_integration(make_bench: MakeBench) -> None:
         make_bench: makes a bench in an empty directory, whose path it is given.
 
     Raises:
+        TypeError: ``make_bench`` is not a function.
         AssertionError: a rule is broken. The message begins with the number of the rule, as in ``I7``.
     """
+    require_function("make_bench", make_bench)
     for number, check in enumerate(CONTRACT, 1):
         with tempfile.TemporaryDirectory() as directory:
             try:

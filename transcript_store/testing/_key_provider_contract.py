@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from transcript_store import KeyProvider
+from transcript_store.testing._arguments import require_function
 
 __all__ = ["check_key_provider"]
 
@@ -21,8 +22,10 @@ def check_key_provider(make_provider: MakeProvider, make_another: MakeProvider |
         make_another: makes the provider of another key; None to leave out the rules that need one.
 
     Raises:
+        TypeError: ``make_provider`` is not a function.
         AssertionError: a rule is broken. The message begins with the number of the rule, as in ``K3``.
     """
+    require_function("make_provider", make_provider)
     for number, check in enumerate(CONTRACT, 1):
         try:
             check(make_provider, make_another)

@@ -1,10 +1,12 @@
-"""The tool calls and results of messages in each provider's form, and what a provider would refuse about them."""
+"""The tool calls and results of messages in each provider's form and in pydantic-ai's, and what a provider would refuse about them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from transcript_store.messages import pydantic_ai_in_claude_form
 
 Message = Mapping[str, Any]
 
@@ -18,7 +20,8 @@ class ToolCall(NamedTuple):
 
 
 def calls_in(message: Message) -> list[ToolCall]:
-    """The tool calls in a message: Claude's blocks, OpenAI's ``tool_calls``, Gemini's parts."""
+    """The tool calls in a message: Claude's blocks, OpenAI's ``tool_calls``, Gemini's parts, pydantic-ai's."""
+    message = pydantic_ai_in_claude_form(message) or message
     calls = [
         ToolCall(str(block.get("id")), str(block.get("name")), _arguments(block.get("input")))
         for block in _objects(message.get("content"))
@@ -37,6 +40,7 @@ def calls_in(message: Message) -> list[ToolCall]:
 
 def results_in(message: Message) -> list[str]:
     """The ids of the calls whose results are in a message; the name if there is no id."""
+    message = pydantic_ai_in_claude_form(message) or message
     found = [
         str(block.get("tool_use_id"))
         for block in _objects(message.get("content"))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from transcript_store import InvalidSnapshotIdError, Snapshot, SnapshotNotFoundError, SnapshotStore, ToolSnapshot
+from transcript_store.testing._arguments import require_function
 
 __all__ = ["check_snapshot_store"]
 
@@ -43,8 +44,10 @@ def check_snapshot_store(make_store: MakeStore) -> None:
         make_store: makes an empty store at each call, which shares nothing with the others.
 
     Raises:
+        TypeError: ``make_store`` is not a function.
         AssertionError: a rule is broken. The message begins with the number of the rule, as in ``S7``.
     """
+    require_function("make_store", make_store)
     for number, check in enumerate(CONTRACT, 1):
         try:
             check(make_store())

@@ -5,6 +5,9 @@ This needs Hypothesis: ``pip install 'transcript-store[testing]'``. docs/testing
 
 from __future__ import annotations
 
+from transcript_store.testing import _with_hypothesis  # isort: skip  # noqa: F401  (first: it says what to install)
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.testing._history import History, Operation
@@ -14,6 +17,7 @@ from transcript_store.testing._snapshot_machine import SnapshotStoreMachine
 
 if TYPE_CHECKING:
     from transcript_store.testing._chat_machine import ChatClientMachine
+    from transcript_store.testing._place_machine import PlaceMachine
 
 __all__ = [
     "ChatClientMachine",
@@ -21,14 +25,16 @@ __all__ = [
     "History",
     "ModelledConversation",
     "Operation",
+    "PlaceMachine",
     "SnapshotStoreMachine",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The machine of chat clients: whoever takes another one must not import the clients."""
-    if name == "ChatClientMachine":
-        from transcript_store.testing._chat_machine import ChatClientMachine
+_OF_ROOMS = {"ChatClientMachine": "_chat_machine", "PlaceMachine": "_place_machine"}
+"""Those that need a room of its own: whoever takes another one must not import the chat clients or the places."""
 
-        return ChatClientMachine
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"transcript_store.testing.{_OF_ROOMS[name]}"), name)

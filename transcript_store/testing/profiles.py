@@ -5,6 +5,8 @@ This needs Hypothesis: ``pip install 'transcript-store[testing]'``.
 
 from __future__ import annotations
 
+from transcript_store.testing import _with_hypothesis  # isort: skip  # noqa: F401  (first: it says what to install)
+
 from hypothesis import HealthCheck, settings
 
 __all__ = ["register_profiles"]

@@ -22,6 +22,8 @@ test ends with the shortest text, the fewest messages, and an exchange in which 
 
 from __future__ import annotations
 
+from transcript_store.testing import _with_hypothesis  # isort: skip  # noqa: F401  (first: it says what to install)
+
 import base64
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
@@ -32,9 +34,18 @@ from hypothesis import strategies as st
 from transcript_store import Snapshot, ToolSnapshot
 from transcript_store.testing._crash_process import Cut, Way
 from transcript_store.testing._damaged import Damage, damaged
-from transcript_store.testing._exchanges import PROVIDERS, Fault, Provider, native_reply, native_results, native_text
+from transcript_store.testing._exchanges import (
+    FAULTS,
+    PROVIDERS,
+    Fault,
+    Provider,
+    native_reply,
+    native_results,
+    native_text,
+)
 
 __all__ = [
+    "FAULTS",
     "PROVIDERS",
     "Damage",
     "conversations",
@@ -84,6 +95,7 @@ def json_values(
     *,
     integers: st.SearchStrategy[int] | None = None,
     floats: st.SearchStrategy[float] | None = None,
+    strings: st.SearchStrategy[str] | None = None,
     max_leaves: int = 20,
 ) -> st.SearchStrategy[Any]:
     """All that a message may hold, nested. The edges come often: extreme numbers, odd texts, deep lists, wide ones.
@@ -91,18 +103,19 @@ def json_values(
     Args:
         integers: instead of those from -(2**63) to 2**64 - 1. (A snapshot takes others too.)
         floats: instead of all that are finite.
+        strings: instead of ``texts()``: texts of your own that matter. Names of members are drawn from it too.
         max_leaves: about how many values that are neither lists nor objects one value has at most.
     """
     if integers is None:
         integers = st.integers(-(2**63), 2**64 - 1) | st.sampled_from(_INTEGERS)
     if floats is None:
         floats = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(_FLOATS)
-    scalars = st.none() | st.booleans() | integers | texts() | floats
+    strings = texts() if strings is None else strings
+    scalars = st.none() | st.booleans() | integers | strings | floats
     edges = st.builds(lambda is_wide, size: list(range(size)) if is_wide else _nested(size), st.booleans(), _SIZES)
-    keys = texts()
     return st.recursive(
         scalars | edges,
-        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strings, inner, max_size=4),
         max_leaves=max_leaves,
     )
 
@@ -118,10 +131,13 @@ def json_objects(
     *,
     integers: st.SearchStrategy[int] | None = None,
     floats: st.SearchStrategy[float] | None = None,
+    strings: st.SearchStrategy[str] | None = None,
     max_size: int = 5,
 ) -> st.SearchStrategy[dict[str, Any]]:
     """JSON objects: whatever a conversation takes as a message or as an ``extra``. The arguments are those of ``json_values``."""
-    return st.dictionaries(texts(), json_values(integers=integers, floats=floats), max_size=max_size)
+    strings = texts() if strings is None else strings
+    values = json_values(integers=integers, floats=floats, strings=strings)
+    return st.dictionaries(strings, values, max_size=max_size)
 
 
 # ---- messages ----------------------------------------------------------------------------------------------------------

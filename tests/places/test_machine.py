@@ -1,0 +1,96 @@
+"""``PlaceMachine`` on the places of the kit, and on places that break the contract: it finds each of them, with a short story."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from transcript_store.places import Piece, Place
+from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace
+from transcript_store.testing.machines import PlaceMachine
+
+
+def live(make_place: type[SimulatedPlace], lives: int) -> None:
+    class OnOne(PlaceMachine):
+        def __init__(self) -> None:
+            self.engine = make_place()
+            super().__init__()
+
+        def open_place(self) -> Place:
+            return self.engine
+
+    run_state_machine_as_test(
+        OnOne,
+        settings=settings(
+            max_examples=lives,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.parametrize("place", [SimulatedPlace, SimulatedObjectPlace])
+@pytest.mark.parametrize("lives", [20, pytest.param(1000, marks=pytest.mark.long)])
+def test_the_simulated_places_keep_the_contract(place: type[SimulatedPlace], lives: int):
+    live(place, lives)
+
+
+class Overwrites(SimulatedPlace):
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        self.set_object(id, f"s/{slot}", data)
+        return True
+
+
+class SaysItIsOurs(SimulatedPlace):
+    """As a client does that repeats a request by itself: it is there already, and it is the same."""
+
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        is_put = super()._put(id, slot, data, previous)
+        return is_put or (f"s/{slot}" in self.names(id) and self.object(id, f"s/{slot}") == data)
+
+
+class PrefersSlots(SimulatedObjectPlace):
+    def read(self, id: str, after: int = 0) -> list[Piece]:
+        return SimulatedPlace.read(self, id, after)
+
+
+class ForgetsTheFirst(SimulatedObjectPlace):
+    def delete_slots(self, id: str, slots: Iterable[int]) -> None:
+        super().delete_slots(id, [*slots, 1, len(self.names(id)) - 1])
+
+
+class ListsOnePage(SimulatedPlace):
+    def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
+        return [] if after else super().conversations(limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "steps"),
+    [
+        (Overwrites, 2),
+        pytest.param(SaysItIsOurs, 2, marks=pytest.mark.long),
+        pytest.param(PrefersSlots, 6, marks=pytest.mark.long),
+        pytest.param(ForgetsTheFirst, 6, marks=pytest.mark.long),
+        pytest.param(ListsOnePage, 4, marks=pytest.mark.long),
+    ],
+)
+def test_the_machine_objects(wrong: type[SimulatedPlace], steps: int):
+    """A place that breaks a rule is found within 300 lives, with a story of a few steps."""
+    with pytest.raises((AssertionError, KeyError)) as told:
+        live(wrong, 300)
+    story = "\n".join(getattr(told.value, "__notes__", []))
+    assert 0 < len(re.findall(r"^state\.(?!both_read_all|teardown)\w+\(", story, re.MULTILINE)) <= steps
+
+
+def test_whoever_forgets_the_place_is_told():
+    with pytest.raises(NotImplementedError, match="as for check_place"):
+        PlaceMachine()

@@ -222,6 +222,18 @@ def test_told_to_end_in_an_answer(number: signal.Signals, chat: Chat, tmp_path: 
     assert answer.extra["incomplete"]["reason"] == "the stream was cut (Terminated)"
 
 
+def test_told_to_end_before_anything_was_recorded(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the SDK was imported, on a machine that had no time for it: "what came is on record" was said, and there was no record."""
+
+    def told(_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("transcript_store.cli.chat.answerer.Answerer.client", property(told))
+    result = chat(str(tmp_path / "c"), lines="hi\n")
+    assert (result.code, "SIGTERM: stopped; nothing was recorded yet\n" in result.err) == (128 + signal.SIGTERM, True)
+    assert not (tmp_path / "c").exists()
+
+
 def test_signals_that_were_ignored_stay_ignored() -> None:
     """Under nohup a closed terminal ends nothing; and whoever called us has the handlers back that it had."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -105,7 +105,8 @@ def run(arguments: Namespace) -> int:
     except Terminated as end:
         if end.signal == SIGHUP:
             give_up_output()  # the terminal was closed: output that is not flushed yet cannot be written any more
-        complain(f"{end.signal.name}: stopped; what came is on record")
+        kept = "what came is on record" if place.conversation is not None else "nothing was recorded yet"
+        complain(f"{end.signal.name}: stopped; {kept}")
         return int(end.signal) + 128
     except Misuse as error:
         complain(str(error))

@@ -74,6 +74,11 @@ class Writer(Storage):
         """Whether a sync failed, so that nothing more is written."""
         return self.state is State.POISONED
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether what was to be stored last may be stored, although an error was raised. Then it must not be stored anew."""
+        return self.is_poisoned
+
     # ---- begin ---------------------------------------------------------------------------------------------------
 
     def create(
@@ -445,6 +450,8 @@ class Writer(Storage):
             yield
         except SyncFailedError as error:
             raise self._poison(error, doing) from error
+        except StorageError:
+            raise  # it says what holds
         except OSError as error:
             self.state = State.READY
             raise refused(error, self.path, doing, "What was there before is in place and intact") from error
@@ -464,6 +471,7 @@ class Writer(Storage):
         temporary, handle = self.folder.write_temporary(image.pieces())
         try:
             inode = identity(self.files.handle_status(handle))
+            self._before_commit(image, handle)
             self.files.rename(self.folder.handle, temporary, TRANSCRIPT)
         except BaseException:
             with suppress(OSError):
@@ -473,6 +481,9 @@ class Writer(Storage):
         self.log.adopt(image, handle, inode)
         self.members, self.mark, self.sealing = members, None, sealing
         self.folder.sync()
+
+    def _before_commit(self, image: Image, handle: int) -> None:
+        """The last moment before a new transcript, which is written, gets its name. What is raised here keeps it from that."""
 
     def _remember(self, members: dict[str, Any]) -> None:
         self.log.sync()

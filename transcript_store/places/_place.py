@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-__all__ = ["PackingPlace", "Piece", "Place"]
+if TYPE_CHECKING:
+    from transcript_store.library import ConversationLibrary
+
+__all__ = ["PackingPlace", "Piece", "Place", "Summary"]
 
 
 class Piece(NamedTuple):
@@ -18,8 +21,22 @@ class Piece(NamedTuple):
     """Whether it was read from a pack. A pack counts, whatever stands in a slot that it holds."""
 
 
+class Summary(NamedTuple):
+    """What a list shows of a conversation, as its writer left it behind a slot. It is a cache: it decides nothing."""
+
+    id: str
+    updated_at: str
+    """RFC 3339 in UTC with microseconds, as everywhere."""
+    slot: int
+    """The slot behind which it was true."""
+    data: bytes
+    """One compact JSON object: ``metadata``, ``seq``, ``head``, ``generation``. At most 64 KiB. A place may look at ``metadata.labels``."""
+
+
 class Place(Protocol):
     """An engine that keeps slots: values that are written once, under the id of a conversation and a number from 1.
+
+    A class that has these calls inherits from this one: so ``ConversationLibrary(place)`` knows it.
 
     Any call may raise ``UnavailableError``: it is not known whether it was done. What the engine refuses for good (a missing table,
     a wrong password) is a ``PlaceError`` with the outcome ``"not stored"``. Both texts hold no address, user, key or bytes.
@@ -28,6 +45,13 @@ class Place(Protocol):
 
     name: str
     """What errors call the place. It holds no password, key or user."""
+
+    @property
+    def library_class(self) -> type[ConversationLibrary]:
+        """What ``ConversationLibrary(place)`` makes. It is here already."""
+        from transcript_store.places._library import PlacedLibrary
+
+        return PlacedLibrary
 
     def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         """Put ``data`` into a slot if nothing is there, as one step of the engine; True if this call did it.
@@ -50,6 +74,26 @@ class Place(Protocol):
         """The ids behind ``after`` that have a slot, in the order of their text, at most ``limit`` of them.
 
         It may be late: it decides nothing.
+        """
+        ...
+
+    def put_summary(self, summary: Summary) -> None:
+        """Keep it, unless one of a later slot is kept already. Best effort for a list."""
+        ...
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        """The newest first, by ``(updated_at, id)``; those behind ``before``, which is that of the last one that the caller has.
+
+        ``label``: only those with it. An engine that cannot do that raises ``PlaceError`` with the outcome ``"not stored"``.
+        """
+        ...
+
+    def expunge(self, id: str, keep: int) -> None:
+        """Remove every slot below ``keep``, which holds the slot ``deleted``, with packs and summary. Called twice it comes to the same.
+
+        What cannot be read afterwards is gone: this is how a conversation is forgotten.
         """
         ...
 

@@ -79,6 +79,8 @@ class Slot(NamedTuple):
     kind: Kind
     epoch: int
     data: bytes
+    after: LogState
+    """What the log says with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,7 @@ def taken_in(state: LogState, data: bytes) -> tuple[LogState, Slot]:
     if (members.get("seq"), members.get("offset"), members.get("head")) != (*end[:2], end.head.decode()):
         raise NotASlotError("damaged-line", f"the lines of slot {state.slot + 1} do not lead to where it says")
     after = replace(state, slot=state.slot + 1, hash=slot_hash(data), at=members["at"], **facts)
-    return after, Slot(after.slot, members["kind"], members["epoch"], data)
+    return after, Slot(after.slot, members["kind"], members["epoch"], data, after)
 
 
 def _content(state: LogState, members: dict[str, Any], lines: bytes) -> dict[str, Any]:
@@ -209,6 +211,14 @@ def slot_hash(data: bytes) -> bytes:
 def lines_of(data: bytes) -> bytes:
     """The lines behind an envelope."""
     return data[data.index(b"\n") + 1 :]
+
+
+def is_deletion(data: bytes) -> bool:
+    """Whether this is a slot that says that the conversation was deleted."""
+    try:
+        return _envelope(data)[1].get("kind") == "deleted"
+    except NotASlotError:
+        return False
 
 
 def _envelope(data: bytes) -> tuple[bytes, dict[str, Any]]:

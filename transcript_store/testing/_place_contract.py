@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
-from transcript_store.places import ConversationTakenOverError, PackingPlace, Piece, Place, PlacedLog
+from transcript_store import ConversationLibrary
+from transcript_store.places import ConversationTakenOverError, PackingPlace, Piece, Place, PlacedConversation
 
 __all__ = ["check_place"]
 
@@ -163,24 +164,26 @@ def _looks_back(open_place: OpenPlace) -> None:
 def _taken_over(open_place: OpenPlace) -> None:
     """A session that is deposed is told so, nothing of its call is stored, and all that was acknowledged is there in its order."""
     one = str(uuid4())
-    first, second = PlacedLog(open_place(), one, holder="first"), PlacedLog(open_place(), one, holder="second")
-    first.create()
     texts = []
-    for turn, (log, other) in enumerate([(first, second), (second, first)] * 3):
-        for number in range(3):
-            log.append_message({"text": f"{turn}.{number}"})
-            texts.append(f"{turn}.{number}")
-        other.load(take_over=True)
-        try:
-            log.append_messages([{"text": "lost"}, {"text": "lost"}])
-        except ConversationTakenOverError as error:
-            told = error.epoch
-        else:
-            raise AssertionError("a session that was deposed appended")
-        assert told == other.epoch
-    reader = PlacedLog(open_place(), one)
-    reader.load(read_only=True)
-    assert [message["text"] for message in reader.get_messages()] == texts
+    with (
+        PlacedConversation(open_place(), one, holder="first", take_over=True) as first,
+        PlacedConversation(open_place(), one, holder="second", take_over=True) as second,
+    ):
+        first.initialize()
+        for turn, (writer, other) in enumerate([(first, second), (second, first)] * 3):
+            for number in range(3):
+                writer.append_message({"text": f"{turn}.{number}"})
+                texts.append(f"{turn}.{number}")
+            other.load()
+            try:
+                writer.append_messages([{"text": "lost"}, {"text": "lost"}])
+            except ConversationTakenOverError as error:
+                told = error.epoch
+            else:
+                raise AssertionError("a session that was deposed appended")
+            assert told == other.epoch
+    with ConversationLibrary(open_place()).open(one, read_only=True) as reader:
+        assert [message["text"] for message in reader.get_messages()] == texts
 
 
 def _packed(open_place: OpenPlace) -> None:

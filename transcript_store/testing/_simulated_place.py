@@ -8,7 +8,9 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from transcript_store.places import Piece, UnavailableError
+import orjson
+
+from transcript_store.places import Piece, Place, Summary, UnavailableError
 from transcript_store.testing._simulated import SimulatedStop
 
 __all__ = ["Fate", "Request", "SimulatedObjectPlace", "SimulatedPlace"]
@@ -52,7 +54,7 @@ class _Object(NamedTuple):
     data: bytes
 
 
-class SimulatedPlace:
+class SimulatedPlace(Place):
     """A place in memory as a database is one: each call is one request, of one moment, and ``put`` requires the slot before.
 
     ``on_request`` is called before each request and may return its :class:`Fate`; None is ``DONE``. It may raise as well: then the request
@@ -69,6 +71,7 @@ class SimulatedPlace:
         self.requests = 0
         self.late: list[Callable[[], object]] = []
         self._objects: dict[tuple[str, str], _Object] = {}
+        self._summaries: dict[str, Summary] = {}
         self._tags = 0
         self._lock = threading.RLock()
 
@@ -113,6 +116,40 @@ class SimulatedPlace:
     def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
         """The ids that have a slot."""
         return self._request("conversations", "", lambda: sorted({of for of, _ in self._objects if of > after})[:limit])
+
+    def put_summary(self, summary: Summary) -> None:
+        """Keep it, unless one of a later slot is kept."""
+
+        def act() -> None:
+            kept = self._summaries.get(summary.id)
+            if kept is None or kept.slot <= summary.slot:
+                self._summaries[summary.id] = summary
+
+        self._request("put_summary", summary.id, act, changes=True)
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        """The newest first."""
+
+        def act() -> list[Summary]:
+            found = sorted(self._summaries.values(), key=lambda kept: (kept.updated_at, kept.id), reverse=True)
+            if label is not None:
+                found = [kept for kept in found if label in orjson.loads(kept.data)["metadata"].get("labels", {})]
+            return [kept for kept in found if before is None or (kept.updated_at, kept.id) < before][:limit]
+
+        return self._request("summaries", "", act)
+
+    def expunge(self, id: str, keep: int) -> None:
+        """Remove every slot below ``keep``, packs and the summary."""
+
+        def act() -> None:
+            for name in self.names(id):
+                if _numbers(name)[-1] < keep or name.startswith("p/"):
+                    self.set_object(id, name, None)
+            self._summaries.pop(id, None)
+
+        self._request("expunge", id, act, changes=True)
 
     # ---- requests --------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from transcript_store import (
 )
 from transcript_store._log.record import close_line
 from transcript_store.places import ConversationTakenOverError, PlacedConversation, PlaceError
-from transcript_store.testing import Fate, Request, SimulatedObjectPlace, SimulatedPlace
+from transcript_store.testing import Fate, Request, SimulatedObjectPlace, SimulatedPlace, SimulatedStop
 
 BOTH = pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
 MakePlace = Callable[[], SimulatedPlace]
@@ -167,9 +167,60 @@ def test_there_is_one_or_there_is_none(begun: Begun):
         with pytest.raises((ConversationNotFoundError, ConversationExistsError)):
             call()
     assert (x.exists(), place.conversations(), world.library().list()) == (True, [ID], [])
-    assert len(place.names(ID)) == 1
+    assert [piece.data.split(b'"kind":"')[1][:7] for piece in place.read(ID)] == [b"deleted"]
     with pytest.raises(ConversationNotLoadedError):
         log.get_messages()
+
+
+@BOTH
+def test_what_was_expunged_was_deleted(begun: Begun, make_place: MakePlace):
+    """Retention: only the slot ``deleted`` is left. Who loads, creates, reads on or writes is told; so too if it was cut off in the middle."""
+    place = make_place()
+    world, writer = begun(place, "one", "two")
+    reader = world.read()
+    other = world.session("other")
+    other.load()
+    other.close()
+    last = 7
+    cut_at: list[int] = []
+
+    def cut_off(request: Request) -> Fate:
+        cut_at.append(request.number) if request.call == "expunge" else None
+        return Fate.KILLED_AFTER if len(cut_at) == (3 if make_place is SimulatedObjectPlace else 1) else Fate.DONE
+
+    place.on_request = cut_off
+    with pytest.raises(SimulatedStop):
+        world.library().delete(ID)
+    place.on_request = None
+    x = world.session("x")
+    for _ in range(2):
+        for call in (x.load, x.initialize, reader.refresh, lambda: writer.append_message(message("three"))):
+            with pytest.raises(ConversationNotFoundError, match="was deleted"):
+                call()
+        assert texts(reader) == ["one", "two"]  # what was read can be read
+        with pytest.raises(ConversationNotFoundError, match="was deleted"):
+            world.library().delete(ID)  # and what is left goes
+        assert [piece.first for piece in place.read(ID)] == [last]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        b"",
+        b"no slot",
+        b'{"slot":3,"epoch":1,"kind":"append","hash":"00000000000000000000000000000000"}\n',
+        b'{"slot":9,"epoch":1,"kind":"deleted","hash":"00000000000000000000000000000000"}\n',
+    ],
+)
+def test_only_the_slot_deleted_says_so(begun: Begun, last: bytes):
+    """R7: a log whose beginning is gone, and which ends in anything else, is damaged."""
+    place = SimulatedPlace()
+    world, _ = begun(place, "one", "two")
+    place.set_object(ID, "s/1", None)
+    place.set_object(ID, "s/3", last)
+    with pytest.raises(CorruptTranscriptError) as told:
+        world.session("x").load()
+    assert told.value.kind == "missing"
 
 
 # ---- taken over --------------------------------------------------------------------------------------------------------

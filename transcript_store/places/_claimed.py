@@ -6,7 +6,7 @@ D1  What memory holds is a prefix of the log, verified. It grows by slots that w
 D2  A write is noted as unsure before the place hears of it, and struck out when its slot is known. So an interruption, an error
     and a lost answer are one case: the next call looks.
 D3  Nothing but the bytes in its slot say that a write is stored. "It is there already" may be our own; no answer may be a yes.
-D4  A claim counts when no pack holds its slot, and slot 1 when there is no deletion: it may have gone into a name that had been freed.
+D4  A claim counts when no pack holds its slot: it may have gone into a name that had been freed.
 D5  A slot is removed only inside a pack that was read back; never one that begins an epoch, and never one whose next slot is of another
     epoch. A writer that stalled before such a slot must find it taken.
 D6  Behind an unsure write nothing is put but a claim: either the claim is there first, and what was unsure can never come to be; or that
@@ -36,7 +36,7 @@ from transcript_store.places._slots import (
     Slot,
     all_taken_in,
     flattened,
-    is_deletion,
+    is_expunged,
     slot_hash,
     taken_in,
 )
@@ -109,6 +109,8 @@ class ClaimedLog:
             raise ConversationNotFoundError(path=self.path, reason="there is no conversation")
         self.begin()
         self._accept(state, taken)
+        if state.is_deleted:
+            self._refuse_deleted(state.slot)
 
     def is_there(self) -> bool:
         """Whether there is any slot."""
@@ -126,17 +128,16 @@ class ClaimedLog:
         before = self.state
         state, taken = self._verified_twice(lambda: self._read(before, max(before.slot - 1, 0)))
         self._accept(state, taken)
+        if state.is_deleted:
+            self._refuse_deleted(state.slot)
         return taken
 
     def _read(self, state: LogState, after: int) -> tuple[LogState, list[Slot]]:
         pieces = self.place.read(self.id, after)
         self._packed_to = max([self._packed_to, *(piece.last for piece in pieces if piece.is_pack)])
         slots = flattened(pieces, after)
-        if slots and is_deletion(slots[-1][1]):  # what stood before it may be gone, and nobody needs it
-            self.deleted_in = slots[-1][0]
-            raise ConversationNotFoundError(
-                path=self.path, reason="the conversation was deleted", way_out=WayOut.LIST_TELLS
-            )
+        if is_expunged(state, slots):
+            self._refuse_deleted(slots[-1][0])
         if state.slot:
             number, known = slots.pop(0) if slots else (0, b"")
             if number != state.slot:
@@ -161,6 +162,11 @@ class ClaimedLog:
         raise CorruptTranscriptError(
             path=self.path, kind=error.kind, reason=error.reason, way_out=WayOut.RESTORE
         ) from error
+
+    def _refuse_deleted(self, slot: int) -> NoReturn:
+        self.deleted_in = slot
+        reason = "the conversation was deleted"
+        raise ConversationNotFoundError(path=self.path, reason=reason, way_out=WayOut.LIST_TELLS)
 
     def _accept(self, state: LogState, taken: Sequence[Slot]) -> None:
         """Nothing here can fail: slots that are verified become what memory holds."""
@@ -226,13 +232,8 @@ class ClaimedLog:
         return True
 
     def is_confirmed(self) -> bool:
-        """D4: whether the slot of the claim that was just put was free, and not one that had been freed."""
+        """D4: whether no pack holds the slot of the claim that was just put."""
         place, slot = self._packing, self.state.slot
-        if slot == 1:  # of a conversation that was deleted only the last slot is left
-            try:
-                self.look_patiently()
-            except ConversationNotFoundError:
-                return False
         if place is None:
             return True
         return not self._patiently(lambda: place.packs_from(self.id, slot), "confirm the claim")
@@ -241,7 +242,7 @@ class ClaimedLog:
         """Raise ``ConversationTakenOverError`` unless the last claim that is known was made here."""
         claim = self.state.claim
         if self.state.is_deleted:
-            raise ConversationNotFoundError(path=self.path, reason="the conversation was deleted")
+            self._refuse_deleted(self.state.slot)
         if claim is None or claim.token in self._tokens:
             return
         raise ConversationTakenOverError(

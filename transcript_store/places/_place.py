@@ -22,21 +22,22 @@ class Piece(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a list shows of a conversation, as its writer left it behind a slot. It is a cache: it decides nothing."""
+    """What a list shows of a conversation, as its writer left it behind a slot. It is a cache: it may be late, and decides nothing."""
 
     id: str
     updated_at: str
-    """RFC 3339 in UTC with microseconds, as everywhere."""
+    """As the library writes times: RFC 3339 in UTC with microseconds and ``Z``, 27 characters, so that its order is that of the text."""
     slot: int
     """The slot behind which it was true."""
     data: bytes
-    """One compact JSON object: ``metadata``, ``seq``, ``head``, ``generation``. At most 64 KiB. A place may look at ``metadata.labels``."""
+    """One compact JSON object of at most 64 KiB. A place may look at the labels in it, ``{"metadata":{"labels":{NAME:VALUE}}}``, and at
+    nothing else."""
 
 
 class Place(Protocol):
     """An engine that keeps slots: values that are written once, under the id of a conversation and a number from 1.
 
-    A class that has these calls inherits from this one: so ``ConversationLibrary(place)`` knows it.
+    A class that has these calls inherits from this one; so ``ConversationLibrary(place)`` knows that it is a place.
 
     Any call may raise ``UnavailableError``: it is not known whether it was done. What the engine refuses for good (a missing table,
     a wrong password) is a ``PlaceError`` with the outcome ``"not stored"``. Both texts hold no address, user, key or bytes.
@@ -48,7 +49,7 @@ class Place(Protocol):
 
     @property
     def library_class(self) -> type[ConversationLibrary]:
-        """What ``ConversationLibrary(place)`` makes. It is here already."""
+        """What ``ConversationLibrary(place)`` makes. It is inherited."""
         from transcript_store.places._library import PlacedLibrary
 
         return PlacedLibrary
@@ -57,8 +58,8 @@ class Place(Protocol):
         """Put ``data`` into a slot if nothing is there, as one step of the engine; True if this call did it.
 
         An engine that can do so in the same step also requires that the slot before has the hash ``previous`` (32 ASCII
-        characters; for slot 1 it is 32 zeros, and there is nothing to look at). On return, what was put is as durable as the
-        engine makes things.
+        characters; for slot 1 it is 32 zeros, and the conversation must have no slot at all). On return, what was put is as durable as
+        the engine makes things.
         False says nothing but "look": after a lost answer it may be this very data that stands there.
         """
         ...
@@ -78,22 +79,25 @@ class Place(Protocol):
         ...
 
     def put_summary(self, summary: Summary) -> None:
-        """Keep it, unless one of a later slot is kept already. Best effort for a list."""
+        """Keep it for lists, in the place of the one before, unless one of a later slot is kept already."""
         ...
 
     def summaries(
         self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
     ) -> list[Summary]:
-        """The newest first, by ``(updated_at, id)``; those behind ``before``, which is that of the last one that the caller has.
+        """At most ``limit`` summaries, the newest first: by ``(updated_at, id)``, descending.
 
-        ``label``: only those with it. An engine that cannot do that raises ``PlaceError`` with the outcome ``"not stored"``.
+        ``before`` is ``(updated_at, id)`` of the last one that the caller has: only those behind it are given. ``label`` is ``NAME``, or
+        ``NAME=VALUE``: only those that have it. A place that cannot say so raises ``PlaceError`` with the outcome ``"not stored"``.
         """
         ...
 
     def expunge(self, id: str, keep: int) -> None:
-        """Remove every slot below ``keep``, which holds the slot ``deleted``, with packs and summary. Called twice it comes to the same.
+        """Remove the content of every slot below ``keep``, packs too, and the summary. Called twice, it comes to the same.
 
-        What cannot be read afterwards is gone: this is how a conversation is forgotten.
+        ``keep`` is the slot ``deleted``, which stays: whoever loads the conversation is told. What it held cannot be read afterwards.
+        An engine that does not look at the slot before keeps the names, with nothing in them, and passes over them when it reads: a
+        writer that has stalled must find them taken. Cut off, it leaves some of the content; call it again.
         """
         ...
 

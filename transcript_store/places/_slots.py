@@ -213,14 +213,6 @@ def lines_of(data: bytes) -> bytes:
     return data[data.index(b"\n") + 1 :]
 
 
-def is_deletion(data: bytes) -> bool:
-    """Whether this is a slot that says that the conversation was deleted."""
-    try:
-        return _envelope(data)[1].get("kind") == "deleted"
-    except NotASlotError:
-        return False
-
-
 def _envelope(data: bytes) -> tuple[bytes, dict[str, Any]]:
     end = data.find(b"\n")
     envelope = data[: max(end, 0)]
@@ -264,6 +256,24 @@ def flattened(pieces: Sequence[Piece], after: int) -> list[tuple[int, bytes]]:
             if slot > after:
                 found.setdefault(slot, data)
     return sorted(found.items())
+
+
+def is_expunged(state: LogState, slots: Sequence[tuple[int, bytes]]) -> bool:
+    """Whether slots are what is left of a conversation that was deleted: some are missing, and the last one is ``deleted``.
+
+    Nothing can vouch for that slot any more, and nothing is taken in of it. ``slots`` are those from the last of ``state`` on.
+    """
+    if not slots:
+        return False
+    number, data = slots[-1]
+    first = max(state.slot, 1)
+    if number == first + len(slots) - 1 and slots[0][0] == first:
+        return False
+    try:
+        _, members = _envelope(data)
+    except NotASlotError:
+        return False
+    return members.get("kind") == "deleted" and members.get("slot") == number
 
 
 def all_taken_in(state: LogState, slots: Iterable[tuple[int, bytes]]) -> tuple[LogState, list[Slot]]:

@@ -250,9 +250,9 @@ class ConversationStore:
         """What errors, and ``directory``, call the conversation."""
         return filesystem.absolute_path(directory)
 
-    def _new_storage(self, options: Options) -> Storage:
-        """The conversation where it lives, as this store opens it; nothing is looked at yet. Of a folder, unless a subclass says otherwise."""
-        kind = Reader if self._read_only else Writer if options.hold_lock else TurnWriter
+    def _new_storage(self, options: Options, *, read_only: bool) -> Storage:
+        """The conversation where it lives, as this store opens it; nothing is looked at yet."""
+        kind = Reader if read_only else Writer if options.hold_lock else TurnWriter
         return kind(self._files, self._path, options)
 
     def _occupant(self) -> str | None:
@@ -1015,15 +1015,16 @@ class ConversationStore:
             return storage.append(entries) if entries else ()
 
     def _load(self, *, tail_only: bool = False, **accept: Any) -> None:
-        storage = self._new_storage(self._options._replace(tail_only=tail_only, **accept))
+        options = self._options._replace(tail_only=tail_only, **accept)
+        storage = self._new_storage(options, read_only=self._read_only)
         self._begin(storage, storage.load)
 
     def _initialize(self, new: _New, id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         members_at = partial(_metadata.new_members, id=id or new_id(self._files), **new.fields)
-        storage = self._new_storage(self._options)
-        assert isinstance(storage, Writer)  # what is read only was refused
+        storage = self._new_storage(self._options, read_only=False)
+        assert isinstance(storage, Writer)
         self._begin(storage, lambda: storage.create(members_at, new.entries, new.features))
         provider = new.fields.get("provider")
         if provider is not None and provider not in (*_metadata.PROVIDERS, *_metadata.FRAMEWORKS):

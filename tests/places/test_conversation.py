@@ -396,7 +396,14 @@ def test_any_changed_byte_is_detected(begun: Begun):
             flipped[index] ^= 0x01
             place.set_object(ID, name, bytes(flipped))
             refused()
-        for changed in (data[:-1], data + b" ", data + data, b"", place.object(ID[:-1] + "f", "s/2"), whole["s/1"][:50]):
+        for changed in (
+            data[:-1],
+            data + b" ",
+            data + data,
+            b"",
+            place.object(ID[:-1] + "f", "s/2"),
+            whole["s/1"][:50],
+        ):
             place.set_object(ID, name, changed)
             refused()
         place.set_object(ID, name, data)

@@ -176,10 +176,10 @@ class Storage(ABC):
         with suppress(OSError):
             log.close()
 
-    def begin_turn(self) -> None:
-        """At the beginning of a call. Only a writer that lets go of the conversation between calls has something to do here."""
+    def begin_turn(self) -> None:  # noqa: B027 (only a writer that lets go of the conversation between calls has something to do)
+        """At the beginning of a call."""
 
-    def end_turn(self) -> None:
+    def end_turn(self) -> None:  # noqa: B027 (the same)
         """At the end of a call, whatever came of it."""
 
     # ---- sealed --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Conversations that live on an engine instead of a disk: a log of slots, each written once by the engine's own conditional write.
 
-A ``Place`` is what an engine must offer, and ``ConversationLibrary(place)`` is the library on it. This is an extra room: nothing of the core
-imports it. docs/engines.md says what is different there.
+A ``Place`` is what an engine must offer, and ``ConversationLibrary(place)`` is the library on it. This is an extra room: nothing of
+the core imports it. docs/engines.md says what is different there.
 
 .. code-block:: python
 

@@ -10,6 +10,7 @@ from transcript_store._conversation.storage import Options, Storage
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store.conversation import ConversationStore
+from transcript_store.errors import ReadOnlyError
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
 from transcript_store.places._errors import NotOnAPlaceError, PlaceError
 from transcript_store.places._place import Place
@@ -28,7 +29,7 @@ class PlacedConversation(ConversationStore):
     * A call that writes raises ``PlaceError`` with the outcome ``"unknown"`` if nobody answers for half a minute. The next call that
       writes finds out (it claims anew), and :meth:`outcome` tells.
     * ``durability`` is that of the place. ``verify="tail"`` fetches and verifies everything.
-    * ``hold_lock=False``: each call looks for what others wrote, and a call that writes claims the conversation if another process wrote last.
+    * ``hold_lock=False``: each call looks for what others wrote, and a call that writes claims the conversation if another wrote last.
     * ``delete_generation()`` and ``seal()`` raise ``NotOnAPlaceError``.
 
     Args:
@@ -38,17 +39,17 @@ class PlacedConversation(ConversationStore):
         options: those of ``ConversationStore``. Of ``file_system`` only the clock, chance and waiting are used.
     """
 
-    @staticmethod
-    def _named(path: Any) -> str:
-        return str(path)
-
-    def __init__(self, place: Place, id: str, *, waits_seconds: Sequence[float] = WAITS_SECONDS, **options: Any) -> None:
+    def __init__(
+        self, place: Place, id: str, *, waits_seconds: Sequence[float] = WAITS_SECONDS, **options: Any
+    ) -> None:
         self._id = checked_id(id)
-        machine: FileSystem = options.get("file_system") or filesystem.REAL
-        self._slots = ClaimedLog(place, id, waits_seconds=waits_seconds, sleep=machine.wait)
+        self._machine: FileSystem = options.get("file_system") or filesystem.REAL
+        self._slots = ClaimedLog(place, id, waits_seconds=waits_seconds, sleep=self._machine.wait)
+        self._writer: PlacedWriter | None = None
+        """The storage that was opened last."""
+        if options.get("encryption_key") is not None or options.get("retired_keys"):
+            raise NotOnAPlaceError(path=self._slots.path, doing="keep a sealed conversation")
         super().__init__(self._slots.path, **options)
-        if self._options.keys is not None:
-            raise NotOnAPlaceError(path=self._path, doing="keep a sealed conversation")
 
     @property
     def epoch(self) -> int:
@@ -56,8 +57,8 @@ class PlacedConversation(ConversationStore):
 
         It grows too when this store claims anew, after an outcome that was unknown.
         """
-        with self._reading():
-            return self._slots.state.epoch
+        self.position  # noqa: B018 (which raises unless it is loaded)
+        return self._slots.state.epoch
 
     def outcome(self, error: PlaceError) -> bool | None:
         """Whether the write is stored that ended in this error; None as long as nobody knows. The next call that writes finds out."""
@@ -67,16 +68,25 @@ class PlacedConversation(ConversationStore):
         """On a place that packs, join the slots that no pack holds; returns how many. ``tidy`` removes those that may go then.
 
         Raises:
+            ReadOnlyError: the store was opened with ``read_only=True``.
             TranscriptStoreError: as :meth:`append_message`.
         """
-        with self._exclusively():
-            storage = self._writable()
-            assert isinstance(storage, PlacedWriter)
-            return storage.pack(tidy=tidy)
+        with self.held():
+            if self._writer is None:
+                raise ReadOnlyError(path=self.directory)
+            return self._writer.pack(tidy=tidy)
 
-    def _new_storage(self, options: Options) -> Storage:
-        kind = PlacedReader if self._read_only else PlacedWriter
-        return kind(self._slots, self._files, options)
+    # ---- what a store asks of where its conversation lives --------------------------------------------------------------
+
+    @staticmethod
+    def _named(directory: Any) -> str:
+        return str(directory)
+
+    def _new_storage(self, options: Options, *, read_only: bool) -> Storage:
+        if read_only:
+            return PlacedReader(self._slots, self._machine, options)
+        self._writer = PlacedWriter(self._slots, self._machine, options)
+        return self._writer
 
     def _occupant(self) -> str | None:
         return "there is a conversation, or was one" if self._slots.is_there() else None

@@ -23,7 +23,8 @@ class ConversationTakenOverError(ConversationLockedError):
     """Another writer claimed the conversation at ``path``. Nothing of this call is stored. What was read can still be read.
 
     ``holder`` is what the other one said of itself (``name``, ``host``, ``pid``), ``epoch`` the number of its claim, ``at`` the time
-    of it, as text. ``load()`` claims the conversation back, if it is released or was opened with ``take_over=True``; ask whoever holds it first.
+    of it, as text. ``load()`` claims the conversation back, if the store was opened with ``take_over=True``, or if the other one has closed
+    it; ask whoever holds it first.
     """
 
     holder: dict[str, Any]

@@ -23,13 +23,13 @@ def fill(files: FileSystem, path: str, slots: Sequence[Slot]) -> None:
                 folder.remove_tree(ARCHIVE)
                 folder.replace_file(TRANSCRIPT, [lines_of(slot.data)])
             elif slot.kind == "generation":
-                _replace(folder, slot)
+                _begin_next(folder, slot)
             elif slot.kind == "append":
                 _append(folder, slot)
         _note(folder, slots[-1].after)
 
 
-def _replace(folder: Folder, slot: Slot) -> None:
+def _begin_next(folder: Folder, slot: Slot) -> None:
     name = archive_name(slot.after.generation - 1)
     with folder.subfolder(ARCHIVE, create=True) as archive:
         archive.discard(name)  # of a replace that did not come to its slot

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from transcript_store._conversation.arguments import require_count
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
+from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary
 from transcript_store._conversation.verify import Finding, Verification, look
 from transcript_store._conversation.writer import Writer
@@ -19,7 +20,7 @@ from transcript_store._group import ConversationGroup
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._sealing.providers import EncryptionKey
-from transcript_store.conversation import ConversationStore, Redact
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
 from transcript_store.errors import CorruptTranscriptError
 from transcript_store.library import ConversationLibrary
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog, patiently
@@ -33,15 +34,26 @@ from transcript_store.ways_out import WayOut
 __all__ = ["PlacedLibrary"]
 
 _PAGE = 200
+_OPTIONS = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
+"""Of a conversation that the library itself reads or writes."""
+
+
+class _Alone(ConversationGroup):
+    """A group without a stage, which is a folder."""
+
+    creates_alone = True
 
 
 class PlacedLibrary(ConversationLibrary):
     """A ``ConversationLibrary`` on a place. ``ConversationLibrary(place)`` makes one; :class:`PlacedConversation` says what it opens.
 
-    What differs: ``list()`` shows what the writers left when they claimed, released, changed the metadata and with each thousandth record, so
-    ``record_count`` may be behind, and nothing is looked at. ``delete()`` refuses a conversation that is open elsewhere, as a folder's does, and
-    one that is damaged. ``together()`` creates each conversation by itself. What needs files raises ``NotOnAPlaceError``: ``delete_folder()``,
-    ``prune()``, ``rotate_key()``, ``shred()``, and keys.
+    What differs:
+
+    * ``list()`` shows what the writers left when they opened and closed a conversation, changed its metadata, and with each thousandth
+      record. So ``record_count`` may be behind, and nothing is looked at.
+    * ``delete()`` refuses a conversation that is damaged. An id that was deleted cannot be created again.
+    * ``together()`` creates each conversation by itself.
+    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``prune()``, ``rotate_key()``, ``shred()``, and keys.
 
     Args:
         directory: the place.
@@ -61,14 +73,10 @@ class PlacedLibrary(ConversationLibrary):
     ) -> None:
         self._place = directory
         self._waits = tuple(waits_seconds)
-        super().__init__(
-            directory,
-            redact=redact,
-            encryption_key=encryption_key,
-            retired_keys=retired_keys,
-            file_system=file_system,
-        )
-        if self._keys is not None:
+        self._machine = filesystem.REAL if file_system is None else file_system
+        self._redactor = redact
+        super().__init__(directory, redact=redact, file_system=file_system)
+        if encryption_key is not None or [*retired_keys]:
             self._refuse("keep sealed conversations")
 
     @staticmethod
@@ -79,9 +87,7 @@ class PlacedLibrary(ConversationLibrary):
 
     @contextmanager
     def together(self) -> Iterator[ConversationGroup]:
-        group = ConversationGroup(self._path, self._files, self.create, self._redact, self._keys)
-        group._is_of_use = False  # a stage is a folder's
-        yield group
+        yield _Alone(self.directory, self._machine, self.create, self._redactor, None)
 
     def list(
         self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
@@ -102,15 +108,15 @@ class PlacedLibrary(ConversationLibrary):
         last = None if before is None else (before.updated_at or "", before.id or "")
         while True:
             ask = partial(place.summaries, before=last, limit=page_size)
-            page = patiently(ask, self._waits, self._files.wait, path=self._path, doing="list the conversations")
+            page = patiently(ask, self._waits, self._machine.wait, path=self.directory, doing="list the conversations")
             for summary in page:
-                yield shown(summary, self._path_of(summary.id))
+                yield shown(summary, f"{self.directory}/{summary.id}")
             if len(page) < page_size:
                 return
             last = page[-1].updated_at, page[-1].id
 
     def verify(self, id: str) -> Verification:
-        reader = PlacedReader(self._slots(checked_id(id)), self._files, self._options)
+        reader = PlacedReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
         with reader.let_go_at_the_end():
             try:
                 reader.load()
@@ -123,7 +129,7 @@ class PlacedLibrary(ConversationLibrary):
 
     def delete(self, id: str) -> None:
         slots = self._slots(checked_id(id))
-        writer = PlacedWriter(slots, self._files, self._options)
+        writer = PlacedWriter(slots, self._machine, _OPTIONS)
         with writer.let_go_at_the_end():
             writer.delete()
 
@@ -142,20 +148,20 @@ class PlacedLibrary(ConversationLibrary):
     # ---- within ----------------------------------------------------------------------------------------------------------
 
     def _refuse(self, doing: str, way_out: WayOut | None = WayOut.SAVE_AND_FORK) -> NoReturn:
-        raise NotOnAPlaceError(path=self._path, doing=doing, way_out=way_out)
+        raise NotOnAPlaceError(path=self.directory, doing=doing, way_out=way_out)
 
     def _slots(self, id: str) -> ClaimedLog:
-        return ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._files.wait)
+        return ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._machine.wait)
 
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
-        given = {"redact": self._redact, **options, "file_system": self._files}
+        given = {"redact": self._redactor, **options, "file_system": self._machine}
         return PlacedConversation(self._place, id, waits_seconds=self._waits, **given)
 
     def _reader(self, id: str) -> Reader:
-        return PlacedReader(self._slots(id), self._files, self._options)
+        return PlacedReader(self._slots(id), self._machine, _OPTIONS)
 
     def _writer(self, id: str) -> Writer:
-        return PlacedWriter(self._slots(id), self._files, self._options)
+        return PlacedWriter(self._slots(id), self._machine, _OPTIONS)
 
     def _making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
         return nullcontext()  # a create is one slot

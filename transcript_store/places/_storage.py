@@ -28,7 +28,6 @@ from transcript_store._log.image import Image
 from transcript_store._log.log import Prepared
 from transcript_store._log.record import Copied, Entry, Position
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationLockedError,
@@ -226,7 +225,7 @@ class PlacedWriter(_Placed, Writer):
             self.look()
         if not self.slots.is_held:
             if self.options.hold_lock:
-                self._claim(lambda state: self.slots.require_claim())
+                self._claim(lambda _: self.slots.require_claim())
             else:
                 self._claim_in_time()
             if self.fill():
@@ -234,7 +233,7 @@ class PlacedWriter(_Placed, Writer):
         super()._ensure_writable()
 
     def settle(self) -> None:
-        """Before a read: see what became of a write that nobody answered, if somebody answers now. What was read can be read in any case."""
+        """Before a read: see what became of a write that nobody answered, if somebody answers now. What was read can be read."""
         if self.state is State.READY and self.log.settled:
             return
         with suppress(PlaceError, ConversationLockedError), self.slots.trying_once():
@@ -337,9 +336,6 @@ class PlacedWriter(_Placed, Writer):
         if number == self.log.header.generation:
             super().delete_generation(number)  # which says why not
         raise NotOnAPlaceError(path=self.path, doing="delete an earlier generation", way_out=WayOut.FORK_AND_DELETE)
-
-    def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
-        raise NotOnAPlaceError(path=self.path, doing="seal a conversation")
 
     # ---- end -------------------------------------------------------------------------------------------------------------
 

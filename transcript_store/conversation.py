@@ -1061,6 +1061,7 @@ class ConversationStore:
         storage = self._loaded()
         if not isinstance(storage, Writer):
             raise ReadOnlyError(path=self._path)
+        storage.begin_write()
         return storage
 
     def _refuse_read_only(self) -> None:

@@ -93,7 +93,10 @@ def place(request: pytest.FixtureRequest) -> SimulatedPlace:
 
 
 def said(random: Random) -> dict[str, Any]:
-    return {"role": random.choice(["user", "assistant"]), "content": "密 " * random.randrange(40) + str(random.random())}
+    return {
+        "role": random.choice(["user", "assistant"]),
+        "content": "密 " * random.randrange(40) + str(random.random()),
+    }
 
 
 def steps(random: Random) -> Iterator[Callable[[ConversationStore], Any]]:
@@ -106,29 +109,28 @@ def steps(random: Random) -> Iterator[Callable[[ConversationStore], Any]]:
         messages, n, other = some(), random.randrange(6), said(random)
         times = [random.choice([None, "2020-01-01T00:00:00Z", "2026-09-21T14:00:00Z"]) for _ in messages]
         extras: list[Any] = [random.choice([None, {"usage": n}]) for _ in messages]
-        yield random.choice(
-            [
-                lambda store, m=other: store.append_message(m, extra={"n": 1}),
-                lambda store, m=messages, x=extras, t=times: store.append_messages(m, extras=x, times=t),
-                lambda store, n=n: store.append_event({"event": n}),
-                lambda store, m=other: store.append_message(m, if_head=store.head),
-                lambda store, m=other: store.append_message(m, if_head="0" * 32),
-                lambda store, n=n: store.retract(n),
-                lambda store, m=messages: store.replace_transcript(m, compaction_count=len(m)),
-                lambda store, m=messages, h="0" * 32: store.replace_transcript(m, if_head=h),
-                lambda store, m=messages: store.replace_transcript(m, features=["retract"]),
-                lambda store, n=n: store.keep_records(range(1, min(n, store.record_count) + 1), model=f"m{n}"),
-                lambda store, n=n: store.keep_records([n + 1]),
-                lambda store, n=n: store.update_metadata(labels={"title": f"t{n}"}, system_prompt="p" * n),
-                lambda store: store.update_metadata(colour="red"),
-                lambda store: store.append_message({"x": object()}),
-                lambda store: store.purge_quarantine(),
-                lambda store, n=n: store.get_records(generation=n),
-                lambda store: snapshot_of(store).messages,
-                lambda store, m=messages: store.restore(m, provider="claude"),
-                lambda store: (store.state().position, store.torn_tail, store.is_fully_verified),
-            ]
-        )
+        acts: list[Callable[..., Any]] = [
+            lambda store, m=other: store.append_message(m, extra={"n": 1}),
+            lambda store, m=messages, x=extras, t=times: store.append_messages(m, extras=x, times=t),
+            lambda store, n=n: store.append_event({"event": n}),
+            lambda store, m=other: store.append_message(m, if_head=store.head),
+            lambda store, m=other: store.append_message(m, if_head="0" * 32),
+            lambda store, n=n: store.retract(n),
+            lambda store, m=messages: store.replace_transcript(m, compaction_count=len(m)),
+            lambda store, m=messages, h="0" * 32: store.replace_transcript(m, if_head=h),
+            lambda store, m=messages: store.replace_transcript(m, features=["retract"]),
+            lambda store, n=n: store.keep_records(range(1, min(n, store.record_count) + 1), model=f"m{n}"),
+            lambda store, n=n: store.keep_records([n + 1]),
+            lambda store, n=n: store.update_metadata(labels={"title": f"t{n}"}, system_prompt="p" * n),
+            lambda store: store.update_metadata(colour="red"),
+            lambda store: store.append_message({"x": object()}),
+            lambda store: store.purge_quarantine(),
+            lambda store, n=n: store.get_records(generation=n),
+            lambda store: snapshot_of(store).messages,
+            lambda store, m=messages: store.restore(m, provider="claude"),
+            lambda store: (store.state().position, store.torn_tail, store.is_fully_verified),
+        ]
+        yield random.choice(acts)
 
 
 @pytest.mark.parametrize("seed", range(6))

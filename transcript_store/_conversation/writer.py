@@ -523,6 +523,9 @@ class Writer(Storage):
 
     # ---- before a call, and at the end ---------------------------------------------------------------------------
 
+    def begin_write(self) -> None:
+        """Before a call looks at what it will change. In a folder :meth:`settle` and each write see to what was interrupted."""
+
     def _ensure_writable(self) -> None:
         """Before a write: the file is what memory says, no sync failed, no call was interrupted, and the lock is ours.
 

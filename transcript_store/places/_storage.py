@@ -219,8 +219,12 @@ class PlacedWriter(_Placed, Writer):
             self.state = State.CHANGING
             super()._ensure_writable()
 
+    def begin_write(self) -> None:
+        """P3: what a call computes from is what stands there, also if that came late."""
+        if self.state is not State.READY or not self.slots.is_held:
+            self._ensure_writable()
+
     def _ensure_writable(self) -> None:
-        """P3."""
         if self.state is State.CHANGING:
             self.look()
         if not self.slots.is_held:
@@ -268,7 +272,7 @@ class PlacedWriter(_Placed, Writer):
             self._store_slot("replace the transcript", make)
 
     def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Any) -> None:
-        with self._in_step():
+        with self._in_step("replace the transcript"):
             super()._put_in_place(image, members, sealing)
 
     def _claim_new(self, make: Callable[[LogState, str], bytes]) -> None:
@@ -297,7 +301,7 @@ class PlacedWriter(_Placed, Writer):
     def _put(self, doing: str, make: Callable[[LogState], bytes]) -> Iterator[None]:
         """P1: store a slot, then do what the block does to the spool."""
         self._store_slot(doing, make)
-        with self._in_step():
+        with self._in_step(doing):
             yield
 
     def _store_slot(self, doing: str, make: Callable[[LogState], bytes]) -> None:
@@ -311,16 +315,16 @@ class PlacedWriter(_Placed, Writer):
         self.is_filled = False
 
     @contextmanager
-    def _in_step(self) -> Iterator[None]:
+    def _in_step(self, doing: str) -> Iterator[None]:
         """P2: the spool has the first of what is fresh when the block has ended well."""
         try:
             yield
         except BaseException as error:
             if not self.is_filled:
                 self.state = State.CHANGING
-                if isinstance(error, StorageError) and not isinstance(error, PlaceError):
+                if isinstance(error, OSError):
                     # The place has it, and the local disk refused. So the next call fetches everything, and knows.
-                    raise self.slots.unknown(self.slots.fresh[0].data, error.doing, str(error.strerror)) from error
+                    raise self.slots.unknown(self.slots.fresh[0].data, doing, str(error.strerror)) from error
             raise
         del self.slots.fresh[0]
         self.is_filled = True

@@ -132,17 +132,17 @@ def texts(conversation: PlacedConversation) -> list[str]:
 class Actor:
     """A session with a script, and what it notes of what it is told."""
 
-    def __init__(self, world: World, name: str, *, attempts: int = 2) -> None:
+    def __init__(self, world: World, name: str, *, attempts: int = 2, **options: Any) -> None:
         self.world, self.name = world, name
-        self.store = world.session(name, attempts)
+        self.store = world.session(name, attempts, **options)
         self._count = 0
 
     def load(self) -> bool:
         try:
             self.store.load()
+            self.world.claims.append(Claimed(self.store.epoch, texts(self.store)))
         except PlaceError:
             return False
-        self.world.claims.append(Claimed(self.store.epoch, texts(self.store)))
         return True
 
     def append(self) -> bool:

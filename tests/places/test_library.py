@@ -20,6 +20,7 @@ import pytest
 
 from transcript_store import (
     ConversationChangedError,
+    ConversationExistsError,
     ConversationLibrary,
     ConversationLockedError,
     ConversationNotFoundError,
@@ -104,6 +105,39 @@ def test_two_that_take_turns_see_each_other(library: ConversationLibrary):
             assert texts(one) == ["less", "more", "mine"]
         one.append_message(says("again"))
     assert library.verify(ID).records == 4
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_in_turns_whoever_was_faster_goes_first(place: SimulatedPlace, library: ConversationLibrary, is_bound: bool):
+    """R5: between the look and the put of one, the other one claims and appends. With ``if_head`` that is told, else it goes behind it."""
+    with library.create(id=ID, hold_lock=False) as one, library.open(ID, hold_lock=False) as two:
+        one.append_message(says("first"))
+        head = one.head
+
+        def comes_between(request: Request) -> None:
+            if request.call == "put":
+                place.on_request = None
+                two.append_message(says("faster"))
+
+        place.on_request = comes_between
+        if is_bound:
+            with pytest.raises(ConversationChangedError):
+                one.append_message(says("slower"), if_head=head)
+        else:
+            assert one.append_message(says("slower")).seq == 3
+        assert texts(one) == texts(two) == ["first", "faster", "slower"][: 2 if is_bound else 3]
+
+
+def test_there_is_one_or_it_is_begun(place: SimulatedPlace):
+    """``load_or_initialize`` and ``exists``."""
+    for is_new in (True, False):
+        with PlacedConversation(place, ID, take_over=True) as store:
+            assert store.exists() is not is_new
+            assert store.load_or_initialize(messages=[says("one")]) is is_new
+            assert store.exists()
+            assert texts(store) == ["one"]
+            with pytest.raises(ConversationExistsError):
+                store.initialize()
 
 
 def test_who_waits_gets_it_when_it_is_released(place: SimulatedPlace, library: ConversationLibrary):

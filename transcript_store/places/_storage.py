@@ -25,7 +25,7 @@ from transcript_store._conversation.storage import Options, State, Storage
 from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log.image import Image
-from transcript_store._log.log import Prepared
+from transcript_store._log.log import AppendResult, Prepared
 from transcript_store._log.record import Copied, Entry, Position
 from transcript_store._os.filesystem import FileSystem
 from transcript_store.errors import (
@@ -109,6 +109,8 @@ class PlacedWriter(_Placed, Writer):
 
     def __init__(self, slots: ClaimedLog, machine: FileSystem, options: Options) -> None:
         super().__init__(slots, machine, options)
+        self._required_head: str | None = None
+        """What the call that is under way wants to stand behind."""
         self._summary_due = 0
         """The record with this number renews the summary."""
 
@@ -221,6 +223,7 @@ class PlacedWriter(_Placed, Writer):
 
     def begin_write(self) -> None:
         """P3: what a call computes from is what stands there, also if that came late."""
+        self._required_head = None
         if self.state is not State.READY or not self.slots.is_held:
             self._ensure_writable()
 
@@ -250,6 +253,22 @@ class PlacedWriter(_Placed, Writer):
         return super().holds(generation, position)
 
     # ---- commits ---------------------------------------------------------------------------------------------------------
+
+    def require_head(self, head: str) -> None:
+        super().require_head(head)
+        self._required_head = head
+
+    def append(self, entries: Sequence[Entry]) -> list[AppendResult]:
+        """In turns, whoever was faster goes first: claimed and prepared anew, behind what that one wrote."""
+        while True:
+            try:
+                return super().append(entries)
+            except ConversationTakenOverError:
+                if self.options.hold_lock:
+                    raise
+            self.begin_turn()
+            if self._required_head is not None:
+                self.require_head(self._required_head)
 
     def store(self, prepared: Prepared) -> None:
         def make(state: LogState) -> bytes:

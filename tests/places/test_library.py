@@ -26,6 +26,7 @@ from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,
     CorruptTranscriptError,
+    FileStore,
     StorageError,
     TranscriptStoreError,
 )
@@ -410,7 +411,8 @@ def test_what_needs_a_folder_says_so(place: SimulatedPlace, library: Conversatio
         calls: list[Callable[[], object]] = [
             lambda: store.delete_generation(0),
             lambda: library.delete_folder("x"),
-            lambda: library.prune(older_than="2020-01-01T00:00:00Z"),
+            lambda: library.prune(keep_generations=0),
+            lambda: library.prune(older_than="2020-01-01T00:00:00Z", snapshots=FileStore("kept")),
             library.rotate_key,
             lambda: library.shred(ID),
             lambda: library.list(last_extra=True),
@@ -425,6 +427,36 @@ def test_what_needs_a_folder_says_so(place: SimulatedPlace, library: Conversatio
         with pytest.raises(ValueError, match="live"):
             store.delete_generation(1)
         assert place.names(ID) == before
+
+
+def test_retention(place: SimulatedPlace, library: ConversationLibrary):
+    """What nobody wrote to goes, as the list has it and as it is when it is claimed; what is open, damaged or labelled otherwise stays."""
+    ids = [f"{ID[:-1]}{n}" for n in range(6)]
+    for n, one in enumerate(ids):
+        with library.create(id=one, labels={"team": "a" if n else "b"}) as store:
+            store.append_message(says("secret"))
+    library.open(ids[4]).close()
+    place.set_object(ids[5], "s/2", place.object(ids[5], "s/2").replace(b"secret", b"public"))
+    with library.create(id=ID[:-1] + "a", labels={"team": "a"}) as newer, library.open(ids[3]) as opened:
+        rule: dict[str, Any] = {"older_than": newer.get_metadata().created_at, "labels": {"team": "a"}}
+        dry = library.prune(**rule)
+        assert ({item.id for item in dry.pruned}, dry.applied) == ({*ids[1:]}, False)
+
+        def comes_between(request: Request) -> None:
+            if request.call == "summaries":
+                place.on_request = None
+                with library.open(ids[2]) as late:
+                    late.append_message(says("late"))
+
+        place.on_request = comes_between  # type: ignore[assignment]
+        done = library.prune(**rule, dry_run=False)
+        assert {item.id for item in done.pruned} == {ids[1], ids[4]}
+        assert {item.id for item in done.left_alone} == {ids[3], ids[5]}
+        opened.append_message(says("goes on"))
+    assert {summary.id for summary in library.list()} == {ids[0], ids[2], ids[3], ids[5], ID[:-1] + "a"}
+    assert not any(b"secret" in piece.data for piece in place.read(ids[1]))
+    with library.open(ids[2]) as store:
+        assert texts(store) == ["secret", "late"]
 
 
 def test_damage_is_found_by_verify_and_refused_by_open(place: SimulatedPlace, library: ConversationLibrary):

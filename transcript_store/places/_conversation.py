@@ -10,7 +10,7 @@ from transcript_store._conversation.storage import Options, Storage
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store.conversation import ConversationStore
-from transcript_store.errors import ReadOnlyError
+from transcript_store.errors import ConversationNotLoadedError, ReadOnlyError
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
 from transcript_store.places._errors import NotOnAPlaceError, PlaceError
 from transcript_store.places._place import Place
@@ -55,9 +55,13 @@ class PlacedConversation(ConversationStore):
     def epoch(self) -> int:
         """The number of the last claim that is known: a fencing token for the side effects of tools. It only grows.
 
-        It grows too when this store claims anew, after an outcome that was unknown.
+        It grows too when this store claims anew, after an outcome that was unknown. Nobody is asked for it.
+
+        Raises:
+            ConversationNotLoadedError: nothing was loaded or created yet.
         """
-        self.position  # noqa: B018 (which raises unless it is loaded)
+        if self._slots.state.claim is None:
+            raise ConversationNotLoadedError(path=self.directory, reason="it is not loaded yet")
         return self._slots.state.epoch
 
     def outcome(self, error: PlaceError) -> bool | None:

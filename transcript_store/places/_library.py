@@ -5,11 +5,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from transcript_store._conversation.arguments import require_count
+from transcript_store._conversation.arguments import require_bool, require_count
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.storage import Options
@@ -19,9 +21,15 @@ from transcript_store._conversation.writer import Writer
 from transcript_store._group import ConversationGroup
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._pruning import PrunedItem, Pruning, Rule, rule_of
 from transcript_store._sealing.providers import EncryptionKey
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
-from transcript_store.errors import CorruptTranscriptError
+from transcript_store.errors import (
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
 from transcript_store.library import ConversationLibrary
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog, patiently
 from transcript_store.places._conversation import PlacedConversation
@@ -30,6 +38,9 @@ from transcript_store.places._place import Place
 from transcript_store.places._storage import PlacedReader, PlacedWriter
 from transcript_store.places._summary import shown
 from transcript_store.ways_out import WayOut
+
+if TYPE_CHECKING:
+    from transcript_store._snapshots.summary import SnapshotStore
 
 __all__ = ["PlacedLibrary"]
 
@@ -53,7 +64,8 @@ class PlacedLibrary(ConversationLibrary):
       record. So ``record_count`` may be behind, and nothing is looked at.
     * ``delete()`` refuses a conversation that is damaged. An id that was deleted cannot be created again.
     * ``together()`` creates each conversation by itself.
-    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``prune()``, ``rotate_key()``, ``shred()``, and keys.
+    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``rotate_key()``, ``shred()``, keys, and of ``prune()``
+      ``keep_generations`` and ``snapshots``.
 
     Args:
         directory: the place.
@@ -136,8 +148,49 @@ class PlacedLibrary(ConversationLibrary):
     def delete_folder(self, name: str) -> None:  # noqa: ARG002
         self._refuse("delete a folder")
 
-    def prune(self, **_: Any) -> NoReturn:
-        self._refuse("prune a library", WayOut.LIST_TELLS)
+    def prune(
+        self,
+        *,
+        older_than: str | datetime | timedelta | None = None,
+        keep_generations: int | None = None,
+        keep_quarantine: bool = True,
+        labels: Mapping[str, str] | None = None,
+        snapshots: SnapshotStore | None = None,
+        dry_run: bool = True,
+    ) -> Pruning:
+        require_bool("dry_run", dry_run)
+        rule = rule_of(self._machine, older_than, keep_generations, keep_quarantine, labels)
+        if keep_generations is not None:
+            self._refuse("remove earlier generations", WayOut.FORK_AND_DELETE)
+        if snapshots is not None:
+            self._refuse("store snapshots of what it prunes")
+        due = [
+            PrunedItem(
+                what="conversation",
+                id=summary.id or "",
+                title=summary.title,
+                updated_at=summary.updated_at,
+                size_bytes=summary.size_bytes or 0,
+            )
+            for summary in self._summaries(False, None, _PAGE)
+            if (summary.updated_at or "") < (rule.before or "")
+            and rule.labels.items() <= (summary.labels or {}).items()
+        ]
+        if not dry_run:
+            due = [item for each in due if (item := self._pruned(each, rule)) is not None]
+        return Pruning(applied=not dry_run, items=tuple(due))
+
+    def _pruned(self, item: PrunedItem, rule: Rule) -> PrunedItem | None:
+        """Delete what is due; None if it is not due any more, or gone."""
+        writer = PlacedWriter(self._slots(item.id), self._machine, _OPTIONS)
+        with writer.let_go_at_the_end():
+            try:
+                is_gone = writer.delete(lambda: writer.updated_at < (rule.before or ""))
+            except ConversationNotFoundError:
+                return None
+            except (ConversationLockedError, CorruptTranscriptError, UnsupportedVersionError) as error:
+                return replace(item, left_alone=str(error))
+            return item if is_gone else None
 
     def rotate_key(self) -> NoReturn:
         self._refuse("rotate a key")

@@ -121,12 +121,15 @@ class PlacedWriter(_Placed, Writer):
     # ---- begin -----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
+        self._open()
+        self._summarize()
+
+    def _open(self) -> None:
         self.fetch()
         if self.options.hold_lock:
             self._claim_in_time()
         self.fill()
         super().load()
-        self._summarize()
 
     def create(
         self,
@@ -139,16 +142,22 @@ class PlacedWriter(_Placed, Writer):
         super().create(members_at, entries, features, count)
         self._summarize()
 
-    def delete(self) -> None:
-        """Delete the conversation, if nobody is at work on it: from its last slot on it is not there. Then its slots are removed."""
+    def delete(self, agreed: Callable[[], bool] = lambda: True) -> bool:
+        """Delete the conversation, if nobody is at work on it, and if ``agreed()`` is true once it is claimed; returns that.
+
+        From the slot ``deleted`` on it is not there. Then what its other slots hold is removed.
+        """
         try:
-            self.slots.load_patiently()
-            self._claim_in_time()
+            self._open()
+            if not agreed():
+                self._release()
+                return False
             self.slots.write(lambda state: encoded(state, "deleted", self._at(state)), "delete the conversation")
             self.slots.deleted_in = self.slots.state.slot
         finally:
             if self.slots.deleted_in is not None:  # also what an earlier delete could not remove
                 self._expunge(self.slots.deleted_in)
+        return True
 
     def _expunge(self, keep: int) -> None:
         try:

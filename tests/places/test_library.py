@@ -232,6 +232,34 @@ def test_each_change_without_an_answer(place: SimulatedPlace, change: str, fate:
     assert library.verify(ID).is_whole
 
 
+def test_a_claim_that_nobody_answered_is_not_taken_for_the_message(place: SimulatedPlace):
+    """R6: the second append has to claim first, and that gets no answer. So its message is not stored, though the claim is.
+
+    A random schedule of turns found it (seed 1894): the claim's outcome was told as that of the message.
+    """
+    library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+    with library.create(id=ID) as store:
+        assert isinstance(store, PlacedConversation)
+        nobody_answers(place, Fate.REFUSED)
+        with pytest.raises(PlaceError) as first:
+            store.append_message(says("one"))
+        answered = [True]
+
+        def only_the_look(request: Request) -> Fate:
+            if request.call == "put":
+                return Fate.LOST
+            return Fate.DONE if answered and answered.pop() else Fate.REFUSED
+
+        place.on_request = only_the_look
+        with pytest.raises(PlaceError) as second:
+            store.append_message(says("two"))
+        assert (first.value.outcome, second.value.outcome) == ("unknown", "not stored")
+        place.on_request = None
+        store.append_message(says("three"))
+        assert (store.outcome(first.value), store.outcome(second.value)) == (False, None)
+        assert texts(store) == ["three"]
+
+
 def test_threads_whose_batch_nobody_answered_are_all_told(place: SimulatedPlace):
     """R5, R6: a batch of several threads is stored once, or not: no leader stores its own part again."""
     library = ConversationLibrary(place, file_system=SimulatedFileSystem())
@@ -448,7 +476,7 @@ def test_retention(place: SimulatedPlace, library: ConversationLibrary):
                 with library.open(ids[2]) as late:
                     late.append_message(says("late"))
 
-        place.on_request = comes_between  # type: ignore[assignment]
+        place.on_request = comes_between
         done = library.prune(**rule, dry_run=False)
         assert {item.id for item in done.pruned} == {ids[1], ids[4]}
         assert {item.id for item in done.left_alone} == {ids[3], ids[5]}

@@ -179,8 +179,13 @@ class PlacedWriter(_Placed, Writer):
         def make(state: LogState, token: str) -> bytes:
             return encoded(state, "claim", self._at(state), token=token, holder=self._holder)
 
-        while not self.slots.claim(make, self._token(), may):
-            self.fetch()
+        try:
+            while not self.slots.claim(make, self._token(), may):
+                self.fetch()
+        except PlaceError as error:
+            # Whether the claim is stored may be unknown. What the call was to write is not: it was never sent.
+            reason = error.strerror or "no answer"
+            raise PlaceError(path=self.path, doing="claim it", reason=reason, outcome="not stored") from error
 
     def _claim_in_time(self) -> None:
         """Claim it as soon as that is polite, and wait so long for it as the caller said."""

@@ -71,6 +71,7 @@ __all__ = [
 Durability = Literal["power-loss", "process-crash"]
 Verify = Literal["all", "tail"]
 Feature = Literal["retract"]
+TakeOver = Literal["released"] | bool
 Redact = Callable[[dict[str, Any]], dict[str, Any]]
 """From a JSON object, such as a message, to the one that may be stored in its place."""
 _DURABILITIES = get_args(Durability)
@@ -140,6 +141,9 @@ class ConversationStore(Reads):
             key a sealed conversation can be loaded, verified and copied as files, and nothing of it is read or written.
             docs/encryption.md has what is sealed, and what stays in sight.
         retired_keys: earlier keys, for what is not wrapped with the key of today yet (``ConversationLibrary.rotate_key``).
+        take_over: for a conversation on a place (``transcript_store.places``): with True it is claimed even if its last writer neither
+            closed it nor was idle for a minute; that one is told. In a folder it changes nothing: a lock ends with its process.
+        holder: on a place, what a writer that is deposed is told of this one, beside host and pid: a name for people.
         file_system: another file system, for tests (``transcript_store.testing``).
 
     Raises:
@@ -174,6 +178,8 @@ class ConversationStore(Reads):
         redact: Redact | None = None,
         encryption_key: EncryptionKey | None = None,
         retired_keys: Iterable[EncryptionKey] = (),
+        take_over: TakeOver = "released",
+        holder: str = "",
         file_system: FileSystem | None = None,
     ) -> None:
         arguments.require_one_of("durability", durability, _DURABILITIES)
@@ -183,7 +189,11 @@ class ConversationStore(Reads):
         arguments.require_timeout("lock_timeout_seconds", lock_timeout_seconds)
         arguments.require_count("max_line_bytes", max_line_bytes, least=1024)
         arguments.require_count("cache_bytes", cache_bytes)
-        self._path = filesystem.absolute_path(directory)
+        if take_over != "released":
+            arguments.require_bool("take_over", take_over)
+        if type(holder) is not str:
+            raise TypeError(f"holder must be a str, not {type(holder).__name__}")
+        self._path = self._named(directory)
         self._files = filesystem.REAL if file_system is None else file_system
         self._read_only = read_only
         self._options = Options(
@@ -193,16 +203,31 @@ class ConversationStore(Reads):
             cache_bytes=cache_bytes,
             hold_lock=hold_lock,
             keys=keyring_of(encryption_key, retired_keys),
+            take_over=take_over is True,
+            holder=holder,
         )
         self._redacting = None if redact is None else _redacting(redact, self._path, max_line_bytes)
         self._storage: Storage | None = None
-        self._writer = Writer if hold_lock else TurnWriter
         self._loaded_by: int | None = None
         """In a forked child, the process that may have loaded it."""
         self._process_id = self._files.process_id()
         self._mutex = threading.RLock()
         self._group_commit = GroupCommit()
         self._on_close: dict[object, Callable[[], object]] = {}
+
+    @staticmethod
+    def _named(directory: Any) -> str:
+        """What errors, and ``directory``, call the conversation."""
+        return filesystem.absolute_path(directory)
+
+    def _new_storage(self, options: Options, *, read_only: bool) -> Storage:
+        """The conversation where it lives, as this store opens it; nothing is looked at yet."""
+        kind = Reader if read_only else Writer if options.hold_lock else TurnWriter
+        return kind(self._files, self._path, options)
+
+    def _occupant(self) -> str | None:
+        """Why no conversation can be created there, in words; None if one can."""
+        return occupant(self._files, self._path)
 
     @property
     def directory(self) -> str:
@@ -227,7 +252,7 @@ class ConversationStore(Reads):
         Raises:
             StorageError: the folder cannot be looked at; the message says why.
         """
-        return occupant(self._files, self._path) is not None
+        return self._occupant() is not None
 
     def initialize(self, *, id: str | None = None, **contents: Unpack[NewConversation]) -> None:
         """Create the conversation, with its first messages if there are any, and leave it loaded.
@@ -324,7 +349,7 @@ class ConversationStore(Reads):
                 return True
             except ConversationExistsError as occupied:
                 # Another process was faster, so there is something to load; it may be gone again when we do.
-                if occupant(self._files, self._path) is None:
+                if self._occupant() is None:
                     continue
                 try:
                     self._load(tail_only=tail_only)
@@ -744,7 +769,7 @@ class ConversationStore(Reads):
             yield
 
     def _end_turn(self) -> None:
-        if isinstance(self._storage, TurnWriter):
+        if self._storage is not None:
             self._storage.end_turn()
 
     def _append(self, entries: Sequence[Entry], if_head: str | None = None) -> Sequence[AppendResult]:
@@ -760,15 +785,16 @@ class ConversationStore(Reads):
             return storage.append(entries) if entries else ()
 
     def _load(self, *, tail_only: bool = False, **accept: Any) -> None:
-        kind = Reader if self._read_only else self._writer
-        storage = kind(self._files, self._path, self._options._replace(tail_only=tail_only, **accept))
+        options = self._options._replace(tail_only=tail_only, **accept)
+        storage = self._new_storage(options, read_only=self._read_only)
         self._begin(storage, storage.load)
 
     def _initialize(self, new: _New, id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         members_at = partial(_metadata.new_members, id=id or new_id(self._files), **new.fields)
-        storage = self._writer(self._files, self._path, self._options)
+        storage = self._new_storage(self._options, read_only=False)
+        assert isinstance(storage, Writer)
         self._begin(storage, lambda: storage.create(members_at, new.entries, new.features))
         provider = new.fields.get("provider")
         if provider is not None and provider not in (*_metadata.PROVIDERS, *_metadata.FRAMEWORKS):
@@ -792,8 +818,7 @@ class ConversationStore(Reads):
 
     def _loaded(self) -> Storage:
         if self._storage is not None and self._storage.is_open:
-            if isinstance(self._storage, TurnWriter):
-                self._storage.begin_turn()
+            self._storage.begin_turn()
             return self._storage
         reason, way_out = "it is not loaded yet", WayOut.LOAD
         if self._storage is not None:
@@ -806,6 +831,7 @@ class ConversationStore(Reads):
         storage = self._loaded()
         if not isinstance(storage, Writer):
             raise ReadOnlyError(path=self._path)
+        storage.begin_write()
         return storage
 
     def _refuse_read_only(self) -> None:

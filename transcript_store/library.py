@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack
 
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.arguments import require_bool, require_count, require_redact
@@ -33,6 +33,7 @@ from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
+from transcript_store._conversation.verify import Verification, verify
 from transcript_store._conversation.writer import Writer
 from transcript_store._group import ConversationGroup
 from transcript_store._os import filesystem
@@ -48,6 +49,7 @@ from transcript_store.conversation import (
     Durability,
     NewConversation,
     Redact,
+    TakeOver,
     Verify,
 )
 from transcript_store.errors import (
@@ -89,24 +91,36 @@ class StoreOptions(TypedDict, total=False):
     redact: Redact | None
     encryption_key: EncryptionKey | None
     retired_keys: Iterable[EncryptionKey]
+    take_over: TakeOver
+    holder: str
 
 
 class CreateArguments(NewConversation, StoreOptions, total=False):
     """What a conversation can begin with, and what its store can be opened with."""
 
 
-Into: TypeAlias = "ConversationLibrary | filesystem.AnyPath"
-"""A library, or its directory."""
+class Home(Protocol):
+    """What conversations can live on instead of a directory: a place (``transcript_store.places``)."""
+
+    @property
+    def library_class(self) -> type[ConversationLibrary]:
+        """The class of a library on it."""
+        ...
+
+
+Into: TypeAlias = "ConversationLibrary | filesystem.AnyPath | Home"
+"""A library, or its directory, or the place that it is on."""
 
 
 class ConversationLibrary:
-    """The conversations in a directory, by id. Keeps nothing in memory: every call looks at the disk.
+    """The conversations in a directory, or on a place, by id. Keeps nothing in memory: every call looks at the disk.
 
     Making one touches nothing; the first ``create()`` makes the directory. An id is a canonical lower-case UUID. It is checked
     before any path is made of it. Several processes may use one library at the same time.
 
     Args:
-        directory: the library's folder.
+        directory: the library's folder; or a place (``transcript_store.places``), and then the library is on that engine. docs/engines.md
+            says what is different there.
         redact: what the conversations are opened and created with (:class:`ConversationStore`), unless the call gives another one.
             A fork is a copy of what is stored.
         encryption_key: the key that the conversations are sealed with (:class:`ConversationStore`), unless the call gives another one.
@@ -115,9 +129,14 @@ class ConversationLibrary:
         file_system: another file system, for tests (``transcript_store.testing``).
     """
 
+    def __new__(cls, directory: filesystem.AnyPath | Home = "", **_: Any) -> Self:
+        # As pathlib.Path() is the Path of the system that it runs on, a library is one of the kind of place that it is on.
+        other: type[ConversationLibrary] = getattr(directory, "library_class", cls)
+        return super().__new__(other if issubclass(other, cls) else cls)
+
     def __init__(
         self,
-        directory: filesystem.AnyPath,
+        directory: filesystem.AnyPath | Home,
         *,
         redact: Redact | None = None,
         encryption_key: EncryptionKey | None = None,
@@ -127,9 +146,14 @@ class ConversationLibrary:
         if redact is not None:
             require_redact(redact)
         self._keys = keyring_of(encryption_key, retired_keys)
-        self._path = filesystem.absolute_path(directory)
+        self._path = self._named(directory)
         self._redact = redact
         self._files = filesystem.REAL if file_system is None else file_system
+
+    @staticmethod
+    def _named(directory: Any) -> str:
+        """What errors, and ``directory``, call the library."""
+        return filesystem.absolute_path(directory)
 
     @property
     def directory(self) -> str:
@@ -215,7 +239,9 @@ class ConversationLibrary:
             raise
         return store
 
-    def list(self, *, last_extra: bool = False) -> builtins.list[ConversationSummary]:
+    def list(
+        self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
+    ) -> builtins.list[ConversationSummary]:
         """The conversations that there are, the one that changed last first; none if there is no such directory.
 
         For each, its metadata, its header and its last record are read. No message is decoded, and memory does not grow with
@@ -225,19 +251,45 @@ class ConversationLibrary:
 
         Args:
             last_extra: whether to decode the last record for its ``extra``. The record is read in any case.
+            limit: how many at most, for a page; None for all. In a directory all of them are looked at in any case.
+            before: the last one of the page before; None to begin at the newest.
 
         Raises:
             StorageError: the directory cannot be read, or is a file.
         """
+        if limit is not None:
+            require_count("limit", limit)
         try:
             found = _summaries(self._files, self._path, last_extra)
         except ConversationNotFoundError:
             return []
-        return [
+        named = [
             summary if summary.id == name else self._misplaced(summary, name)
             for summary in found
             if is_id(name := summary.directory.rpartition("/")[2])
         ]
+        if before is not None:
+            named = [summary for summary in named if _newest_first(summary) < _newest_first(before)]
+        return named[:limit]
+
+    def iter_list(self, *, last_extra: bool = False) -> Iterator[ConversationSummary]:
+        """As :meth:`list`, one at a time. On a place the next page is asked for when it is needed.
+
+        Raises:
+            StorageError: as :meth:`list`.
+        """
+        yield from self.list(last_extra=last_extra)
+
+    def verify(self, id: str) -> Verification:
+        """Check every line of a conversation, as ``verify()`` of its folder does. Changes nothing, and takes no lock.
+
+        Raises:
+            InvalidIdError: the id is not a canonical lower-case UUID.
+            ConversationNotFoundError: there is no such conversation; ``list()`` shows those that there are.
+            StorageError: the system refuses to read it; the message says what to do.
+        """
+        self._refuse_links(checked_id(id))
+        return verify(self._path_of(id), file_system=self._files)
 
     @staticmethod
     def _misplaced(summary: ConversationSummary, name: str) -> ConversationSummary:
@@ -269,7 +321,7 @@ class ConversationLibrary:
             TranscriptStoreError: as :meth:`open` for the original, and as :meth:`create` for the fork.
         """
         checked_id(id)
-        return self._fork(self._path_of(id), id, through_seq, self._other(into))
+        return self._fork(self._reader(id), id, through_seq, self._other(into))
 
     def fork_from(
         self, directory: filesystem.AnyPath, *, through_seq: int | None = None, into: Into | None = None
@@ -280,7 +332,8 @@ class ConversationLibrary:
             ValueError: the original has fewer records than ``through_seq``.
             TranscriptStoreError: as :meth:`ConversationStore.load` for the original, and as :meth:`create` for the fork.
         """
-        return self._fork(filesystem.absolute_path(directory), None, through_seq, self._other(into))
+        reader = Reader(self._files, filesystem.absolute_path(directory), self._options, from_medium=True)
+        return self._fork(reader, None, through_seq, self._other(into))
 
     def _other(self, library: Into | None) -> ConversationLibrary:
         """The library that is meant, on the same file system if a directory is given; this one if none is."""
@@ -290,11 +343,20 @@ class ConversationLibrary:
             return library
         return ConversationLibrary(library, file_system=self._files, **_given(self._keys))
 
-    def _fork(self, path: str, expected_id: str | None, through_seq: int | None, into: ConversationLibrary) -> str:
+    @property
+    def _options(self) -> Options:
+        """Of a conversation that the library itself reads or writes."""
+        return Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES, keys=self._keys)
+
+    def _reader(self, id: str) -> Reader:
+        return Reader(self._files, self._path_of(id), self._options, from_medium=True)
+
+    def _writer(self, id: str) -> Writer:
+        return Writer(self._files, self._path_of(id), self._options)
+
+    def _fork(self, source: Reader, expected_id: str | None, through_seq: int | None, into: ConversationLibrary) -> str:
         if through_seq is not None:
             require_count("through_seq", through_seq)
-        options = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES, keys=self._keys)
-        source = Reader(self._files, path, options, from_medium=True)
         with source.let_go_at_the_end():
             if expected_id is not None:
                 self._refuse_links(expected_id)
@@ -318,9 +380,10 @@ class ConversationLibrary:
             }
             fork_id = new_id(into._files)
             members_at = partial(copied_members, source.members, id=fork_id, forked_from=origin)
-            fork = Writer(into._files, into._path_of(fork_id), options._replace(keys=into._keys))
+            fork = into._writer(fork_id)
             with into._making(fork_id), fork.let_go_at_the_end():
                 fork.create(members_at, log.copies(count), log.header.features, count)
+                fork.close()
             return fork_id
 
     @contextmanager
@@ -559,4 +622,8 @@ def _summaries(files: FileSystem, path: str, last_extra: bool) -> list[Conversat
             names = (name for name in parent.names() if not is_trash(name) and stage_of(name) is None)
             looked_at = (summarize(parent, name, last_extra) for name in names)
             found = [summary for summary in looked_at if summary is not None]
-    return sorted(found, key=lambda summary: (summary.updated_at or "", summary.directory), reverse=True)
+    return sorted(found, key=_newest_first, reverse=True)
+
+
+def _newest_first(summary: ConversationSummary) -> tuple[str, str]:
+    return summary.updated_at or "", summary.directory

@@ -41,6 +41,11 @@ class WayOut(Enum):
     WAIT_OR_READ = (
         "wait with lock_timeout_seconds, close that writer, open both with hold_lock=False, or open with read_only=True"
     )
+    TAKE_OVER = "wait with lock_timeout_seconds, close that writer, take it over with take_over=True, or open with read_only=True"
+    FORK_AND_DELETE = (
+        "fork() what is to stay, which makes a conversation without earlier generations, and delete() this one"
+    )
+    SAVE_AND_FORK = "copy it into a folder with fork(id, into=…), and do it there"
     MEND_REDACT = "mend the function given as redact: it gets messages, extras and metadata, each a JSON object, and gives one back"
     CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one; what is there was not touched"
     OPEN_ONE_OF_THEM = "open one of the conversations in it"

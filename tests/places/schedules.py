@@ -6,7 +6,6 @@ schedules that there are, ``at_random`` draws some. ``World.judge`` says what mu
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from random import Random
@@ -14,8 +13,9 @@ from typing import Any, NamedTuple
 
 from greenlet import greenlet
 
-from transcript_store.places import ConversationTakenOverError, PlacedLog, PlaceError
-from transcript_store.testing import Fate, Request, SimulatedPlace, SimulatedStop
+from transcript_store import ConversationLibrary
+from transcript_store.places import ConversationTakenOverError, PlacedConversation, PlaceError
+from transcript_store.testing import Fate, Request, SimulatedFileSystem, SimulatedPlace, SimulatedStop
 
 ID = "6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
 READS = (Fate.REFUSED, Fate.KILLED)
@@ -41,22 +41,28 @@ class World:
         self.acknowledged: list[tuple[str, int, str]] = []
         """Writer, epoch, text."""
         self.refused: set[str] = set()
-        self.unknown: list[tuple[PlacedLog, PlaceError, str]] = []
+        self.unknown: list[tuple[PlacedConversation, PlaceError, str]] = []
         self.claims: list[Claimed] = []
         self.tried: set[str] = set()
-        self._ticks = itertools.count(1_790_000_000_000_000, 1000)
-        self._tokens = itertools.count(1)
+        self.machine = SimulatedFileSystem()
+        """The clock and the chance of all of them."""
+        self._opened: list[PlacedConversation] = []
 
-    def log(self, name: str, attempts: int = 2) -> PlacedLog:
-        return PlacedLog(
-            self.place,
-            ID,
-            holder=name,
-            waits_seconds=(0.0,) * (attempts - 1),
-            now_us=lambda: next(self._ticks),
-            sleep=lambda seconds: None,
-            random_bytes=lambda length: next(self._tokens).to_bytes(length, "big"),
-        )
+    def session(self, name: str, attempts: int = 2, **options: Any) -> PlacedConversation:
+        """A store that neither loaded nor created anything yet."""
+        options = {"holder": name, "take_over": True, "file_system": self.machine, **options}
+        store = PlacedConversation(self.place, ID, waits_seconds=(0.0,) * (attempts - 1), **options)
+        self._opened.append(store)
+        return store
+
+    def library(self) -> ConversationLibrary:
+        return ConversationLibrary(self.place, file_system=self.machine)
+
+    def close(self) -> None:
+        """Close what the sessions left open, whatever becomes of it."""
+        self.place.on_request = None
+        for store in self._opened:
+            store.close()
 
     def judge(self) -> int:
         """Read the log with nothing in the way, hold it to R2, R3, R4, R5, R6 and R9, and append to it; returns how many were acknowledged.
@@ -64,29 +70,32 @@ class World:
         What was late lands afterwards, and nothing may have changed.
         """
         self.place.on_request = None
-        final = texts(self._read())
+        final = texts(self.read())
         self._judge(final)
         if self.place.late:
             while self.place.late:
                 self.place.land()
-            landed = texts(self._read())
+            landed = texts(self.read())
             if landed[: len(final)] != final:
                 raise LossError(f"R5: a late request changed {final} into {landed}")
             self._judge(landed)
             final = landed
-        last = self.log("judge")
-        last.load(take_over=True)
-        reader = self._read()
+        last = self.session("judge")
+        last.load()
+        reader = self.read()
         last.append_message({"text": "the end"})
         reader.refresh()
         if texts(reader) != [*final, "the end"]:
             raise LossError("R5: what was appended at the end is not at the end")
+        if not self.library().verify(ID).is_whole:
+            raise LossError("R7: it does not verify")
+        self.close()
         return len(self.acknowledged)
 
-    def _read(self) -> PlacedLog:
-        reader = self.log("reader")
+    def read(self) -> PlacedConversation:
+        reader = self.session("reader", read_only=True)
         try:
-            reader.load(read_only=True)
+            reader.load()
         except Exception as error:
             raise LossError(f"R5: the log cannot be read: {error}") from error
         return reader
@@ -111,29 +120,29 @@ class World:
             unread = [text for _, epoch, text in self.acknowledged if epoch < claim.epoch and text not in claim.read]
             if unread:
                 raise LossError(f"R3: epoch {claim.epoch} was claimed without {unread}")
-        for log, error, text in self.unknown:
-            if log.outcome(error) not in (None, text in final):
-                raise LossError(f"R6: the outcome of {text} is told as {log.outcome(error)}")
+        for store, error, text in self.unknown:
+            if store.outcome(error) not in (None, text in final):
+                raise LossError(f"R6: the outcome of {text} is told as {store.outcome(error)}")
 
 
-def texts(log: PlacedLog) -> list[str]:
-    return [message["text"] for message in log.get_messages()]
+def texts(conversation: PlacedConversation) -> list[str]:
+    return [message["text"] for message in conversation.get_messages()]
 
 
 class Actor:
     """A session with a script, and what it notes of what it is told."""
 
-    def __init__(self, world: World, name: str, *, attempts: int = 2) -> None:
+    def __init__(self, world: World, name: str, *, attempts: int = 2, **options: Any) -> None:
         self.world, self.name = world, name
-        self.log = world.log(name, attempts)
+        self.store = world.session(name, attempts, **options)
         self._count = 0
 
     def load(self) -> bool:
         try:
-            self.log.load(take_over=True)
+            self.store.load()
+            self.world.claims.append(Claimed(self.store.epoch, texts(self.store)))
         except PlaceError:
             return False
-        self.world.claims.append(Claimed(self.log.epoch, texts(self.log)))
         return True
 
     def append(self) -> bool:
@@ -142,17 +151,17 @@ class Actor:
         text = f"{self.name}{self._count}"
         self.world.tried.add(text)
         try:
-            self.log.append_message({"text": text})
+            self.store.append_message({"text": text})
         except ConversationTakenOverError:
             self.world.refused.add(text)
             return False
         except PlaceError as error:
             if error.outcome == "unknown":
-                self.world.unknown.append((self.log, error, text))
+                self.world.unknown.append((self.store, error, text))
             else:
                 self.world.refused.add(text)
         else:
-            self.world.acknowledged.append((self.name, self.log.epoch, text))
+            self.world.acknowledged.append((self.name, self.store.epoch, text))
         return True
 
     def append_many(self, count: int) -> bool:
@@ -160,14 +169,14 @@ class Actor:
 
     def pack(self) -> None:
         with suppress(PlaceError, ConversationTakenOverError):
-            self.log.pack(tidy=True)
+            self.store.pack(tidy=True)
 
 
 def begun(place: SimulatedPlace, *, messages: int = 0) -> tuple[World, Actor]:
     """A world with a conversation, and the session that began it."""
     world = World(place)
     first = Actor(world, "a")
-    first.log.create()
+    first.store.initialize()
     for _ in range(messages):
         first.append()
     world.tried.add("the end")
@@ -189,7 +198,8 @@ def run(world: World, scripts: Sequence[Callable[[], object]], choose: Choose, *
         return until_killed
 
     actors = [greenlet(script(act)) for act in scripts]
-    world.place.on_request = main.switch
+    # A summary decides nothing: it is done as it is asked for, and is no place where another session comes in.
+    world.place.on_request = lambda request: None if request.call == "put_summary" else main.switch(request)
     waiting: list[tuple[greenlet, Request]] = []
 
     def go_on(actor: greenlet, *what: Any) -> None:

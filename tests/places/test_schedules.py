@@ -58,6 +58,20 @@ def storm() -> tuple[World, Sequence[Callable[[], object]]]:
     return world, [lambda actor=actor: works(actor) for actor in (first, second, third)]
 
 
+def in_turns() -> tuple[World, Sequence[Callable[[], object]]]:
+    """Two that take turns, and one that takes over from them and keeps it."""
+    world, first = begun(SimulatedPlace())
+    first.store.close()
+    takes_turns = [Actor(world, name, hold_lock=False) for name in "bc"]
+    last = Actor(world, "d")
+
+    def works(actor: Actor) -> None:
+        if actor.load():
+            actor.append_many(3)
+
+    return world, [lambda actor=actor: works(actor) for actor in (*takes_turns, last)]
+
+
 def counted(schedules: Iterator[int], record: Callable[[str, Any], None]) -> int:
     counts = list(schedules)
     record("schedules of two or three sessions on a place", len(counts))
@@ -84,6 +98,11 @@ def test_schedules_at_random(record_property):
     assert counted(at_random(storm, seeds=range(40), faults=4), record_property) == 40
 
 
+def test_schedules_of_turns_at_random(record_property):
+    """R2, R3, R4, R5, R6, R9: processes that take turns, one that does not, and three requests that go wrong."""
+    assert counted(at_random(in_turns, seeds=range(60), faults=3), record_property) == 60
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("make", "schedules"), [(two(SimulatedPlace, 2, 1), 1965), (both_load(SimulatedPlace), 5766)])
 def test_every_longer_schedule_of_two_sessions(make: Make, schedules: int, record_property):
@@ -95,3 +114,4 @@ def test_every_longer_schedule_of_two_sessions(make: Make, schedules: int, recor
 def test_many_schedules_at_random(record_property):
     """R2, R3, R4, R5, R6, R9: as above, many more, and six requests that go wrong."""
     assert counted(at_random(storm, seeds=range(1000, 4000), faults=6), record_property) == 3000
+    assert counted(at_random(in_turns, seeds=range(1000, 3000), faults=5), record_property) == 2000

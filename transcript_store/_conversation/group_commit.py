@@ -11,7 +11,7 @@ What can go wrong, and what holds then:
   the hashes tell whether the batch is there, so nothing is stored twice.
 * The batch is refused, and nothing of it is stored (a full disk, a line that is too long): the leader stores its own part
   alone, and the next member leads the rest.
-* The sync fails: every member of the batch gets that error.
+* The sync fails, or an engine does not answer: nobody knows whether the batch is stored. Every member of it gets that error.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class GroupCommit:
         except TranscriptStoreError as error:
             if len(group.batch) == 1:
                 raise
-            if storage.is_poisoned:
+            if storage.is_in_doubt:
                 for member in group.batch:
                     member.error = error
                 return

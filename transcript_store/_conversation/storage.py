@@ -80,6 +80,10 @@ class Options(NamedTuple):
     accept_unkeyed_repair: bool = False
     accept_plain: bool = False
     """Whether a conversation that is not sealed may be loaded with keys: to seal it."""
+    take_over: bool = False
+    """On a place: whether to claim what another writer has. In a folder a lock ends with its process."""
+    holder: str = ""
+    """On a place: what a writer that is deposed is told of this one."""
 
 
 class Storage(ABC):
@@ -171,6 +175,12 @@ class Storage(ABC):
         self.sealing, self.was_repaired = sealing, was_repaired
         with suppress(OSError):
             log.close()
+
+    def begin_turn(self) -> None:  # noqa: B027 (only a writer that lets go of the conversation between calls has something to do)
+        """At the beginning of a call."""
+
+    def end_turn(self) -> None:  # noqa: B027 (the same)
+        """At the end of a call, whatever came of it."""
 
     # ---- sealed --------------------------------------------------------------------------------------------------
 

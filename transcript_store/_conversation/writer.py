@@ -73,6 +73,11 @@ class Writer(Changes):
         """Whether a sync failed, so that nothing more is written."""
         return self.state is State.POISONED
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether what was to be stored last may be stored, although an error was raised. Then it must not be stored anew."""
+        return self.is_poisoned
+
     # ---- begin ---------------------------------------------------------------------------------------------------
 
     def create(
@@ -319,6 +324,8 @@ class Writer(Changes):
             yield
         except SyncFailedError as error:
             raise self._poison(error, doing) from error
+        except StorageError:
+            raise  # it says what holds
         except OSError as error:
             self.state = State.READY
             raise refused(error, self.path, doing, "What was there before is in place and intact") from error
@@ -338,6 +345,7 @@ class Writer(Changes):
         temporary, handle = self.folder.write_temporary(image.pieces())
         try:
             inode = identity(self.files.handle_status(handle))
+            self._before_commit(image, handle)
             self.files.rename(self.folder.handle, temporary, TRANSCRIPT)
         except BaseException:
             with suppress(OSError):
@@ -347,6 +355,9 @@ class Writer(Changes):
         self.log.adopt(image, handle, inode)
         self.members, self.mark, self.sealing = members, None, sealing
         self.folder.sync()
+
+    def _before_commit(self, image: Image, handle: int) -> None:
+        """The last moment before a new transcript, which is written, gets its name. What is raised here keeps it from that."""
 
     def _remember(self, members: dict[str, Any]) -> None:
         self.log.sync()
@@ -385,6 +396,9 @@ class Writer(Changes):
             )
 
     # ---- before a call, and at the end ---------------------------------------------------------------------------
+
+    def begin_write(self) -> None:
+        """Before a call looks at what it will change. In a folder :meth:`settle` and each write see to what was interrupted."""
 
     def _ensure_writable(self) -> None:
         """Before a write: the file is what memory says, no sync failed, no call was interrupted, and the lock is ours.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from transcript_store._conversation.verify import Verification
 from transcript_store._os.filesystem import AnyPath, FileSystem
 from transcript_store._sealing.providers import EncryptionKey
 from transcript_store.aio._conversation import AsyncConversationStore
@@ -17,6 +18,7 @@ from transcript_store.library import (
     ConversationLibrary,
     ConversationSummary,
     CreateArguments,
+    Home,
     Pruning,
     Rotation,
     Shredding,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from transcript_store._snapshots.summary import SnapshotStore
 
 T = TypeVar("T")
+_PAGE = 1000
 
 
 class AsyncConversationLibrary:
@@ -36,7 +39,7 @@ class AsyncConversationLibrary:
     call that has begun is made to its end, also if its caller is cancelled, and then the cancellation is raised.
 
     Args:
-        directory: the library's folder.
+        directory: the library's folder, or a place.
         redact: as of :class:`ConversationLibrary`; it is called in the threads that store.
         encryption_key: as of :class:`ConversationLibrary`; a provider is called in the call's thread.
         retired_keys: as of :class:`ConversationLibrary`.
@@ -45,7 +48,7 @@ class AsyncConversationLibrary:
 
     def __init__(
         self,
-        directory: AnyPath,
+        directory: AnyPath | Home,
         *,
         redact: Redact | None = None,
         encryption_key: EncryptionKey | None = None,
@@ -107,20 +110,42 @@ class AsyncConversationLibrary:
             raise
         return AsyncConversationStore.of(stores[0])
 
-    async def list(self, *, last_extra: bool = False) -> builtins.list[ConversationSummary]:
+    async def list(
+        self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
+    ) -> builtins.list[ConversationSummary]:
         """As :meth:`ConversationLibrary.list`.
 
         Raises:
             StorageError: the directory cannot be read, or is a file.
         """
-        return await self.call(lambda library: library.list(last_extra=last_extra))
+        return await self.call(lambda library: library.list(last_extra=last_extra, limit=limit, before=before))
+
+    async def iter_list(self, *, last_extra: bool = False) -> AsyncIterator[ConversationSummary]:
+        """As :meth:`ConversationLibrary.iter_list`, a page at a time.
+
+        Raises:
+            StorageError: as :meth:`list`.
+        """
+        page = await self.list(last_extra=last_extra, limit=_PAGE)
+        while page:
+            for summary in page:
+                yield summary
+            page = await self.list(last_extra=last_extra, limit=_PAGE, before=page[-1])
+
+    async def verify(self, id: str) -> Verification:
+        """As :meth:`ConversationLibrary.verify`.
+
+        Raises:
+            TranscriptStoreError: as :meth:`ConversationLibrary.verify`.
+        """
+        return await self.call(lambda library: library.verify(id))
 
     async def fork(
         self,
         id: str,
         *,
         through_seq: int | None = None,
-        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | None = None,
+        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | Home | None = None,
     ) -> str:
         """As :meth:`ConversationLibrary.fork`.
 
@@ -136,7 +161,7 @@ class AsyncConversationLibrary:
         directory: AnyPath,
         *,
         through_seq: int | None = None,
-        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | None = None,
+        into: AsyncConversationLibrary | ConversationLibrary | AnyPath | Home | None = None,
     ) -> str:
         """As :meth:`ConversationLibrary.fork_from`.
 

@@ -1,28 +1,25 @@
 """Conversations that live on an engine instead of a disk: a log of slots, each written once by the engine's own conditional write.
 
-A ``Place`` is what an engine must offer; ``PlacedLog`` is one conversation on it. This is an extra room: nothing of the core
-imports it, and ``ConversationStore`` and ``ConversationLibrary`` do not know it yet. docs/engines.md says what stands.
+A ``Place`` is what an engine must offer, and ``ConversationLibrary(place)`` is the library on it. This is an extra room: nothing of
+the core imports it. docs/engines.md says what is different there.
 
 .. code-block:: python
 
-    from uuid import uuid4
-
-    from transcript_store.places import ConversationTakenOverError, PlacedLog
+    from transcript_store import ConversationLibrary
+    from transcript_store.places import ConversationTakenOverError
     from transcript_store.testing import SimulatedPlace
 
-    place, id = SimulatedPlace(), str(uuid4())
-    here = PlacedLog(place, id, holder="worker-1")
-    here.create(provider="claude")
+    library = ConversationLibrary(SimulatedPlace())
+    here = library.create(provider="claude", holder="worker-1")
     here.append_message({"role": "user", "content": "Hello"})
 
-    there = PlacedLog(place, id, holder="worker-2")       # another host, which takes over
-    there.load(take_over=True)
+    there = library.open(here.id, take_over=True, holder="worker-2")       # another host, which takes over
     assert there.get_messages() == [{"role": "user", "content": "Hello"}]
 
     try:
         here.append_message({"role": "user", "content": "Are you there?"})
     except ConversationTakenOverError as error:
-        assert error.holder["name"] == "worker-2"         # and nothing of it is stored
+        assert error.holder["name"] == "worker-2"                          # and nothing of it is stored
 """
 
 import typing as _typing
@@ -30,8 +27,9 @@ import typing as _typing
 from transcript_store._doors import opened as _opened
 
 if _typing.TYPE_CHECKING:
+    from transcript_store.places._conversation import *
     from transcript_store.places._errors import *
+    from transcript_store.places._library import *
     from transcript_store.places._place import *
-    from transcript_store.places._placed_log import *
 else:
-    __getattr__, __dir__ = _opened(__name__, "_errors", "_place", "_placed_log")
+    __getattr__, __dir__ = _opened(__name__, "_errors", "_place", "_conversation", "_library")

@@ -9,13 +9,16 @@ D3  Nothing but the bytes in its slot say that a write is stored. "It is there a
 D4  A claim counts when no pack holds its slot: it may have gone into a name that had been freed.
 D5  A slot is removed only inside a pack that was read back; never one that begins an epoch, and never one whose next slot is of another
     epoch. A writer that stalled before such a slot must find it taken.
+D6  Behind an unsure write nothing is put but a claim: either the claim is there first, and what was unsure can never come to be; or that
+    is there, and the claim goes behind it. So whoever puts a message knows what stands before it.
 
 It knows no engine and no clock: a :class:`Place` is given, and what waits between two attempts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from itertools import pairwise
 from typing import Any, NoReturn, TypeVar
@@ -33,7 +36,7 @@ from transcript_store.places._slots import (
     Slot,
     all_taken_in,
     flattened,
-    lines_of,
+    is_expunged,
     slot_hash,
     taken_in,
 )
@@ -66,12 +69,16 @@ class ClaimedLog:
         self.id = id
         self.path = f"{place.name}/{id}"
         self.state = LogState(conversation=id)
-        self.lines = bytearray()
-        """The transcript of the live generation."""
-        self._waits = tuple(waits_seconds)
+        self.fresh: list[Slot] = []
+        """The slots that were taken in since somebody emptied this list: what they hold is kept by whoever did."""
+        self.deleted_in: int | None = None
+        """The slot in which it was deleted; None as long as nobody has seen one."""
+        self._waits: tuple[float, ...] = tuple(waits_seconds)
         self._sleep = sleep
         self._tokens: set[str] = set()
         """Of the claims that were made here."""
+        self._confirmed = ""
+        """The token of the last claim that was made here and counts (D4)."""
         self._unsure: list[tuple[int, bytes]] = []
         """D2: slot and bytes of what may be stored, or come to be."""
         self._outcomes: dict[str, bool] = {}
@@ -89,13 +96,29 @@ class ClaimedLog:
         """Whether the last claim that is known was made here."""
         return self.state.claim is not None and self.state.claim.token in self._tokens and not self.state.is_released
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the next slot may be put: the last claim that is known was made here and counts, and no write of ours is unsure (D6)."""
+        claim = self.state.claim
+        return claim is not None and claim.token == self._confirmed and not self._unsure
+
     def load(self) -> None:
         """Read every slot anew and verify it."""
         state, taken = self._verified_twice(lambda: self._read(LogState(conversation=self.id), 0))
         if state.slot == 0:
             raise ConversationNotFoundError(path=self.path, reason="there is no conversation")
-        self.state, self.lines, self._unpacked = LogState(conversation=self.id), bytearray(), []
+        self.begin()
         self._accept(state, taken)
+        if state.is_deleted:
+            self._refuse_deleted(state.slot)
+
+    def is_there(self) -> bool:
+        """Whether there is any slot."""
+        return bool(self._patiently(lambda: self.place.read(self.id), "look for the conversation"))
+
+    def begin(self) -> None:
+        """Forget what was read: of a conversation that is new, or read anew."""
+        self.state, self.fresh, self._unpacked = LogState(conversation=self.id), [], []
 
     def look(self) -> list[Slot]:
         """Take in what stands behind the last slot that is known; returns those slots.
@@ -105,12 +128,16 @@ class ClaimedLog:
         before = self.state
         state, taken = self._verified_twice(lambda: self._read(before, max(before.slot - 1, 0)))
         self._accept(state, taken)
+        if state.is_deleted:
+            self._refuse_deleted(state.slot)
         return taken
 
     def _read(self, state: LogState, after: int) -> tuple[LogState, list[Slot]]:
         pieces = self.place.read(self.id, after)
         self._packed_to = max([self._packed_to, *(piece.last for piece in pieces if piece.is_pack)])
         slots = flattened(pieces, after)
+        if is_expunged(state, slots):
+            self._refuse_deleted(slots[-1][0])
         if state.slot:
             number, known = slots.pop(0) if slots else (0, b"")
             if number != state.slot:
@@ -136,14 +163,16 @@ class ClaimedLog:
             path=self.path, kind=error.kind, reason=error.reason, way_out=WayOut.RESTORE
         ) from error
 
+    def _refuse_deleted(self, slot: int) -> NoReturn:
+        self.deleted_in = slot
+        reason = "the conversation was deleted"
+        raise ConversationNotFoundError(path=self.path, reason=reason, way_out=WayOut.LIST_TELLS)
+
     def _accept(self, state: LogState, taken: Sequence[Slot]) -> None:
         """Nothing here can fail: slots that are verified become what memory holds."""
-        for slot in taken:
-            if slot.kind == "generation":
-                self.lines = bytearray()
-            self.lines += lines_of(slot.data)
-            if self._packing is not None:
-                self._unpacked.append(slot)
+        self.fresh += taken
+        if self._packing is not None:
+            self._unpacked += taken
         # A pack that another session made may hold the first of them: what is left must stay without a hole.
         self._unpacked = [slot for slot in self._unpacked if slot.number > self._packed_to]
         self.state = state
@@ -164,23 +193,22 @@ class ClaimedLog:
     # ---- write -----------------------------------------------------------------------------------------------------------
 
     def write(self, make: Callable[[LogState], bytes], doing: str) -> bytes:
-        """Write the slot that ``make`` makes behind a state; returns what was stored.
+        """Write the slot that ``make`` makes behind the state; returns what was stored.
 
-        The caller holds the claim. ``make`` is called again if an earlier write of ours turns out to stand there.
+        The caller holds the claim (``is_held``). So if something else comes to stand there, it is another's claim (D6, C2).
 
         Raises:
             ConversationTakenOverError: somebody else claimed; nothing of this is stored.
             PlaceError: the outcome is unknown.
         """
-        if self._unsure:
-            self.look_patiently()
         self.require_claim()
         data = make(self.state)
-        while (answer := self._put(data)) is not Answer.STORED:
-            if answer is not Answer.BEATEN:
-                self._give_up(data, doing)
+        answer = self._put(data)
+        if answer is Answer.BEATEN:
             self.require_claim()
-            data = make(self.state)
+            raise AssertionError("D6: what stands behind our own slots is ours, or a claim")
+        if answer is not Answer.STORED:
+            raise self.unknown(data, doing)
         return data
 
     def claim(self, make: Callable[[LogState, str], bytes], token: str, may: Callable[[LogState], None]) -> bool:
@@ -197,8 +225,11 @@ class ClaimedLog:
             if answer is Answer.STORED:
                 break
             if answer is not Answer.BEATEN:
-                self._give_up(data, doing)
-        return self.is_confirmed()
+                raise self.unknown(data, doing)
+        if not self.is_confirmed():
+            return False
+        self._confirmed = token
+        return True
 
     def is_confirmed(self) -> bool:
         """D4: whether no pack holds the slot of the claim that was just put."""
@@ -211,7 +242,7 @@ class ClaimedLog:
         """Raise ``ConversationTakenOverError`` unless the last claim that is known was made here."""
         claim = self.state.claim
         if self.state.is_deleted:
-            raise ConversationNotFoundError(path=self.path, reason="the conversation was deleted")
+            self._refuse_deleted(self.state.slot)
         if claim is None or claim.token in self._tokens:
             return
         raise ConversationTakenOverError(
@@ -253,14 +284,20 @@ class ClaimedLog:
             return Answer.ABSENT
         return Answer.STORED if news[0].data == data else Answer.BEATEN
 
-    def _give_up(self, data: bytes, doing: str) -> NoReturn:
-        raise PlaceError(
-            path=self.path,
-            doing=doing,
-            reason="no answer came in time",
-            outcome="unknown",
-            slot_hash=slot_hash(data).decode(),
+    def unknown(self, data: bytes, doing: str, reason: str = "no answer came in time") -> PlaceError:
+        """The error for a write whose outcome the caller cannot be told; :meth:`outcome` tells it later."""
+        return PlaceError(
+            path=self.path, doing=doing, reason=reason, outcome="unknown", slot_hash=slot_hash(data).decode()
         )
+
+    @contextmanager
+    def trying_once(self) -> Iterator[None]:
+        """In a block, each call is attempted once: for what is good to have, and not worth half a minute."""
+        waits, self._waits = self._waits, ()
+        try:
+            yield
+        finally:
+            self._waits = waits
 
     def load_patiently(self) -> None:
         """:meth:`load`, once somebody answers."""
@@ -269,6 +306,10 @@ class ClaimedLog:
     def look_patiently(self) -> list[Slot]:
         """:meth:`look`, once somebody answers."""
         return self._patiently(self.look, "look for what came since")
+
+    def expunge_patiently(self, keep: int) -> None:
+        """Remove every slot below that in which it was deleted, once somebody answers."""
+        self._patiently(lambda: self.place.expunge(self.id, keep), "remove what is deleted")
 
     def pack_patiently(self, *, tidy: bool) -> int:
         """:meth:`pack`, once somebody answers: made twice, it comes to the same."""

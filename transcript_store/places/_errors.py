@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno as _errno
 from typing import Any, Literal
 
-from transcript_store.errors import ConversationLockedError, StorageError
+from transcript_store.errors import ConversationLockedError, StorageError, TranscriptStoreError
 from transcript_store.ways_out import WayOut
 from transcript_store.words import safe
 
-__all__ = ["ConversationTakenOverError", "PlaceError", "UnavailableError"]
+__all__ = ["ConversationTakenOverError", "NotOnAPlaceError", "PlaceError", "UnavailableError"]
 
 
 class UnavailableError(Exception):
     """A place raises it when it does not know whether a call was done: no answer, a lost answer, a server that is not there.
 
-    The text says what happened, without an address, a user or a key. ``PlacedLog`` catches it and finds out; its callers never see it.
+    The text says what happened, without an address, a user or a key. A conversation catches it and finds out; its callers never see it.
     """
 
 
@@ -23,7 +23,8 @@ class ConversationTakenOverError(ConversationLockedError):
     """Another writer claimed the conversation at ``path``. Nothing of this call is stored. What was read can still be read.
 
     ``holder`` is what the other one said of itself (``name``, ``host``, ``pid``), ``epoch`` the number of its claim, ``at`` the time
-    of it, as text. ``load(take_over=True)`` claims the conversation back; ask whoever holds it first.
+    of it, as text. ``load()`` claims the conversation back, if the store was opened with ``take_over=True``, or if the other one has closed
+    it; ask whoever holds it first.
     """
 
     holder: dict[str, Any]
@@ -36,7 +37,7 @@ class PlaceError(StorageError):
     """A place did not do what was asked of it.
 
     ``outcome`` is ``"not stored"``, or ``"unknown"``: nobody answered in time, and the write may be stored, or may come to be. The
-    next call looks before it writes; then ``PlacedLog.outcome(error)`` tells. ``slot_hash`` names the write that is meant, in
+    next call looks before it writes; then ``PlacedConversation.outcome(error)`` tells. ``slot_hash`` names the write that is meant, in
     hex digits; it is None for a call that writes nothing.
     """
 
@@ -56,6 +57,16 @@ class PlaceError(StorageError):
         self.slot_hash = slot_hash
         consequence = "Nothing was stored" if outcome == "not stored" else _UNKNOWN
         super().__init__(errno=_errno.EIO, strerror=safe(reason), path=path, doing=doing, consequence=consequence)
+
+
+class NotOnAPlaceError(TranscriptStoreError):
+    """What was asked of the conversation, or the library, at ``path`` can be done in a folder, and not on a place. Nothing was changed."""
+
+    path: str
+    doing: str
+    way_out: WayOut | None = WayOut.SAVE_AND_FORK
+
+    _says = "{error.path}: cannot {error.doing}: it is on a place, and not in a folder"
 
 
 _UNKNOWN = "Whether it is stored is unknown; the next call finds out"

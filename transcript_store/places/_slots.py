@@ -79,6 +79,8 @@ class Slot(NamedTuple):
     kind: Kind
     epoch: int
     data: bytes
+    after: LogState
+    """What the log says with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,7 @@ def taken_in(state: LogState, data: bytes) -> tuple[LogState, Slot]:
     if (members.get("seq"), members.get("offset"), members.get("head")) != (*end[:2], end.head.decode()):
         raise NotASlotError("damaged-line", f"the lines of slot {state.slot + 1} do not lead to where it says")
     after = replace(state, slot=state.slot + 1, hash=slot_hash(data), at=members["at"], **facts)
-    return after, Slot(after.slot, members["kind"], members["epoch"], data)
+    return after, Slot(after.slot, members["kind"], members["epoch"], data, after)
 
 
 def _content(state: LogState, members: dict[str, Any], lines: bytes) -> dict[str, Any]:
@@ -254,6 +256,24 @@ def flattened(pieces: Sequence[Piece], after: int) -> list[tuple[int, bytes]]:
             if slot > after:
                 found.setdefault(slot, data)
     return sorted(found.items())
+
+
+def is_expunged(state: LogState, slots: Sequence[tuple[int, bytes]]) -> bool:
+    """Whether slots are what is left of a conversation that was deleted: some are missing, and the last one is ``deleted``.
+
+    Nothing can vouch for that slot any more, and nothing is taken in of it. ``slots`` are those from the last of ``state`` on.
+    """
+    if not slots:
+        return False
+    number, data = slots[-1]
+    first = max(state.slot, 1)
+    if number == first + len(slots) - 1 and slots[0][0] == first:
+        return False
+    try:
+        _, members = _envelope(data)
+    except NotASlotError:
+        return False
+    return members.get("kind") == "deleted" and members.get("slot") == number
 
 
 def all_taken_in(state: LogState, slots: Iterable[tuple[int, bytes]]) -> tuple[LogState, list[Slot]]:

@@ -41,6 +41,9 @@ _IN_THE_SHELL = {
     WayOut.ENABLE_IT: "the program that writes the conversation can begin its next generation with that feature",
     WayOut.WAIT: "try again when it is done",
     WayOut.WAIT_OR_READ: "try again when it is done",
+    WayOut.TAKE_OVER: "--take-over claims it; or try again when it is done",
+    WayOut.FORK_AND_DELETE: "fork what is to stay, and delete this one",
+    WayOut.SAVE_AND_FORK: "fork it into a folder (fork --into), and do it there",
     WayOut.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
     WayOut.TAKE_OR_TAKE_OUT: "`transcript-store repair {directory} --mode accept-edits` takes in what has the form of a message; or "
     "take the lines out",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,8 @@ from transcript_store import (
     repair,
 )
 from transcript_store._log.record import close_line
-from transcript_store.places import ConversationTakenOverError, PlacedLog, PlaceError
-from transcript_store.testing import Fate, Request, SimulatedObjectPlace, SimulatedPlace
+from transcript_store.places import ConversationTakenOverError, PlacedConversation, PlaceError
+from transcript_store.testing import Fate, Request, SimulatedObjectPlace, SimulatedPlace, SimulatedStop
 
 BOTH = pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
 MakePlace = Callable[[], SimulatedPlace]
@@ -41,27 +42,42 @@ def message(text: str) -> dict[str, str]:
     return {"text": text}
 
 
-def begun(place: SimulatedPlace, *written: str, **metadata: object) -> tuple[World, PlacedLog]:
-    world = World(place)
-    log = world.log("first")
-    log.create(**metadata)  # type: ignore[arg-type]
-    for text in written:
-        log.append_message(message(text))
-    return world, log
+class Begun:
+    """Begins a conversation, in a world whose sessions are closed at the end of the test."""
+
+    def __init__(self) -> None:
+        self.worlds: list[World] = []
+
+    def __call__(self, place: SimulatedPlace, *written: str, **metadata: Any) -> tuple[World, PlacedConversation]:
+        world = World(place)
+        self.worlds.append(world)
+        store = world.session("first")
+        store.initialize(**metadata)
+        for text in written:
+            store.append_message(message(text))
+        return world, store
+
+
+@pytest.fixture
+def begun() -> Iterator[Begun]:
+    begin = Begun()
+    yield begin
+    for world in begin.worlds:
+        world.close()
 
 
 # ---- stored and read ---------------------------------------------------------------------------------------------------
 
 
 @BOTH
-def test_what_was_appended_is_there_for_another_host(make_place: MakePlace):
+def test_what_was_appended_is_there_for_another_host(begun: Begun, make_place: MakePlace):
     """R1, R2: messages, batches, events, metadata and a replace come back; a batch is one slot."""
     place = make_place()
     world, log = begun(place, "one", provider="claude", labels={"a": "b"})
     stored = log.append_messages([message("two"), None, message("three")], extras=[None, {"n": 1}, {"usage": 5}])
     log.update_metadata(model="m-1")
-    there = world.log("there")
-    there.load(take_over=True)
+    there = world.session("there")
+    there.load()
     assert texts(there) == ["one", "two", "three"]
     assert [record.extra for record in there.iter_records()] == [None, None, {"n": 1}, {"usage": 5}]
     assert (there.head, there.record_count) == (stored[-1].head, stored[-1].seq) == (log.head, 4)
@@ -69,20 +85,25 @@ def test_what_was_appended_is_there_for_another_host(make_place: MakePlace):
     assert (metadata.provider, metadata.model, metadata.labels) == ("claude", "m-1", {"a": "b"})
     there.replace_transcript([message("summary")])
     there.append_message(message("four"))
-    reader = world.log("reader")
-    reader.load(read_only=True)
+    reader = world.read()
     assert texts(reader) == ["summary", "four"]
     assert reader.get_metadata().generation == 1
     assert sum(name.startswith("s/") for name in place.names(ID)) == 7
 
 
-def test_the_lines_are_those_of_a_folder(tmp_path):
-    """``transcript()`` is a transcript.jsonl, byte for byte: a folder that has nothing else is repaired to the whole conversation."""
-    _, log = begun(SimulatedPlace(), "one", provider="claude")
+def lines_of(place: SimulatedPlace) -> bytes:
+    """The lines in the slots, joined."""
+    names = sorted(place.names(ID), key=lambda name: int(name[2:]))
+    return b"".join(place.object(ID, name).partition(b"\n")[2] for name in names)
+
+
+def test_the_lines_are_those_of_a_folder(begun: Begun, tmp_path):
+    """The lines in the slots are a transcript.jsonl, byte for byte: a folder that has nothing else is repaired to the whole conversation."""
+    world, log = begun(SimulatedPlace(), "one", provider="claude")
     log.append_messages([message("two"), message("three")], extras=[{"n": 1}, None])
     folder = tmp_path / "conversation"
     folder.mkdir()
-    (folder / "transcript.jsonl").write_bytes(log.transcript())
+    (folder / "transcript.jsonl").write_bytes(lines_of(world.place))
     assert repair(folder, dry_run=False).mode == "prefix"
     with ConversationStore(folder, read_only=True) as store:
         store.load()
@@ -94,23 +115,22 @@ def test_the_lines_are_those_of_a_folder(tmp_path):
 
 
 @BOTH
-def test_a_reader_sees_a_prefix_and_goes_on(make_place: MakePlace):
+def test_a_reader_sees_a_prefix_and_goes_on(begun: Begun, make_place: MakePlace):
     """R9: it needs no claim, and takes in what came since."""
     world, log = begun(make_place(), "one")
-    reader = world.log("reader")
-    reader.load(read_only=True)
-    assert reader.refresh() == 0
+    reader = world.read()
+    assert reader.refresh() == (0, False)
     log.append_message(message("two"))
     log.append_message(message("three"))
     assert texts(reader) == ["one"]
-    assert reader.refresh() == 2
+    assert reader.refresh() == (2, False)
     assert texts(reader) == ["one", "two", "three"]
     with pytest.raises(ReadOnlyError):
         reader.append_message(message("no"))
     assert log.append_message(message("four")).seq == 4
 
 
-def test_what_cannot_be_stored_writes_no_slot():
+def test_what_cannot_be_stored_writes_no_slot(begun: Begun):
     """A message that JSON does not carry, an empty batch, an ``if_head`` that does not fit."""
     place = SimulatedPlace()
     world, log = begun(place, "one")
@@ -119,73 +139,129 @@ def test_what_cannot_be_stored_writes_no_slot():
         log.append_messages([message("two"), {"x": object()}])
     with pytest.raises(ConversationChangedError):
         log.append_messages([message("two")], if_head="0" * 32)
-    small = PlacedLog(place, ID, max_line_bytes=200)
-    assert log.append_messages([]) == []
+    small = world.session("small", max_line_bytes=1024)
+    assert log.append_messages([]) == ()
     assert place.names(ID) == before
-    small.load(take_over=True)
+    small.load()
     with pytest.raises(InvalidMessageError, match="max_line_bytes"):
-        small.append_message(message("x" * 150))
+        small.append_message(message("x" * 1000))
     with pytest.raises(InvalidIdError):
-        PlacedLog(place, "../etc")
+        PlacedConversation(place, "../etc")
     with pytest.raises(TypeError, match="colour"):
-        world.log("x").create(colour="red")
+        world.session("x").initialize(colour="red")  # type: ignore[call-arg]
 
 
-def test_there_is_one_or_there_is_none():
+def test_there_is_one_or_there_is_none(begun: Begun):
     """What is there is not created again; what is not there, or was deleted, is not loaded."""
     place = SimulatedPlace()
     with pytest.raises(ConversationNotFoundError):
-        World(place).log("x").load()
+        World(place).session("x").load()
     world, log = begun(place)
     with pytest.raises(ConversationExistsError):
-        world.log("x").create()
+        world.session("x").initialize()
     assert place.conversations() == [ID]
-    log.delete()
-    for call in (world.log("x").load, world.log("x").create, lambda: world.log("x").load(read_only=True)):
+    log.close()
+    world.library().delete(ID)
+    x, reader = world.session("x"), world.session("x", read_only=True)
+    for call in (x.load, x.initialize, reader.load, x.load_or_initialize, lambda: world.library().delete(ID)):
         with pytest.raises((ConversationNotFoundError, ConversationExistsError)):
             call()
+    assert (x.exists(), place.conversations(), world.library().list()) == (True, [ID], [])
+    assert [piece.data.split(b'"kind":"')[1][:7] for piece in place.read(ID)] == [b"deleted"]
     with pytest.raises(ConversationNotLoadedError):
         log.get_messages()
+
+
+@BOTH
+def test_what_was_expunged_was_deleted(begun: Begun, make_place: MakePlace):
+    """Retention: only the slot ``deleted`` is left. Who loads, creates, reads on or writes is told; so too if it was cut off in the middle."""
+    place = make_place()
+    world, writer = begun(place, "one", "two")
+    reader = world.read()
+    other = world.session("other")
+    other.load()
+    other.close()
+    last = 7
+    cut_at: list[int] = []
+
+    def cut_off(request: Request) -> Fate:
+        cut_at.append(request.number) if request.call == "expunge" else None
+        return Fate.KILLED_AFTER if len(cut_at) == (3 if make_place is SimulatedObjectPlace else 1) else Fate.DONE
+
+    place.on_request = cut_off
+    with pytest.raises(SimulatedStop):
+        world.library().delete(ID)
+    place.on_request = None
+    x = world.session("x")
+    for _ in range(2):
+        for call in (x.load, x.initialize, reader.refresh, lambda: writer.append_message(message("three"))):
+            with pytest.raises(ConversationNotFoundError, match="was deleted"):
+                call()
+        assert texts(reader) == ["one", "two"]  # what was read can be read
+        with pytest.raises(ConversationNotFoundError, match="was deleted"):
+            world.library().delete(ID)  # and what is left goes
+        assert [piece.first for piece in place.read(ID)] == [last]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        b"",
+        b"no slot",
+        b'{"slot":3,"epoch":1,"kind":"append","hash":"00000000000000000000000000000000"}\n',
+        b'{"slot":9,"epoch":1,"kind":"deleted","hash":"00000000000000000000000000000000"}\n',
+    ],
+)
+def test_only_the_slot_deleted_says_so(begun: Begun, last: bytes):
+    """R7: a log whose beginning is gone, and which ends in anything else, is damaged."""
+    place = SimulatedPlace()
+    world, _ = begun(place, "one", "two")
+    place.set_object(ID, "s/1", None)
+    place.set_object(ID, "s/3", last)
+    with pytest.raises(CorruptTranscriptError) as told:
+        world.session("x").load()
+    assert told.value.kind == "missing"
 
 
 # ---- taken over --------------------------------------------------------------------------------------------------------
 
 
 @BOTH
-def test_a_deposed_writer_is_told_by_whom(make_place: MakePlace):
+def test_a_deposed_writer_is_told_by_whom(begun: Begun, make_place: MakePlace):
     """R3, R4: nothing of its call is stored, each later call says the same, and it can still read. A claim counts up the epoch."""
     world, log = begun(make_place(), "one")
-    second = world.log("second")
-    second.load(take_over=True)
+    second = world.session("second")
+    second.load()
     assert (log.epoch, second.epoch) == (1, 2)
     for _ in range(2):
         with pytest.raises(ConversationTakenOverError) as told:
             log.append_message(message("lost?"))
         assert told.value.holder["name"] == "second"
-        assert (told.value.epoch, told.value.holder_pid) == (2, os.getpid())
+        assert (told.value.epoch, told.value.holder_pid) == (2, world.machine.process_id())
         assert isinstance(told.value, ConversationLockedError)
         assert pickle.loads(pickle.dumps(told.value)).holder == told.value.holder
     assert texts(log) == ["one"]
     second.append_message(message("two"))
-    log.load(take_over=True)
+    log.load()
     assert texts(log) == ["one", "two"]
     assert log.append_message(message("three")).seq == 3
 
 
-def test_whoever_works_is_not_taken_over_by_chance():
+def test_whoever_works_is_not_taken_over_by_chance(begun: Begun):
     """Without ``take_over`` a writer that neither released nor was idle for a minute keeps the conversation."""
     world, log = begun(SimulatedPlace(), "one")
     with pytest.raises(ConversationLockedError) as told:
-        world.log("second").load()
-    assert told.value.holder_pid == os.getpid()
+        world.session("second", take_over="released").load()
+    assert told.value.holder_pid == world.machine.process_id()
     log.append_message(message("two"))
-    log.release()
-    second = world.log("second")
+    log.close()
+    second = world.session("second", take_over="released")
     second.load()
     assert texts(second) == ["one", "two"]
-    log.release()  # it is not ours any more: nothing happens
+    log.close()  # it is not ours any more: nothing happens
     second.append_message(message("three"))
-    later = PlacedLog(world.place, ID, now_us=lambda: 1_790_000_000_000_000 + 61_000_000)
+    world.machine.wait(61)
+    later = world.session("later", take_over="released")
     later.load()
     with pytest.raises(ConversationTakenOverError):
         second.append_message(message("four"))
@@ -209,7 +285,7 @@ class Fates:
 
 @BOTH
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED, Fate.LATE, Fate.TWICE])
-def test_an_answer_that_is_lost_changes_nothing(make_place: MakePlace, fate: Fate):
+def test_an_answer_that_is_lost_changes_nothing(begun: Begun, make_place: MakePlace, fate: Fate):
     """R5, R6: it is stored once, in its place, whatever became of the first attempt."""
     place = make_place()
     world, log = begun(place, "one")
@@ -220,14 +296,13 @@ def test_an_answer_that_is_lost_changes_nothing(make_place: MakePlace, fate: Fat
         place.land()
     log.append_message(message("four"))
     assert stored.seq == 2
-    reader = world.log("reader")
-    reader.load(read_only=True)
+    reader = world.read()
     assert texts(reader) == ["one", "two", "three", "four"]
 
 
 @BOTH
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.LATE, Fate.REFUSED])
-def test_an_unknown_outcome_says_so_and_the_next_call_knows(make_place: MakePlace, fate: Fate):
+def test_an_unknown_outcome_says_so_and_the_next_call_knows(begun: Begun, make_place: MakePlace, fate: Fate):
     """R6: nobody answers until the attempts are over. What is stored by then stands before the next message, and is not repeated."""
     place = make_place()
     world, log = begun(place, "one")
@@ -245,12 +320,11 @@ def test_an_unknown_outcome_says_so_and_the_next_call_knows(make_place: MakePlac
     stored = fate is not Fate.REFUSED
     assert log.outcome(told.value) is stored
     assert texts(log) == (["one", "two", "three"] if stored else ["one", "three"])
-    reader = world.log("reader")
-    reader.load(read_only=True)
+    reader = world.read()
     assert texts(reader) == texts(log)
 
 
-def test_a_call_that_is_interrupted_is_an_unknown_outcome():
+def test_a_call_that_is_interrupted_is_an_unknown_outcome(begun: Begun):
     """D2: Ctrl-C in the middle of a put. The next call looks, and what was stored is taken in."""
     place = SimulatedPlace()
     _, log = begun(place, "one")
@@ -268,13 +342,13 @@ def test_a_call_that_is_interrupted_is_an_unknown_outcome():
     assert texts(log) == ["one", "two", "three"]
 
 
-def test_nobody_answers_a_load():
+def test_nobody_answers_a_load(begun: Begun):
     """Nothing was stored, so the error says that; it names no more than the place."""
     place = SimulatedPlace(name="db")
     world, _ = begun(place)
     place.on_request = lambda request: Fate.REFUSED
     with pytest.raises(PlaceError) as told:
-        world.log("x").load()
+        world.session("x").load()
     assert (told.value.outcome, told.value.path) == ("not stored", f"db/{ID}")
 
 
@@ -282,13 +356,12 @@ def test_nobody_answers_a_load():
 
 
 @BOTH
-def test_a_writer_that_remembers_refuses_a_place_that_forgot(make_place: MakePlace):
+def test_a_writer_that_remembers_refuses_a_place_that_forgot(begun: Begun, make_place: MakePlace):
     """R8: the last slots are gone (a restored backup). Nothing is written behind the hole."""
     place = make_place()
     world, log = begun(place, "one", "two")
     place.set_object(ID, "s/3", None)
-    reader = world.log("reader")
-    reader.load(read_only=True)
+    reader = world.read()
     if make_place is SimulatedPlace:
         with pytest.raises(CorruptTranscriptError) as told:
             log.append_message(message("three"))
@@ -297,25 +370,25 @@ def test_a_writer_that_remembers_refuses_a_place_that_forgot(make_place: MakePla
     else:  # at the next load: no object store can look at another slot while it puts one
         log.append_message(message("three"))
         with pytest.raises(CorruptTranscriptError) as told:
-            reader.load(read_only=True)
+            reader.load()
         assert told.value.kind == "missing"
 
 
-def test_any_changed_byte_is_detected():
+def test_any_changed_byte_is_detected(begun: Begun):
     """R7: every byte of every slot, flipped in two ways; and a slot that is cut, grown, moved, of another conversation, or in the middle and gone."""
     place = SimulatedPlace()
     world, log = begun(place, "one", provider="claude")
     log.append_messages([message("two"), message("three")])
     log.update_metadata(model="m")
     log.replace_transcript([message("four")])
-    other = PlacedLog(place, ID[:-1] + "f")
-    other.create()
+    other = world.library().create(id=ID[:-1] + "f")
     other.append_message(message("foreign"))
+    other.close()
     whole = {name: place.object(ID, name) for name in place.names(ID)}
 
     def refused() -> None:
         with pytest.raises((CorruptTranscriptError, UnsupportedVersionError)):
-            world.log("reader").load(read_only=True)
+            world.session("reader", read_only=True).load()
 
     for name, data in whole.items():
         for index in range(len(data)):
@@ -323,7 +396,14 @@ def test_any_changed_byte_is_detected():
             flipped[index] ^= 0x01
             place.set_object(ID, name, bytes(flipped))
             refused()
-        for changed in (data[:-1], data + b" ", data + data, b"", place.object(other.id, "s/2"), whole["s/1"][:50]):
+        for changed in (
+            data[:-1],
+            data + b" ",
+            data + data,
+            b"",
+            place.object(ID[:-1] + "f", "s/2"),
+            whole["s/1"][:50],
+        ):
             place.set_object(ID, name, changed)
             refused()
         place.set_object(ID, name, data)
@@ -332,15 +412,15 @@ def test_any_changed_byte_is_detected():
     place.set_object(ID, "s/3", whole["s/4"])
     refused()
     for number in (1, 2):
-        place.set_object(ID, f"s/{number}", place.object(other.id, f"s/{number}"))
+        place.set_object(ID, f"s/{number}", place.object(ID[:-1] + "f", f"s/{number}"))
     for number in (3, 4, 5):
         place.set_object(ID, f"s/{number}", None)
     with pytest.raises(CorruptTranscriptError) as told:
-        world.log("reader").load(read_only=True)
+        world.session("reader", read_only=True).load()
     assert told.value.kind == "wrong-conversation"
 
 
-def test_a_slot_of_a_later_version_is_not_read():
+def test_a_slot_of_a_later_version_is_not_read(begun: Begun):
     """A kind that this version does not know, whole: upgrade. Nothing is guessed, and nothing written behind it."""
     place = SimulatedPlace()
     world, log = begun(place, "one")
@@ -350,14 +430,16 @@ def test_a_slot_of_a_later_version_is_not_read():
     data, _ = close_line(last[-34:-2], json.dumps(members, separators=(",", ":")).encode()[:-1])
     place.set_object(ID, "s/3", data)
     with pytest.raises(UnsupportedVersionError, match="merge"):
-        world.log("x").load()
+        world.session("x").load()
     with pytest.raises(UnsupportedVersionError):
         log.append_message(message("two"))
 
 
-def test_what_was_loaded_before_a_fork_is_the_parents():
+def test_what_was_loaded_before_a_fork_is_the_parents(begun: Begun):
     """Two processes with one claim could not be told apart; the child is refused at once, and does not hang."""
-    _, log = begun(SimulatedPlace(), "one")
+    world, _ = begun(SimulatedPlace(), "one")
+    log = PlacedConversation(world.place, ID, take_over=True)
+    log.load()
     child = os.fork()
     if child == 0:
         try:
@@ -368,17 +450,18 @@ def test_what_was_loaded_before_a_fork_is_the_parents():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     log.append_message(message("two"))
     assert texts(log) == ["one", "two"]
+    log.close()
 
 
 # ---- packs -------------------------------------------------------------------------------------------------------------
 
 
-def test_packed_slots_are_read_from_their_packs():
+def test_packed_slots_are_read_from_their_packs(begun: Begun):
     """Slots that a pack holds may go, except those that begin an epoch and the last one of each: those are the fences (D5)."""
     place = SimulatedObjectPlace()
     world, log = begun(place, "one", "two")
-    second = world.log("second")
-    second.load(take_over=True)
+    second = world.session("second")
+    second.load()
     for text in ("three", "four", "five"):
         second.append_message(message(text))
     assert second.pack(tidy=True) == 7
@@ -387,17 +470,16 @@ def test_packed_slots_are_read_from_their_packs():
     assert second.pack() == 0
     with pytest.raises(ConversationTakenOverError):
         log.append_message(message("late"))
-    third = world.log("third")
-    third.load(take_over=True)
+    third = world.session("third")
+    third.load()
     third.append_message(message("seven"))
     assert third.pack() == 3
     assert place.names(ID) == ["p/1-7", "p/8-10", "s/1", "s/10", "s/3", "s/4", "s/7", "s/8", "s/9"]
-    reader = world.log("reader")
-    reader.load(read_only=True)
+    reader = world.read()
     assert texts(reader) == ["one", "two", "three", "four", "five", "six", "seven"]
 
 
-def test_a_damaged_pack_is_refused():
+def test_a_damaged_pack_is_refused(begun: Begun):
     """R7: a changed byte in a pack is found as one in a slot is."""
     place = SimulatedObjectPlace()
     world, log = begun(place, "one", "two")
@@ -406,4 +488,4 @@ def test_a_damaged_pack_is_refused():
     for index in range(0, len(data), 5):
         place.set_object(ID, "p/1-3", data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :])
         with pytest.raises(CorruptTranscriptError):
-            world.log("reader").load(read_only=True)
+            world.session("reader", read_only=True).load()

@@ -1,0 +1,101 @@
+"""A conversation on a place, with the calls of one in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from transcript_store._conversation.metadata import checked_id
+from transcript_store._conversation.storage import Options, Storage
+from transcript_store._os import filesystem
+from transcript_store._os.filesystem import FileSystem
+from transcript_store.conversation import ConversationStore
+from transcript_store.errors import ConversationNotLoadedError, ReadOnlyError
+from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
+from transcript_store.places._errors import NotOnAPlaceError, PlaceError
+from transcript_store.places._place import Place
+from transcript_store.places._storage import PlacedReader, PlacedWriter
+
+__all__ = ["PlacedConversation"]
+
+
+class PlacedConversation(ConversationStore):
+    """A ``ConversationStore`` whose conversation is on a place: what ``ConversationLibrary(place)`` opens and creates.
+
+    All calls are those of ``ConversationStore``. What differs:
+
+    * ``load()`` claims the conversation. Another host may take it over; then each call that writes raises
+      ``ConversationTakenOverError``, nothing of it is stored, and what was read can still be read.
+    * A call that writes raises ``PlaceError`` with the outcome ``"unknown"`` if nobody answers for half a minute. The next call that
+      writes finds out (it claims anew), and :meth:`outcome` tells.
+    * ``durability`` is that of the place. ``verify="tail"`` fetches and verifies everything.
+    * ``hold_lock=False``: each call looks for what others wrote, and a call that writes claims the conversation if another wrote last.
+    * ``delete_generation()`` and ``seal()`` raise ``NotOnAPlaceError``.
+
+    Args:
+        place: where it lives.
+        id: of the conversation.
+        waits_seconds: how long to wait between two attempts of a call that nobody answers.
+        options: those of ``ConversationStore``. Of ``file_system`` only the clock, chance and waiting are used.
+    """
+
+    def __init__(
+        self, place: Place, id: str, *, waits_seconds: Sequence[float] = WAITS_SECONDS, **options: Any
+    ) -> None:
+        self._id = checked_id(id)
+        self._machine: FileSystem = options.get("file_system") or filesystem.REAL
+        self._slots = ClaimedLog(place, id, waits_seconds=waits_seconds, sleep=self._machine.wait)
+        self._writer: PlacedWriter | None = None
+        """The storage that was opened last."""
+        if options.get("encryption_key") is not None or options.get("retired_keys"):
+            raise NotOnAPlaceError(path=self._slots.path, doing="keep a sealed conversation")
+        super().__init__(self._slots.path, **options)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the last claim that is known: a fencing token for the side effects of tools. It only grows.
+
+        It grows too when this store claims anew, after an outcome that was unknown. Nobody is asked for it.
+
+        Raises:
+            ConversationNotLoadedError: nothing was loaded or created yet.
+        """
+        if self._slots.state.claim is None:
+            raise ConversationNotLoadedError(path=self.directory, reason="it is not loaded yet")
+        return self._slots.state.epoch
+
+    def outcome(self, error: PlaceError) -> bool | None:
+        """Whether the write is stored that ended in this error; None as long as nobody knows. The next call that writes finds out."""
+        return None if error.slot_hash is None else self._slots.outcome(error.slot_hash)
+
+    def pack(self, *, tidy: bool = False) -> int:
+        """On a place that packs, join the slots that no pack holds; returns how many. ``tidy`` removes those that may go then.
+
+        Raises:
+            ReadOnlyError: the store was opened with ``read_only=True``.
+            TranscriptStoreError: as :meth:`append_message`.
+        """
+        with self.held():
+            if self._writer is None:
+                raise ReadOnlyError(path=self.directory)
+            return self._writer.pack(tidy=tidy)
+
+    # ---- what a store asks of where its conversation lives --------------------------------------------------------------
+
+    @staticmethod
+    def _named(directory: Any) -> str:
+        return str(directory)
+
+    def _new_storage(self, options: Options, *, read_only: bool) -> Storage:
+        if read_only:
+            return PlacedReader(self._slots, self._machine, options)
+        self._writer = PlacedWriter(self._slots, self._machine, options)
+        return self._writer
+
+    def _occupant(self) -> str | None:
+        return "there is a conversation, or was one" if self._slots.is_there() else None
+
+    def _initialize(self, new: Any, id: str | None = None) -> None:
+        if id not in (None, self._id):
+            raise ValueError(f"the conversation's id is {self._id}, and its place knows it by that")
+        super()._initialize(new, self._id)

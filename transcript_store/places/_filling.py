@@ -1,0 +1,49 @@
+"""Slots become a folder in a spool: transcript.jsonl, metadata.json and archive/, as a writer on a disk would have left them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transcript_store._conversation.metadata import encode_document
+from transcript_store._log.record import Mark
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import ARCHIVE, METADATA, TRANSCRIPT, archive_name
+from transcript_store.places._slots import LogState, Slot, lines_of
+
+
+def fill(files: FileSystem, path: str, slots: Sequence[Slot]) -> None:
+    """Write what slots hold into a folder that has what stands before them. Slot 1 begins it anew.
+
+    If this is cut off, the folder is of no use any more: begin it anew.
+    """
+    with Folder.make(files, path) as folder:
+        for slot in slots:
+            if slot.number == 1:
+                folder.remove_tree(ARCHIVE)
+                folder.replace_file(TRANSCRIPT, [lines_of(slot.data)])
+            elif slot.kind == "generation":
+                _begin_next(folder, slot)
+            elif slot.kind == "append":
+                _append(folder, slot)
+        _note(folder, slots[-1].after)
+
+
+def _begin_next(folder: Folder, slot: Slot) -> None:
+    name = archive_name(slot.after.generation - 1)
+    with folder.subfolder(ARCHIVE, create=True) as archive:
+        archive.discard(name)  # of a replace that did not come to its slot
+        folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
+    folder.replace_file(TRANSCRIPT, [lines_of(slot.data)])
+
+
+def _append(folder: Folder, slot: Slot) -> None:
+    handle, _ = folder.open_file(TRANSCRIPT, to_append=True)
+    try:
+        folder.write_all(handle, lines_of(slot.data))
+    finally:
+        folder.files.close(handle)
+
+
+def _note(folder: Folder, state: LogState) -> None:
+    folder.replace_file(METADATA, [encode_document(state.members, Mark(state.generation, state.end))])

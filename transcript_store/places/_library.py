@@ -1,0 +1,226 @@
+"""Many conversations on a place: what ``ConversationLibrary(place)`` makes."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from transcript_store._conversation.arguments import require_bool, require_count
+from transcript_store._conversation.metadata import checked_id
+from transcript_store._conversation.reader import Reader
+from transcript_store._conversation.storage import Options
+from transcript_store._conversation.summary import ConversationSummary
+from transcript_store._conversation.verify import Finding, Verification, look
+from transcript_store._conversation.writer import Writer
+from transcript_store._group import ConversationGroup
+from transcript_store._os import filesystem
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._pruning import PrunedItem, Pruning, Rule, rule_of
+from transcript_store._sealing.providers import EncryptionKey
+from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
+from transcript_store.errors import (
+    ConversationLockedError,
+    ConversationNotFoundError,
+    CorruptTranscriptError,
+    UnsupportedVersionError,
+)
+from transcript_store.library import ConversationLibrary
+from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog, patiently
+from transcript_store.places._conversation import PlacedConversation
+from transcript_store.places._errors import NotOnAPlaceError
+from transcript_store.places._place import Place
+from transcript_store.places._storage import PlacedReader, PlacedWriter
+from transcript_store.places._summary import shown
+from transcript_store.ways_out import WayOut
+
+if TYPE_CHECKING:
+    from transcript_store._snapshots.summary import SnapshotStore
+
+__all__ = ["PlacedLibrary"]
+
+_PAGE = 200
+_OPTIONS = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
+"""Of a conversation that the library itself reads or writes."""
+
+
+class _Alone(ConversationGroup):
+    """A group without a stage, which is a folder."""
+
+    creates_alone = True
+
+
+class PlacedLibrary(ConversationLibrary):
+    """A ``ConversationLibrary`` on a place. ``ConversationLibrary(place)`` makes one; :class:`PlacedConversation` says what it opens.
+
+    What differs:
+
+    * ``list()`` shows what the writers left when they opened and closed a conversation, changed its metadata, and with each thousandth
+      record. So ``record_count`` may be behind, and nothing is looked at.
+    * ``delete()`` refuses a conversation that is damaged. An id that was deleted cannot be created again.
+    * ``together()`` creates each conversation by itself.
+    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``rotate_key()``, ``shred()``, keys, and of ``prune()``
+      ``keep_generations`` and ``snapshots``.
+
+    Args:
+        directory: the place.
+        waits_seconds: how long to wait between two attempts of a call that nobody answers.
+        file_system: for tests, whose clock, chance and waiting are used.
+    """
+
+    def __init__(
+        self,
+        directory: Place,
+        *,
+        redact: Redact | None = None,
+        encryption_key: EncryptionKey | None = None,
+        retired_keys: Iterable[EncryptionKey] = (),
+        waits_seconds: Iterable[float] = WAITS_SECONDS,
+        file_system: FileSystem | None = None,
+    ) -> None:
+        self._place = directory
+        self._waits = tuple(waits_seconds)
+        self._machine = filesystem.REAL if file_system is None else file_system
+        self._redactor = redact
+        super().__init__(directory, redact=redact, file_system=file_system)
+        if encryption_key is not None or [*retired_keys]:
+            self._refuse("keep sealed conversations")
+
+    @staticmethod
+    def _named(directory: Any) -> str:
+        return str(directory.name)
+
+    # ---- what is other than in a folder ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def together(self) -> Iterator[ConversationGroup]:
+        yield _Alone(self.directory, self._machine, self.create, self._redactor, None)
+
+    def list(
+        self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
+    ) -> builtins.list[ConversationSummary]:
+        if limit is not None:
+            require_count("limit", limit)
+        return [*islice(self._summaries(last_extra, before, _PAGE if limit is None else min(limit, _PAGE)), limit)]
+
+    def iter_list(self, *, last_extra: bool = False) -> Iterator[ConversationSummary]:
+        return self._summaries(last_extra, None, _PAGE)
+
+    def _summaries(
+        self, last_extra: bool, before: ConversationSummary | None, page_size: int
+    ) -> Iterator[ConversationSummary]:
+        if last_extra:
+            self._refuse("list the last extra", WayOut.OPEN_ONE_OF_THEM)
+        place = self._place
+        last = None if before is None else (before.updated_at or "", before.id or "")
+        while True:
+            ask = partial(place.summaries, before=last, limit=page_size)
+            page = patiently(ask, self._waits, self._machine.wait, path=self.directory, doing="list the conversations")
+            for summary in page:
+                yield shown(summary, f"{self.directory}/{summary.id}")
+            if len(page) < page_size:
+                return
+            last = page[-1].updated_at, page[-1].id
+
+    def verify(self, id: str) -> Verification:
+        reader = PlacedReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
+        with reader.let_go_at_the_end():
+            try:
+                reader.load()
+            except CorruptTranscriptError as error:
+                finding = Finding(
+                    path=error.path, kind=error.kind, reason=error.reason, way_out=error.way_out or WayOut.RESTORE
+                )
+                return Verification(directory=reader.path, findings=(finding,))
+            return look(reader.folder)
+
+    def delete(self, id: str) -> None:
+        slots = self._slots(checked_id(id))
+        writer = PlacedWriter(slots, self._machine, _OPTIONS)
+        with writer.let_go_at_the_end():
+            writer.delete()
+
+    def delete_folder(self, name: str) -> None:  # noqa: ARG002
+        self._refuse("delete a folder")
+
+    def prune(
+        self,
+        *,
+        older_than: str | datetime | timedelta | None = None,
+        keep_generations: int | None = None,
+        keep_quarantine: bool = True,
+        labels: Mapping[str, str] | None = None,
+        snapshots: SnapshotStore | None = None,
+        dry_run: bool = True,
+    ) -> Pruning:
+        require_bool("dry_run", dry_run)
+        rule = rule_of(self._machine, older_than, keep_generations, keep_quarantine, labels)
+        if keep_generations is not None:
+            self._refuse("remove earlier generations", WayOut.FORK_AND_DELETE)
+        if snapshots is not None:
+            self._refuse("store snapshots of what it prunes")
+        due = [
+            PrunedItem(
+                what="conversation",
+                id=summary.id or "",
+                title=summary.title,
+                updated_at=summary.updated_at,
+                size_bytes=summary.size_bytes or 0,
+            )
+            for summary in self._summaries(False, None, _PAGE)
+            if (summary.updated_at or "") < (rule.before or "")
+            and rule.labels.items() <= (summary.labels or {}).items()
+        ]
+        if not dry_run:
+            due = [item for each in due if (item := self._pruned(each, rule)) is not None]
+        return Pruning(applied=not dry_run, items=tuple(due))
+
+    def _pruned(self, item: PrunedItem, rule: Rule) -> PrunedItem | None:
+        """Delete what is due; None if it is not due any more, or gone."""
+        writer = PlacedWriter(self._slots(item.id), self._machine, _OPTIONS)
+        with writer.let_go_at_the_end():
+            try:
+                is_gone = writer.delete(lambda: writer.updated_at < (rule.before or ""))
+            except ConversationNotFoundError:
+                return None
+            except (ConversationLockedError, CorruptTranscriptError, UnsupportedVersionError) as error:
+                return replace(item, left_alone=str(error))
+            return item if is_gone else None
+
+    def rotate_key(self) -> NoReturn:
+        self._refuse("rotate a key")
+
+    def shred(self, id: str) -> NoReturn:  # noqa: ARG002
+        self._refuse("destroy a key")
+
+    # ---- within ----------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, doing: str, way_out: WayOut | None = WayOut.SAVE_AND_FORK) -> NoReturn:
+        raise NotOnAPlaceError(path=self.directory, doing=doing, way_out=way_out)
+
+    def _slots(self, id: str) -> ClaimedLog:
+        return ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._machine.wait)
+
+    def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
+        given = {"redact": self._redactor, **options, "file_system": self._machine}
+        return PlacedConversation(self._place, id, waits_seconds=self._waits, **given)
+
+    def _reader(self, id: str) -> Reader:
+        return PlacedReader(self._slots(id), self._machine, _OPTIONS)
+
+    def _writer(self, id: str) -> Writer:
+        return PlacedWriter(self._slots(id), self._machine, _OPTIONS)
+
+    def _making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
+        return nullcontext()  # a create is one slot
+
+    def _refuse_links(self, name: str) -> None:
+        """Nothing: there are no links on a place."""
+
+    def _refuse_occupied(self, id: str) -> None:
+        """Nothing: a create that meets another one says so."""

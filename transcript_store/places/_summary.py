@@ -1,0 +1,68 @@
+"""What a list shows of a conversation on a place: left there by its writer, read back as what anybody may have written."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from transcript_store._conversation.summary import ConversationSummary
+from transcript_store.places._claimed import ClaimedLog
+from transcript_store.places._errors import PlaceError, UnavailableError
+from transcript_store.places._place import Summary
+
+_MOST_BYTES = 64 * 1024
+_SHOWN = ("id", "created_at", "updated_at", "provider", "model", "labels")
+
+
+def keep_summary(slots: ClaimedLog, members: dict[str, Any], updated_at: str) -> None:
+    """Leave a summary behind the last slot, if the place takes it now. A list is late without it, and nothing else."""
+    state = slots.state
+    metadata = {name: members[name] for name in _SHOWN if name in members}
+    facts = {
+        "seq": state.end.seq,
+        "head": state.end.head.decode(),
+        "generation": state.generation,
+        "bytes": state.end.offset_bytes,
+    }
+    data = orjson.dumps({"metadata": metadata, **facts})
+    if len(data) > _MOST_BYTES:
+        data = orjson.dumps({"metadata": {**metadata, "labels": {}, "model": None}, **facts})
+    with suppress(UnavailableError, PlaceError):
+        slots.place.put_summary(Summary(slots.id, updated_at, state.slot, data))
+
+
+def shown(summary: Summary, path: str) -> ConversationSummary:
+    """A line of a list. A summary that is none of ours is shown as one without facts, with the damage."""
+    try:
+        found = orjson.loads(summary.data)
+        metadata = found["metadata"]
+        labels = metadata.get("labels")
+        if type(labels) is not dict or not {str}.issuperset(map(type, labels.values())):
+            labels = None
+        facts = {name: _text(metadata.get(name)) for name in ("provider", "model", "created_at")}
+        counts = {name: _count(found.get(of)) for name, of in _COUNTS.items()}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        damage = "its summary is not one; open it to see what it is"
+        return ConversationSummary(id=summary.id, directory=path, updated_at=summary.updated_at, damage=damage)
+    return ConversationSummary(
+        id=summary.id,
+        directory=path,
+        updated_at=summary.updated_at,
+        title=(labels or {}).get("title"),
+        labels=labels,
+        **facts,  # type: ignore[arg-type]
+        **counts,  # type: ignore[arg-type]
+    )
+
+
+_COUNTS = {"record_count": "seq", "generation": "generation", "size_bytes": "bytes"}
+
+
+def _text(member: Any) -> str | None:
+    return member if type(member) is str else None
+
+
+def _count(member: Any) -> int | None:
+    return member if type(member) is int else None

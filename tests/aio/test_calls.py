@@ -40,7 +40,7 @@ in_the_thread = {"held", "on_close", "together"}
 
 
 def public(door: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(door).items() if not name.startswith("_")}
+    return {name: value for name, value in inspect.getmembers_static(door) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(

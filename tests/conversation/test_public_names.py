@@ -87,7 +87,7 @@ def test_everything_public_has_a_docstring():
         if not (thing.__doc__ or "").strip():
             missing.append(name)
         if inspect.isclass(thing):
-            for member, value in vars(thing).items():
+            for member, value in inspect.getmembers_static(thing):
                 is_ours = inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
                 if not member.startswith("_") and is_ours and not inspect.getdoc(getattr(thing, member)):
                     missing.append(f"{name}.{member}")

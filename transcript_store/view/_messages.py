@@ -12,20 +12,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
-from transcript_store.messages import parts_of, role_of, tokens_in
+from transcript_store.messages import cost_in, parts_of, role_of, tokens_in
 from transcript_store.view._contents import Stretch
 from transcript_store.view._html import Html, joined, listing, tag
 from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._media import media
 from transcript_store.view._times import clock, day, full
+from transcript_store.view._titles import is_prompt, label_of
 from transcript_store.view._tools import lone_result, tool
 from transcript_store.view._turns import Said, answers_in, said_in
-from transcript_store.words import many
+from transcript_store.words import dollars, many
 
 Kind = Literal["text", "tools", "thinking"]
 
-_LONGEST_PROMPT, _LONGEST_EVENT = 120, 4_000
+_LONGEST_EVENT = 4_000
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
 
 
@@ -47,6 +48,8 @@ class Counts:
     gaps: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    cost: float = 0.0
+    """In US dollars, as far as replies say what they cost."""
     models: dict[str, None] = field(default_factory=dict)
     first_at: str = ""
     last_at: str = ""
@@ -177,12 +180,12 @@ class _Renderer:
         if not body:
             return  # its results stand with their calls
         speaker = _SPEAKERS[turn.role]
-        if turn.role == "user" and not any(isinstance(block, (Text, Media)) for block in turn.blocks):
+        prompts = is_prompt(turn)
+        if turn.role == "user" and not prompts:
             speaker = "Tool"
-        is_prompt = speaker == "User"
-        if is_prompt:
+        if prompts:
             self._prompt(record.seq, turn)
-        self._show(record.seq, record.at, speaker, body, kinds, extra=record.extra or {}, is_prompt=is_prompt)
+        self._show(record.seq, record.at, speaker, body, kinds, extra=record.extra or {}, is_prompt=prompts)
 
     def _blocks(self, number: int, turn: Turn, message: object, said: Sequence[Said]) -> Iterator[tuple[Kind, Html]]:
         for index, block in enumerate(turn.blocks):
@@ -213,10 +216,7 @@ class _Renderer:
         return tool(call, result, anchor=anchor)
 
     def _prompt(self, seq: int, turn: Turn) -> None:
-        said = " ".join(block.text for block in turn.blocks if isinstance(block, Text))
-        words = " ".join(said[: _LONGEST_PROMPT * 4].split())
-        label = words[:_LONGEST_PROMPT] + ("…" if len(words) > _LONGEST_PROMPT else "")
-        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label or "(an image)"))
+        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label_of(turn)))
         self._pieces.counts.prompts += 1
 
     def _show(
@@ -239,9 +239,11 @@ class _Renderer:
         told = [tag("h2" if is_prompt else "h3", speaker)]
         if isinstance(model, str) and not goes_on:
             told.append(tag("span", model, class_="model"))
-        link = tag(
-            "a", tag("time", clock(at), datetime=at, title=full(at)), f" #{seq}", href=f"#{anchor}", class_="link"
-        )
+        when = full(at)
+        if used := _tokens(extra):
+            told.append(tag("span", used, class_="tokens"))
+            when += f"; {used}"
+        link = tag("a", tag("time", clock(at), datetime=at, title=when), f" #{seq}", href=f"#{anchor}", class_="link")
         heading = tag("header", *told, link)
         classes = [speaker.lower(), "prompt" if is_prompt else "reply", *(f"has-{kind}" for kind in sorted(set(kinds)))]
         if goes_on:
@@ -288,6 +290,7 @@ class _Renderer:
             tokens = tokens_in(usage)
             counts.tokens_in += tokens.input or 0
             counts.tokens_out += tokens.output or 0
+            counts.cost += cost_in(usage) or 0.0
 
 
 def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
@@ -327,6 +330,17 @@ def _notes(extra: dict[str, Any]) -> Iterator[str]:
         yield f"Interrupted: nobody knows the outcome of {', '.join(map(str, lost))}"
     if extra.get("compaction") is True:
         yield "This stands for what was compacted."
+
+
+def _tokens(extra: dict[str, Any]) -> str:
+    """The tokens of a reply, and what it cost, as far as it is known."""
+    usage = extra.get("usage")
+    if not isinstance(usage, dict):
+        return ""
+    tokens, cost = tokens_in(usage), cost_in(usage)
+    known = [f"{number:,} tokens {way}" for number, way in ((tokens.input, "in"), (tokens.output, "out")) if number]
+    said = ", ".join(known).replace(" tokens out", " out") if tokens.input else ", ".join(known)
+    return ", ".join(filter(None, [said, dollars(cost) if cost else ""]))
 
 
 def _event(extra: dict[str, Any]) -> tuple[str, Any]:

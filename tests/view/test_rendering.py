@@ -337,6 +337,25 @@ def test_what_a_reply_took_and_cost_is_told(tmp_path, usage, reply, head):
     )
 
 
+def test_what_frameworks_store_in_a_message_is_told_and_counted_once(tmp_path):
+    """Claude's own messages have model and usage, and one reply may be several of them; pydantic-ai has other names."""
+    usage = {"input_tokens": 1000, "output_tokens": 20}
+    parts = [{"type": "text", "text": part} for part in ("one", "two")]
+    claude = [{"role": "assistant", "id": "m1", "model": "opus", "content": [part], "usage": usage} for part in parts]
+    shown = read(conversations.store(tmp_path / "claude", claude, provider="claude-agent-sdk"))
+    assert "1,000 in, 20 out" in shown.text
+    assert "1,000 tokens in, 20 out" in shown.text
+    response = {
+        "kind": "response",
+        "parts": [{"part_kind": "text", "content": "x"}],
+        "model_name": "gpt",
+        "usage": usage,
+    }
+    shown = read(conversations.store(tmp_path / "pydantic", [response, response], provider="pydantic-ai"))
+    assert "2,000 in, 40 out" in shown.text
+    assert "gpt" in shown.text
+
+
 @pytest.mark.parametrize(
     ("said", "found", "shown"),
     [

@@ -362,6 +362,7 @@ def test_what_frameworks_store_in_a_message_is_told_and_counted_once(tmp_path):
         ("How long is the **retry** queue?", "retry", "How long is the <mark>retry</mark> queue?"),
         ("…see `fs.retry()` and *now* ~~so~~", "retry", "…see <code>fs.<mark>retry</mark>()</code> and now so"),
         ("## A retry - one", "retry", "A <mark>retry</mark> - one"),
+        ("Wait: | a | b | |---|:--:| | 3 | ```python x = 1", "3", "Wait: | a | b | <mark>3</mark> | x = 1"),
         ("See [RFC](https://a.b/#retry-x) now", "RFC", "See <mark>RFC</mark> now"),
         ("See [RFC](https://a.b/#retry-x) now", "retry", "See RFC (https://a.b/#<mark>retry</mark>-x) now"),
         ("![x](javascript:retry)<b>retry", "b", "![x](javascript:retry)&lt;<mark>b</mark>&gt;retry"),

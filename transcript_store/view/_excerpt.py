@@ -21,6 +21,9 @@ _BEGIN, _END = "\ufdd0", "\ufdd1"
 _EITHER = re.compile(f"[{_BEGIN}{_END}]")
 _LEADS = re.compile(r"^(…?)\s*(?:#{1,6}|[-*+>])\s+")
 """What makes the beginning a heading, an item or a quotation."""
+_RULE = re.compile(r"(?:\|\s*)?\|(?:\s*:?-{2,}:?\s*\|)+(?:\s*\|)?")
+"""The line below the head of a table."""
+_FENCE = re.compile(r"```\w*\s?")
 
 
 def excerpt(said: str, marks: Sequence[tuple[int, int]], *, is_markdown: bool = True) -> Html:
@@ -37,7 +40,9 @@ def excerpt(said: str, marks: Sequence[tuple[int, int]], *, is_markdown: bool = 
 
 def _read(said: str) -> Iterator[tuple[str, str | None]]:
     """Pieces of a line, each with the element that it is."""
-    line = _LEADS.sub(r"\1", " ".join(said.split()))
+    line = _RULE.sub("|", _LEADS.sub(r"\1", " ".join(said.split())))
+    if line.count("```") % 2:  # the end of the code is not in this line
+        line = _FENCE.sub("", line)
     (inline,) = PARSER.parseInline(line, {})
     return _pieces(inline.children or ())
 

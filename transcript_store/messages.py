@@ -1,4 +1,4 @@
-"""Messages in any provider's form: what one may hold, its parts, the tokens of a reply.
+"""Messages in any provider's form: what one may hold, its parts, the tokens of a reply and its cost.
 
 For clients, viewers and imports. ``encode_message`` refuses what a conversation would refuse. ``parse_message`` refuses what
 reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessage`` is one that ``encode_message`` encoded:
@@ -12,13 +12,14 @@ from transcript_store._json.strict import EncodedMessage
 from transcript_store._json.strict import decode as decode_message
 from transcript_store._json.strict import encode as encode_message
 from transcript_store._json.strict import parse as parse_message
-from transcript_store._json.usage import Tokens, tokens_in
+from transcript_store._json.usage import Tokens, cost_in, tokens_in
 
 __all__ = [
     "EncodedMessage",
     "Part",
     "Tokens",
     "as_text",
+    "cost_in",
     "decode_message",
     "encode_message",
     "parse_message",

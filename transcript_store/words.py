@@ -48,6 +48,11 @@ def many(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
+def dollars(amount: float) -> str:
+    """An amount in US dollars: ``$12.30``; a small one to the hundredth of a cent, ``$0.0031``."""
+    return f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.4f}" if amount >= 0.0001 else "under $0.0001"
+
+
 def place(line_number: int | None, offset_bytes: int | None) -> str:
     """Where a line of a transcript stands, in words. The first line is the header, so the second has the first record."""
     if line_number is None:

@@ -171,6 +171,10 @@ PAYLOADS = (
     "```html\n<script>document.title='RAN'</script>\n```\n\n```<script>\nx\n```",
     "{{constructor.constructor('document.title=1')()}} ${document.title='RAN'}",
     "<a href=\"javascript:document.title='RAN'\" id=1 name=body>click</a>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=\"document.title='RAN'\"></style></mglyph></table></mtext></math>",
+    "<noscript><p title=\"</noscript><img src=x onerror=document.title='RAN'>\">",
+    "<a href='https://evil.example/' ping='https://evil.example/'>click</a> [click](<https://a.b/\"><img/src/onerror=x>)",
+    "\ufdd0<b>\ufdd1 `</mark><script>document.title='RAN'</script>`",
     "<details open ontoggle=\"document.title='RAN'\"><template><script>1</script></template></details>",
 )
 """What a transcript may say, to run something, to fetch something, to leave its place, or to look like something else."""

@@ -58,7 +58,7 @@ def test_f12_what_waits_ends_no_element_even_if_the_renderer_is_wrong(forged):
     from transcript_store.view._html import Html
     from transcript_store.view._page import _inert
 
-    element = _inert(7, [Html(f"<p>{forged}<b>")])
+    element = _inert(7, [Html(f"<p>{forged}<b>")]).decode()
     inside = element.removeprefix('<script type="application/json" id="chunk-7">').removesuffix("</script>\n")
     assert re.search("</|<!|[\u2028\u2029]", inside) is None
     assert json.loads(inside) == [f"<p>{forged}<b>"]
@@ -252,6 +252,131 @@ def test_f12_no_markdown_makes_a_tag_outside_the_list(said):
     assert {name for _, attributes in page.tags for name in attributes} <= {"href", "rel", "class", "start", "tabindex"}
     assert all((a["href"] or "").lower().startswith(("http:", "https:", "mailto:")) for a in page.all("a"))
     assert obeyed(markdown(said)) == set()
+
+
+LINE_PIECES = [
+    *(
+        "a",
+        "B",
+        "é",
+        "中",
+        "*",
+        "**",
+        "`",
+        "``",
+        "[",
+        "](",
+        ")",
+        "http://x.y",
+        "<",
+        ">",
+        "&amp;",
+        "\\",
+        "_",
+        "~~",
+        "!",
+        "![a](b)",
+    ),
+    *(
+        " ",
+        "  ",
+        "1.",
+        "#",
+        "|",
+        "-",
+        "=",
+        ":",
+        "\r",
+        "\x0b",
+        "\x0c",
+        "\u2028",
+        "\u00a0",
+        "\x00",
+        "\u3000",
+        "[ ] ",
+        '"',
+    ),
+]
+
+
+@given(said=st.lists(st.sampled_from(LINE_PIECES), max_size=14).map("".join))
+def test_a_line_is_read_as_the_whole_parser_reads_it(said):
+    """Most messages are one line, in which no block is looked for: it becomes what a search for blocks makes of it."""
+    from transcript_store.view._markdown import _RENDERER
+    from transcript_store.view.markup import PARSER, _tokens
+    from transcript_store.words import safe
+
+    line = safe(f"A{said}")
+    short, full = (
+        _RENDERER.render(tokens, PARSER.options, {}) for tokens in (_tokens(line, {}), PARSER.parse(line, {}))
+    )
+    assert short == full
+
+
+@pytest.mark.parametrize(
+    ("usage", "reply", "head"),
+    [
+        ({"input_tokens": 2314, "output_tokens": 187}, "2,314 tokens in, 187 out", ["2,314 in, 187 out"]),
+        ({"output_tokens": 187, "cost": 0.0031}, "187 tokens out, $0.0031", ["0 in, 187 out", "$0.0031"]),
+        ({"cost": {"input": 1, "total": 12.5}}, "$12.50", ["$12.50"]),
+        ({"input_tokens": "<b>", "cost": "<b>"}, None, []),
+        ({"cost": 1e300}, None, []),
+        ({"cost": True}, None, []),
+    ],
+)
+def test_what_a_reply_took_and_cost_is_told(tmp_path, usage, reply, head):
+    """With the reply and, as a sum, in the head; nothing where nobody reported it."""
+    path = conversations.store(tmp_path / "c", [conversations.OPENAI[3]], extras=[{"usage": usage}], provider="openai")
+    shown = read(path)
+    assert len(shown.all("span", **{"class": "tokens"})) == (reply is not None)
+    assert (reply or "") in shown.text
+    assert all(each in shown.text for each in head)
+    assert ("Tokens" in shown.text, "Cost" in shown.text) == (
+        "_tokens" in str(usage) and reply is not None,
+        "$" in (reply or ""),
+    )
+
+
+def test_what_frameworks_store_in_a_message_is_told_and_counted_once(tmp_path):
+    """Claude's own messages have model and usage, and one reply may be several of them; pydantic-ai has other names."""
+    usage = {"input_tokens": 1000, "output_tokens": 20}
+    parts = [{"type": "text", "text": part} for part in ("one", "two")]
+    claude = [{"role": "assistant", "id": "m1", "model": "opus", "content": [part], "usage": usage} for part in parts]
+    shown = read(conversations.store(tmp_path / "claude", claude, provider="claude-agent-sdk"))
+    assert "1,000 in, 20 out" in shown.text
+    assert "1,000 tokens in, 20 out" in shown.text
+    response = {
+        "kind": "response",
+        "parts": [{"part_kind": "text", "content": "x"}],
+        "model_name": "gpt",
+        "usage": usage,
+    }
+    shown = read(conversations.store(tmp_path / "pydantic", [response, response], provider="pydantic-ai"))
+    assert "2,000 in, 40 out" in shown.text
+    assert "gpt" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("said", "found", "shown"),
+    [
+        ("How long is the **retry** queue?", "retry", "How long is the <mark>retry</mark> queue?"),
+        ("…see `fs.retry()` and *now* ~~so~~", "retry", "…see <code>fs.<mark>retry</mark>()</code> and now so"),
+        ("## A retry - one", "retry", "A <mark>retry</mark> - one"),
+        ("Wait: | a | b | |---|:--:| | 3 | ```python x = 1", "3", "Wait: | a | b | <mark>3</mark> | x = 1"),
+        ("See [RFC](https://a.b/#retry-x) now", "RFC", "See <mark>RFC</mark> now"),
+        ("See [RFC](https://a.b/#retry-x) now", "retry", "See RFC (https://a.b/#<mark>retry</mark>-x) now"),
+        ("![x](javascript:retry)<b>retry", "b", "![x](javascript:retry)&lt;<mark>b</mark>&gt;retry"),
+        ("a * b_c_d * **", "b", "a * <mark>b</mark>_c_d * **"),
+        ("\ufdd0x\ufdd1 &#x202e; y", "y", "\ufffdx\ufffd \\u202e <mark>y</mark>"),
+    ],
+)
+def test_a_hit_reads_as_its_message(said, found, shown):
+    """Its Markdown is meant and not shown; what was found is marked wherever it stands; nothing of it is markup of its own."""
+    from transcript_store.view.served import excerpt
+
+    at = said.index(found)
+    assert excerpt(said, [(at, at + len(found))]) == shown
+    assert "**" in excerpt("**x**", [], is_markdown=False)
 
 
 @pytest.mark.parametrize("shape", conversations.SHAPES)

@@ -414,6 +414,31 @@ def test_the_list_is_filtered_sorted_and_paged(library, tmp_path):
         assert len(titles("?sort=nonsense&after=nonsense")) == 50
 
 
+def test_a_conversation_without_a_title_is_called_by_its_first_prompt(tmp_path):
+    """In the list and above its hits, as on its page; by another one when it is replaced; by its id if there is none."""
+    folder = tmp_path / "library"
+    folder.mkdir()
+    path = conversations.store(folder / "one", [])
+    conversations.store(folder / "none", [])
+    with serving(folder, tmp_path / "cache") as server:
+
+        def named() -> list[str]:
+            return re.findall(r'<span class="title">(.*?)</span>', server.get("?sort=records").body.decode())
+
+        def replace(*prompts: str) -> None:
+            with ConversationStore(path) as conversation:
+                conversation.load()
+                conversation.replace_transcript([{"role": "user", "content": prompt} for prompt in prompts])
+
+        assert all(re.fullmatch("[0-9a-f-]{36}", name) for name in named())
+        replace("/mode plan", f"Why <b>so</b> slow?\n{'x ' * 400}")
+        assert named()[0].startswith("Why &lt;b&gt;so&lt;/b&gt; slow? x x")
+        assert len(named()[0]) < 200
+        assert 'href="c/one/">Why &lt;b&gt;so' in server.get("?q=slow").body.decode()
+        replace("/mode plan")
+        assert named()[0] == "/mode plan"
+
+
 def test_search_shows_each_hit_in_its_context(server):
     page = server.get("?q=jitter").body.decode()
     assert re.search(r'<a href="c/showcase/#7" class="row">.*has no <mark>jitter</mark>, so clients', page)

@@ -209,6 +209,24 @@ def test_the_list_is_filtered_while_somebody_types_and_a_hit_leads_to_its_messag
         assert "needle270-3" in page.evaluate("document.getElementById(location.hash.slice(1)).innerText")
 
 
+def test_an_answer_that_is_not_complete_yet_is_asked_for_again(look):
+    """While the library is being indexed there may be more: the page brings it without a hand."""
+    with look() as seen:
+        asked = []
+
+        def first_is_unfinished(route: Any) -> None:
+            html = route.fetch().text()
+            asked.append(route.request.url)
+            said = "may be more</p>" if len(asked) == 1 else "</p>"
+            mark = " data-unfinished" if len(asked) == 1 else ""
+            route.fulfill(body=html.replace('class="count"', f'class="count"{mark}').replace("</p>", said, 1))
+
+        seen.page.route("**/?q=wait*", first_is_unfinished)
+        seen.page.goto(seen.page.url + "?q=wait")
+        seen.page.wait_for_function("() => !document.querySelector('main').innerText.includes('may be more')")
+        assert len(asked) == 2
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["", "?q=wait", "c/showcase/"])

@@ -1,4 +1,4 @@
-"""The token counts of a reply, read from any provider's ``usage`` object."""
+"""The token counts of a reply and what it cost, read from any provider's ``usage`` object."""
 
 from __future__ import annotations
 
@@ -36,6 +36,16 @@ def tokens_in(usage: Mapping[str, Any]) -> Tokens:
     stated = next((counts[name] for name in _TOTAL if name in counts), None)
     total = (taken or 0) + (given or 0) if stated is None and (taken, given) != (None, None) else stated
     return Tokens(taken, given, total)
+
+
+def cost_in(usage: Mapping[str, Any]) -> float | None:
+    """What a reply cost in US dollars, where its ``usage`` object says so: ``cost``, as of OpenRouter and pi; None elsewhere."""
+    cost = usage.get("cost")
+    if isinstance(cost, Mapping):
+        cost = cost.get("total")
+    if isinstance(cost, bool) or not isinstance(cost, int | float):
+        return None
+    return float(cost) if 0 <= cost < 1e9 else None
 
 
 def _sum(counts: Mapping[str, int], names: tuple[str, ...], besides: tuple[str, ...]) -> int | None:

@@ -27,7 +27,7 @@ from transcript_store.formats._pi_blocks import is_said, provider_of, turn_of
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
 from transcript_store.formats._trees import Generation, Said, told, way_through
 from transcript_store.formats._turns import FORMS, as_said
-from transcript_store.messages import provider_family
+from transcript_store.messages import cost_in, provider_family
 
 
 @dataclass(slots=True)
@@ -241,6 +241,8 @@ def _about(reply: dict[str, Any]) -> dict[str, Any]:
         counts = {"input": "input_tokens", "output": "output_tokens"}
         counts |= {"cacheRead": "cache_read_input_tokens", "cacheWrite": "cache_creation_input_tokens"}
         about["usage"] = {ours: usage[theirs] for theirs, ours in counts.items() if type(usage.get(theirs)) is int}
+        if cost := cost_in(usage):
+            about["usage"]["cost"] = cost
     return about
 
 

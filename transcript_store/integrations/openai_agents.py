@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from transcript_store.conversation import ConversationStore, Durability, Redact
 from transcript_store.errors import (
@@ -35,11 +35,13 @@ except ModuleNotFoundError as _error:
 
 from transcript_store.integrations._conversations import Conversation, Options, close, conversation, id_of, library_at
 from transcript_store.integrations._values import readable, require_items, restored, stored
-from transcript_store.messages import EncodedMessage
+from transcript_store.messages import EncodedMessage, decode_message, encode_message
 
 __all__ = ["TranscriptSession"]
 
 FRAMEWORK = "openai-agents"
+_KNOWN_ITEMS, _KNOWN_BYTES = 8, 64 << 10
+"""So many items of the end are known between two calls, if they are no larger: after a failed attempt the SDK pops one by one."""
 
 T = TypeVar("T")
 
@@ -123,7 +125,8 @@ class TranscriptSession:
         """
         if messages := self._stored(items):
             async with conversation(*self._place) as found:
-                await found.call(partial(_add, found, messages), partial(self._begin, messages))
+                redacts = self._place[2].redact is not None
+                await found.call(partial(_add, found, messages, redacts), partial(self._begin, messages))
 
     async def pop_item(self) -> Any | None:
         """Take back the last item, and return it; None if there is none. It costs an append.
@@ -226,29 +229,47 @@ class _Snapshot:
     """Replace the items from the number ``start``; False, and nothing was done, if the session is not as it was."""
 
 
-def _add(found: Conversation, messages: Sequence[EncodedMessage], store: ConversationStore) -> None:
-    found.memo = store.append_messages(messages)[-1].head
+class _End(NamedTuple):
+    """What a transcript ends in, and its last items as they are stored, the last one last: true as long as it has this head."""
+
+    head: str
+    items: list[EncodedMessage]
+
+    @classmethod
+    def of(cls, head: str, items: Sequence[EncodedMessage]) -> _End:
+        some = list(items[-_KNOWN_ITEMS:])
+        return cls(head, some if sum(len(item.text) for item in some) <= _KNOWN_BYTES else some[-1:])
+
+
+def _add(found: Conversation, messages: Sequence[EncodedMessage], redacts: bool, store: ConversationStore) -> None:
+    head = store.append_messages(messages)[-1].head
+    found.memo = None if redacts else _End.of(head, messages)  # else what is stored is not what was given
 
 
 def _pop(found: Conversation, store: ConversationStore) -> Any | None:
-    """Look at the last item, and take it back if it still is the last. A head that was noted before the look says so: none comes twice."""
-    head = found.memo or store.head
+    """Take back the last item, which is known from before or looked at: its head says whether it still is the last. None comes twice."""
     while True:
-        messages = store.get_messages(last=1)
-        if not messages:
-            return None
+        known: _End | None = found.memo
+        found.memo = None
+        if known is None or not known.items:
+            head = store.head  # first: what comes between the two is seen by the retraction
+            messages = store.get_messages(last=_KNOWN_ITEMS)
+            if not messages:
+                return None
+            limit = store.max_line_bytes
+            known = _End.of(head, [EncodedMessage(encode_message(each, "item", limit)) for each in messages])
         try:
-            found.memo = store.retract(if_head=head).head
-        except ConversationChangedError as changed:
-            head = changed.head  # something came since the head was noted: that may be the last item now
-            continue
+            head = store.retract(if_head=known.head).head
+        except ConversationChangedError:
+            continue  # something came since: that may be the last item now
         except FeatureNotEnabledError:  # somebody made this generation without it
             with suppress(ConversationChangedError):
                 count, head = store.position
                 store.keep_records(range(1, count + 1), features=["retract"], if_head=head)
-            head = store.head
             continue
-        return restored(messages[0])
+        *others, last = known.items
+        found.memo = _End(head, others)
+        return restored(decode_message(last.text))
 
 
 def _clear(store: ConversationStore, *, keep: bool) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import groupby
 from typing import get_args
 from urllib.parse import quote, urlencode
 
 from transcript_store.library import ConversationSummary
 from transcript_store.search import Answer, Hit, Listing, Order
-from transcript_store.view.served import Html, document, full, joined, tag
+from transcript_store.view.served import Html, document, excerpt, full, tag
 from transcript_store.words import many
 
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -17,29 +18,38 @@ _NAMES = {"updated": "Newest", "created": "Created", "title": "Title", "records"
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
 
 
-def listing_page(library: str, listing: Listing, *, filter: str, sort: Order) -> bytes:
-    """A page of the list, with where the next one is."""
-    rows = [tag("li", _row(summary)) for summary in listing]
+def listing_page(
+    library: str, listing: Listing, *, filter: str, sort: Order, names: Callable[[str], str | None]
+) -> bytes:
+    """A page of the list, with where the next one is. ``names`` tells what a folder is called whose conversation has no title."""
+    rows = [tag("li", _row(summary, names)) for summary in listing]
     count = many(listing.total, "conversation")
     if listing.not_looked_at:
-        count += f"; {many(listing.not_looked_at, 'folder')} not looked at yet: load the page again"
-    body = [tag("p", count, class_="count", role="status"), tag("ol", *rows)]
+        count += f"; {many(listing.not_looked_at, 'folder')} not looked at yet"
+    body = [_count(count, is_unfinished=bool(listing.not_looked_at)), tag("ol", *rows)]
     if listing.next:
         asked = urlencode({"filter": filter, "sort": sort, "after": listing.next})
         body.append(tag("a", "More", href=f"?{asked}", class_="more"))
     return _page(library, "", filter, sort, *body)
 
 
-def hits_page(library: str, answer: Answer, *, query: str, filter: str, sort: Order) -> bytes:
+def hits_page(
+    library: str, answer: Answer, *, query: str, filter: str, sort: Order, names: Callable[[str], str | None]
+) -> bytes:
     """What a search found, the conversation with the best hit first, each hit in its context."""
     order = list(dict.fromkeys(hit.directory for hit in answer))
     together = sorted(answer, key=lambda hit: order.index(hit.directory))
-    body = [tag("p", _how_many(answer), class_="count", role="status")]
+    body = [_count(_how_many(answer), is_unfinished=bool(answer.not_indexed))]
     for directory, hits in groupby(together, key=lambda hit: hit.directory):
         folder, found = os.path.basename(directory), list(hits)
-        body.append(tag("h2", tag("a", found[0].title or folder, href=_address(folder))))
+        body.append(tag("h2", tag("a", found[0].title or names(folder) or folder, href=_address(folder))))
         body.append(tag("ol", *(tag("li", _hit(folder, hit)) for hit in found)))
     return _page(library, query, filter, sort, *body)
+
+
+def _count(said: str, *, is_unfinished: bool) -> Html:
+    """How many there are. The page asks again while that is not known."""
+    return tag("p", said, class_="count", role="status", data_unfinished=is_unfinished)
 
 
 def error_page(library: str, said: str) -> bytes:
@@ -76,7 +86,7 @@ def _page(library: str, query: str, filter: str, sort: Order, *body: Html) -> by
     return document(title, tag("header", tag("h1", title), form), tag("main", *body))
 
 
-def _row(summary: ConversationSummary) -> Html:
+def _row(summary: ConversationSummary, names: Callable[[str], str | None]) -> Html:
     folder = os.path.basename(summary.directory)
     labels = {name: text for name, text in (summary.labels or {}).items() if name not in ("title", "cwd", "import")}
     said = [
@@ -87,24 +97,20 @@ def _row(summary: ConversationSummary) -> Html:
         *(f"{name}: {text}" for name, text in labels.items()),
         f"damaged: {summary.damage}" if summary.damage else None,
     ]
-    title = tag("span", summary.title or summary.id or folder, class_="title")
+    called = summary.title or (None if summary.sealed or summary.damage else names(folder))
+    title = tag("span", called or summary.id or folder, class_="title")
     return tag(
         "a", title, tag("span", " · ".join(filter(None, said)), class_="meta"), href=_address(folder), class_="row"
     )
 
 
 def _hit(folder: str, hit: Hit) -> Html:
-    pieces: list[str] = []
-    at = 0
-    for start, end in hit.marks:
-        pieces += (hit.excerpt[at:start], tag("mark", hit.excerpt[start:end]))
-        at = end
     where = "" if hit.where == "text" else f" · {hit.where}"
     meta = f"{_ROLES.get(hit.role, hit.role)} · {full(hit.at)} · #{hit.seq}{where}"
     return tag(
         "a",
         tag("span", meta, class_="meta"),
-        tag("span", joined(*pieces, hit.excerpt[at:]), class_="excerpt"),
+        tag("span", excerpt(hit.excerpt, hit.marks, is_markdown=hit.where == "text"), class_="excerpt"),
         href=f"{_address(folder)}#{hit.seq}",
         class_="row",
     )

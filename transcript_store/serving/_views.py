@@ -10,11 +10,14 @@ from threading import Lock
 from typing import Any
 
 from transcript_store.errors import TranscriptStoreError
+from transcript_store.file_names import TRANSCRIPT
 from transcript_store.transcripts import summary_of
-from transcript_store.view.served import LiveConversation
+from transcript_store.view.served import LiveConversation, first_prompt
 
 _MOST = 4
 """Rendered conversations that are kept though nobody asks for them at the moment."""
+
+_MOST_NAMES = 10_000
 
 
 class Lease:
@@ -43,6 +46,7 @@ class Views:
         self._library = library
         self._keys = keys
         self._mutex = Lock()
+        self._names: dict[str, tuple[int, str]] = {}
         self._leases: OrderedDict[str, Lease] = OrderedDict()
 
     def path_of(self, name: str) -> str | None:
@@ -51,6 +55,25 @@ class Views:
             return None
         path = os.path.join(self._library, name)
         return path if os.path.isdir(path) and not os.path.islink(path) else None
+
+    def name_of(self, name: str) -> str | None:
+        """What a conversation without a title is called: its first prompt. None if there is none, or it cannot be read.
+
+        One that is sealed is not read for a list.
+        """
+        path = self.path_of(name)
+        try:
+            inode = os.stat(os.path.join(path or "", TRANSCRIPT)).st_ino
+            if (found := self._names.get(name)) and found[0] == inode:
+                return found[1]
+            called = first_prompt(path) if path and not self.keys_of(path) else None
+        except (OSError, TranscriptStoreError):
+            return None
+        if called:  # it stands in its place until another transcript takes the place of this one
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            self._names[name] = inode, called
+        return called
 
     def keys_of(self, path: str) -> Mapping[str, Any]:
         """The keys, if the conversation is sealed: a library may have others beside it, and its list says which is which."""

@@ -36,17 +36,16 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
 
     ``class_`` is the attribute ``class``, ``data_x`` is ``data-x``. True is an attribute without a value; False and None are none.
     """
-    written = "".join(
-        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(str(value))}"')
-        for key, value in attributes.items()
-        if value is not None and value is not False
-    )
-    return Html(f"<{name}{written}>{joined(*children)}" + ("" if name in _VOID else f"</{name}>"))
+    written = f"<{name}"
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            written += f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(str(value))}"')
+    return Html(f"{written}>{joined(*children)}" if name in _VOID else f"{written}>{joined(*children)}</{name}>")
 
 
 def joined(*pieces: str | None) -> Html:
     """Pieces one behind the other; those that are not :class:`Html` are escaped."""
-    return Html("".join(piece if isinstance(piece, Html) else text(piece) for piece in pieces if piece is not None))
+    return Html("".join([piece if isinstance(piece, Html) else text(piece) for piece in pieces if piece is not None]))
 
 
 def listing(shown: str, kind: str | None = None) -> Html:

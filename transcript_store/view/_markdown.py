@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MethodType
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,6 +54,8 @@ _SANITIZER = nh3.Cleaner(
     strip_comments=True,
 )
 _PARAGRAPHS = re.compile(r"\n\s*\n")
+_SHORT_CODE = 512
+"""In characters. Agents give the same commands again and again, so as many of those as this are kept with their colours."""
 
 
 def markdown(said: str) -> Html:
@@ -70,10 +73,21 @@ def markdown(said: str) -> Html:
 
 def code(said: str, *, language: str = "", file_name: str = "") -> Html:
     """Code with its colours, where the language is known: spans of the classes above. Without ``pre``."""
+    if len(said) > _SHORT_CODE:
+        return _code(said, language, file_name)
+    return _short_code(said, language, file_name)
+
+
+def _code(said: str, language: str, file_name: str) -> Html:
     pieces = coloured(said, language=language, file_name=file_name)
     if pieces is None:
         return text(said)
-    return joined(*(tag("span", value, class_=kind) if kind else value for value, kind in pieces))
+    return Html(
+        "".join(f'<span class="{kind}">{text(value)}</span>' if kind else text(value) for value, kind in pieces)
+    )
+
+
+_short_code = lru_cache(maxsize=512)(_code)
 
 
 def _link(renderer: RendererHTML, tokens: Sequence[MarkdownToken], index: int, options: Any, env: Any) -> str:

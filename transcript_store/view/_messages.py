@@ -12,20 +12,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
-from transcript_store.messages import parts_of, role_of, tokens_in
+from transcript_store.messages import cost_in, parts_of, tokens_in
+from transcript_store.view._besides import about_of, event_of, notes_of, tokens_told
 from transcript_store.view._contents import Stretch
 from transcript_store.view._html import Html, joined, listing, tag
 from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._media import media
 from transcript_store.view._times import clock, day, full
+from transcript_store.view._titles import is_prompt, label_of
 from transcript_store.view._tools import lone_result, tool
 from transcript_store.view._turns import Said, answers_in, said_in
 from transcript_store.words import many
 
 Kind = Literal["text", "tools", "thinking"]
 
-_LONGEST_PROMPT, _LONGEST_EVENT = 120, 4_000
+_LONGEST_EVENT = 4_000
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
 
 
@@ -47,6 +49,10 @@ class Counts:
     gaps: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    cost: float = 0.0
+    """In US dollars, as far as replies say what they cost."""
+    reply: str | None = None
+    """The id of the last reply that was counted: a program may store one in several messages, each with the usage of all."""
     models: dict[str, None] = field(default_factory=dict)
     first_at: str = ""
     last_at: str = ""
@@ -130,7 +136,7 @@ class _Renderer:
             each = said[number]
             record = each.stretch.record
             if record is not None:
-                self._count_times(record.at, record.extra or {})
+                self._count_times(record.at, about_of(record))
             if record is not None and each.turn is None and each.stretch.damage is None:
                 self._events.append(each.stretch)
                 continue
@@ -171,18 +177,18 @@ class _Renderer:
         for kind, html in self._blocks(number, turn, record.message, said):
             kinds.add(kind)
             body.append(html)
-        body += [tag("p", note, class_="note") for note in _notes(record.extra or {})]
+        body += [tag("p", note, class_="note") for note in notes_of(record.extra or {})]
         if each.stretch.damage:
             body.insert(0, tag("p", each.stretch.damage, class_="gap"))
         if not body:
             return  # its results stand with their calls
         speaker = _SPEAKERS[turn.role]
-        if turn.role == "user" and not any(isinstance(block, (Text, Media)) for block in turn.blocks):
+        prompts = is_prompt(turn)
+        if turn.role == "user" and not prompts:
             speaker = "Tool"
-        is_prompt = speaker == "User"
-        if is_prompt:
+        if prompts:
             self._prompt(record.seq, turn)
-        self._show(record.seq, record.at, speaker, body, kinds, extra=record.extra or {}, is_prompt=is_prompt)
+        self._show(record.seq, record.at, speaker, body, kinds, about=about_of(record), is_prompt=prompts)
 
     def _blocks(self, number: int, turn: Turn, message: object, said: Sequence[Said]) -> Iterator[tuple[Kind, Html]]:
         for index, block in enumerate(turn.blocks):
@@ -213,10 +219,7 @@ class _Renderer:
         return tool(call, result, anchor=anchor)
 
     def _prompt(self, seq: int, turn: Turn) -> None:
-        said = " ".join(block.text for block in turn.blocks if isinstance(block, Text))
-        words = " ".join(said[: _LONGEST_PROMPT * 4].split())
-        label = words[:_LONGEST_PROMPT] + ("…" if len(words) > _LONGEST_PROMPT else "")
-        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label or "(an image)"))
+        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label_of(turn)))
         self._pieces.counts.prompts += 1
 
     def _show(
@@ -227,11 +230,11 @@ class _Renderer:
         body: Sequence[Html],
         kinds: Iterable[Kind],
         *,
-        extra: dict[str, Any],
+        about: dict[str, Any],
         is_prompt: bool,
     ) -> None:
         anchor = f"{self._prefix}{seq}"
-        model = extra.get("model")
+        model = about.get("model")
         if isinstance(model, str):
             self._pieces.counts.models[model] = None
         goes_on = speaker == self._speaker and not is_prompt
@@ -239,9 +242,11 @@ class _Renderer:
         told = [tag("h2" if is_prompt else "h3", speaker)]
         if isinstance(model, str) and not goes_on:
             told.append(tag("span", model, class_="model"))
-        link = tag(
-            "a", tag("time", clock(at), datetime=at, title=full(at)), f" #{seq}", href=f"#{anchor}", class_="link"
-        )
+        when = full(at)
+        if used := tokens_told(about):
+            told.append(tag("span", used, class_="tokens"))
+            when += f"; {used}"
+        link = tag("a", tag("time", clock(at), datetime=at, title=when), f" #{seq}", href=f"#{anchor}", class_="link")
         heading = tag("header", *told, link)
         classes = [speaker.lower(), "prompt" if is_prompt else "reply", *(f"has-{kind}" for kind in sorted(set(kinds)))]
         if goes_on:
@@ -270,7 +275,7 @@ class _Renderer:
         for event in events:
             record = event.record
             assert record is not None
-            name, value = _event(record.extra or {})
+            name, value = event_of(record.extra or {})
             if record.retracts is not None:
                 name, value = "messages were taken back", {"retracts": record.retracts, **(record.extra or {})}
             names[name] = None
@@ -280,14 +285,16 @@ class _Renderer:
         summary = tag("summary", many(len(events), "event"), tag("span", listed, class_="about"))
         self._pieces.html.append(tag("details", summary, *shown, class_="events"))
 
-    def _count_times(self, at: str, extra: dict[str, Any]) -> None:
+    def _count_times(self, at: str, about: dict[str, Any]) -> None:
         counts = self._pieces.counts
         counts.first_at, counts.last_at = counts.first_at or at, at
-        usage = extra.get("usage")
-        if isinstance(usage, dict):
+        usage, reply = about.get("usage"), about.get("reply")
+        if isinstance(usage, dict) and (reply is None or reply != counts.reply):
+            counts.reply = reply
             tokens = tokens_in(usage)
             counts.tokens_in += tokens.input or 0
             counts.tokens_out += tokens.output or 0
+            counts.cost += cost_in(usage) or 0.0
 
 
 def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
@@ -315,29 +322,6 @@ def _folded(title: str, said: str) -> Html:
 
 def _kind(kind: str) -> Kind:
     return "tools" if kind in ("call", "result") else "thinking" if kind == "thinking" else "text"
-
-
-def _notes(extra: dict[str, Any]) -> Iterator[str]:
-    """What a client noted of a reply that a person should know."""
-    incomplete = extra.get("incomplete")
-    if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
-        yield f"Interrupted: {incomplete['reason']}"
-    lost = extra.get("interrupted")
-    if isinstance(lost, list):
-        yield f"Interrupted: nobody knows the outcome of {', '.join(map(str, lost))}"
-    if extra.get("compaction") is True:
-        yield "This stands for what was compacted."
-
-
-def _event(extra: dict[str, Any]) -> tuple[str, Any]:
-    """What an event is called, and what it says: of an imported line the line."""
-    source = extra.get("source")
-    lines = source.get("lines") if isinstance(source, dict) else None
-    first = lines[0] if isinstance(lines, list) and len(lines) == 1 else None
-    if isinstance(first, dict):
-        line = first.get("line", first.get("raw", first))
-        return (role_of(line) if isinstance(line, dict) else "a line that is no message"), line
-    return ", ".join(extra) or "event", extra
 
 
 def _json(value: Any) -> Html:

@@ -6,10 +6,10 @@ the file is all there is: the policy (CSP) allows our script and style by their 
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import orjson
 
 from transcript_store.view._contents import Contents, Earlier
 from transcript_store.view._files import MARK
@@ -19,7 +19,8 @@ from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._messages import Counts, Pieces, pieces_of
 from transcript_store.view._times import full, span
-from transcript_store.words import many
+from transcript_store.view._titles import title_among
+from transcript_store.words import dollars, many
 
 _CHUNK = 100
 _SHOWN_WITHOUT_SCRIPTS = 2
@@ -29,7 +30,6 @@ _MOST_LINKS = 8
 _END_OF_SCRIPT = "})();\n"
 _CHARACTERS_A_PIXEL = 12
 """Roughly: how high a chunk is before anybody has seen it."""
-_SLASH_COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?:\s|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def page(
         _help(),
         tag("script", script_of(position is not None)),
     )
-    yield from (_encoded(_inert(number, pieces)) for number, pieces in chunks.waiting)
+    yield from (_inert(number, pieces) for number, pieces in chunks.waiting)
     yield b"</body></html>\n"
 
 
@@ -147,6 +147,7 @@ def facts(contents: Contents, counts: Counts, served: Served | None = None) -> H
         "When": span(counts.first_at, counts.last_at) or full(metadata.created_at),
         "Holds": ", ".join(_amounts(counts)),
         "Tokens": tokens,
+        "Cost": dollars(counts.cost) if counts.cost else None,
         "From": metadata.labels.get("source"),
         "In": metadata.labels.get("cwd"),
         "Part of": _linked(metadata.labels.get("part_of"), served),
@@ -205,11 +206,8 @@ def _generation(contents: Contents, served: Served | None) -> str | None:
 
 
 def _title(contents: Contents, live: Pieces) -> str:
-    prompts = [prompt.label for prompt in live.outline]
-    said = [
-        label for label in prompts if not _SLASH_COMMAND.match(label)
-    ]  # /mode is told to the program, not to the model
-    return contents.metadata.labels.get("title") or next(iter(said or prompts), "Conversation")
+    prompts = (prompt.label for prompt in live.outline)
+    return contents.metadata.labels.get("title") or title_among(prompts) or "Conversation"
 
 
 def _taken_away(earlier: Earlier, chunks: Iterator[Html]) -> Html:
@@ -278,15 +276,15 @@ def _keys(names: str) -> Iterator[Html]:
     return (tag("kbd", name) for name in names.split())
 
 
-def _inert(number: int, pieces: Sequence[Html]) -> Html:
+def _inert(number: int, pieces: Sequence[Html]) -> bytes:
     r"""A chunk as JSON, which no browser runs.
 
     Only ``</script`` ends the element, and only ``<!--`` hides such an end from the browser (the HTML standard, "restrictions for
     contents of script elements"). So ``</`` is written ``<\/`` and ``<!`` is ``\u003c!``: a page has a hundred thousand other ``<``.
     """
-    data = json.dumps(pieces, ensure_ascii=False).replace("</", "<\\/").replace("<!", "\\u003c!")
-    data = data.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    return Html(f'<script type="application/json" id="chunk-{number}">{data}</script>\n')
+    data = orjson.dumps(pieces).replace(b"</", b"<\\/").replace(b"<!", b"\\u003c!")
+    data = data.replace("\u2028".encode(), b"\\u2028").replace("\u2029".encode(), b"\\u2029")
+    return b'<script type="application/json" id="chunk-%d">%b</script>\n' % (number, data)
 
 
 def _encoded(*pieces: Html) -> bytes:

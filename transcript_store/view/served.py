@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from transcript_store.view._contents import contents_of
+from transcript_store.view._excerpt import excerpt
 from transcript_store.view._head import asset, head, policy
 from transcript_store.view._html import Html, joined, tag
 from transcript_store.view._live import Change, LiveConversation, Position
 from transcript_store.view._page import Served, page, script_of
 from transcript_store.view._times import full
+from transcript_store.view._titles import first_prompt
 
 __all__ = [
     "Change",
@@ -23,6 +25,8 @@ __all__ = [
     "Position",
     "Served",
     "document",
+    "excerpt",
+    "first_prompt",
     "full",
     "joined",
     "policies",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -205,6 +207,101 @@ def test_no_more_are_open_than_agreed(tmp_path, monkeypatch):
     assert 1 <= sum(path.endswith("transcript.jsonl") and str(tmp_path) in path for path in open_files) <= 4
     for session in sessions:
         session.close()
+
+
+def test_no_more_is_held_in_memory_than_agreed(tmp_path, monkeypatch):
+    """Of each session at most the end is in memory, and of all that nobody uses no more than so many bytes; each opens again by itself."""
+    monkeypatch.setattr(_conversations, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(_conversations, "CACHE_BYTES", 30_000)
+    sessions = [TranscriptSession(f"user-{n}", tmp_path) for n in range(12)]
+    long = [{"role": "user", "content": f"{n} {'x' * 1000}"} for n in range(200)]
+
+    async def scenario():
+        for session in sessions:
+            await session.add_items(long)
+            assert len(await session.get_items(5)) == 5
+        assert [await session.get_items() for session in sessions] == [long] * 12
+
+    asyncio.run(scenario())
+    held = [each for each in _conversations._table.values() if each.key[0] == str(tmp_path)]
+    assert all(0 < each.bytes <= 30_000 for each in held)
+    assert 0 < sum(each.bytes for each in held) <= 100_000 + 30_000  # the last one was in use when room was made
+    for session in sessions:
+        session.close()
+
+
+def test_64_sessions_of_2_mb_hold_no_more_than_their_bound(tmp_path):
+    """The memory that is really taken: what 64 long sessions hold after a turn each is what was agreed on for all together."""
+    long = [{"role": "user", "content": f"{n} {'x' * 1000}"} for n in range(2000)]
+    sessions = [TranscriptSession(f"user-{n}", tmp_path, durability="process-crash") for n in range(64)]
+
+    async def turn(session):
+        await session.add_items([item(1)])
+        assert len(await session.get_items(50)) == 50
+
+    asyncio.run(sessions[0].add_items(long))
+    sessions[0].close()
+    with ConversationStore(sessions[0].directory, read_only=True) as first:
+        first.load()
+        for session in sessions[1:]:
+            with ConversationStore(session.directory) as made:
+                name = os.path.basename(session.directory)
+                made.initialize(id=name, provider="openai-agents", messages=first.get_messages(), features=["retract"])
+    tracemalloc.start()
+    try:
+        for session in sessions:
+            asyncio.run(turn(session))
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * _conversations.MOST_BYTES
+    for session in sessions:
+        session.close()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "looked at"])
+def test_a_retract_that_another_got_in_front_of(tmp_path, monkeypatch, known):
+    """Another process adds an item between the look at the last one and the retract: that item is taken back, and none twice."""
+    ours, theirs = (TranscriptSession("user-1", tmp_path, lock_timeout_seconds=wait) for wait in (10, 9))
+    asyncio.run(fill(ours, [1, 2]))
+    if not known:
+        ours.close()  # the next pop has to look
+    retract, others = ConversationStore.retract, [3, 4]
+
+    def late(store, *arguments, **more):
+        if others:
+            with ConversationStore(store.directory, hold_lock=False) as other:
+                other.load()
+                other.append_message(item(others.pop(0)))
+        return retract(store, *arguments, **more)
+
+    monkeypatch.setattr(ConversationStore, "retract", late)
+    assert [asyncio.run(ours.pop_item()) for _ in range(3)] == [item(4), item(3), item(2)]
+    assert asyncio.run(theirs.get_items()) == [item(1)]
+    assert [asyncio.run(one.pop_item()) for one in (theirs, ours)] == [item(1), None]
+    for session in (ours, theirs):
+        session.close()
+
+
+def test_items_popped_one_by_one_are_looked_at_together(session, monkeypatch):
+    """What the SDK pops after a failed attempt it added a moment ago: each pop is one turn, and what others did is seen."""
+    looks = []
+    get_messages = ConversationStore.get_messages
+
+    def look(store, **arguments):
+        looks.append(arguments)
+        return get_messages(store, **arguments)
+
+    monkeypatch.setattr(ConversationStore, "get_messages", look)
+
+    async def scenario():
+        await fill(session, [0], range(1, 20))
+        assert [await session.pop_item() for _ in range(20)] == [item(n) for n in reversed(range(20))]
+        assert await session.pop_item() is None
+
+    asyncio.run(scenario())
+    assert len(looks) == 3  # the last eight are known; then for 11 to 4, for 3 to 0, and for none
 
 
 def test_one_that_is_being_closed_is_taken_again(tmp_path, monkeypatch):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from tests.compat.api import surface
 from tests.integrations.pydantic_ai.bench import Bench
+from transcript_store import ConversationChangedError, ConversationStore
 from transcript_store.integrations.pydantic_ai import TranscriptHistory
 from transcript_store.redaction import SecretRedactor
 from transcript_store.testing import check_integration
@@ -130,6 +133,48 @@ def test_a_reply_that_was_sent_back(history):
     assert asyncio.run(history.messages()) == result.all_messages()
 
 
+@pytest.mark.parametrize("is_same_object", [True, False])
+def test_the_same_history_twice(history, tmp_path, is_same_object):
+    """An agent may have a history of its own, and be given the same for a run: each message is sent once and stored once."""
+    other = history if is_same_object else TranscriptHistory("user-1", tmp_path)
+    seen: list[Any] = []
+    agent = Agent(answering(seen), capabilities=[history, other])
+
+    @agent.tool_plain
+    def look(at: int) -> str:
+        return "seen"
+
+    for question in ("one", "look", "two"):
+        result = run(agent, question)
+        assert asyncio.run(history.messages()) == asyncio.run(other.messages()) == result.all_messages()
+    assert [len(sent) for sent in seen] == [1, 3, 5, 7]
+    with history.conversation() as conversation:
+        assert conversation.record_count == 8
+
+
+def test_a_retract_that_another_run_got_in_front_of(history, tmp_path):
+    """A run that has to take back what it stored takes back nothing if another one stored something behind it: an error, and both are kept."""
+    told: list[str] = []
+    agent = Agent(answering(), capabilities=[history, _Drops()])
+
+    @agent.output_validator
+    def check(output: str) -> str:
+        if not told:
+            told.append(output)
+            with ConversationStore(history.directory, hold_lock=False) as other:
+                other.load()
+                other.append_message({"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "other"}]})
+            raise ModelRetry("again")
+        return output
+
+    with pytest.raises(ConversationChangedError):
+        run(agent, "one")
+    with history.conversation() as conversation:
+        records = conversation.get_records()
+    assert not any(record.is_retracted for record in records)
+    assert [record.message["kind"] for record in records] == ["request", "response", "request"]
+
+
 def test_a_history_that_is_given(history):
     """It has to begin with what is stored; what it has more is stored. Anything else is refused before a request is made."""
     seen: list[Any] = []
@@ -184,6 +229,15 @@ def test_a_call_whose_tool_was_cut_off_gets_a_result(history):
     told, question = seen[-1][-1].parts
     assert (told.tool_name, told.outcome, question.content) == ("look", "interrupted", "and now?")
     assert asyncio.run(history.messages()) == result.all_messages()
+
+
+class _Drops(AbstractCapability[Any]):  # type: ignore[misc]  # the framework's types are not followed
+    """One that takes the reply that was sent back out of the history."""
+
+    async def before_model_request(self, ctx, request_context):
+        if len(ctx.messages) > 2:
+            del ctx.messages[1:-1]
+        return replace(request_context, messages=list(ctx.messages))
 
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

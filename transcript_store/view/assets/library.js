@@ -29,12 +29,19 @@
     const page = new DOMParser().parseFromString(policy.createHTML(html), "text/html");
     document.querySelector("main").replaceWith(document.importNode(page.querySelector("main"), true));
     history.replaceState(null, "", wanted);
+    askAgain();
+  }
+
+  // There may be more, which is being looked at: the answer says so until there is not.
+  function askAgain() {
+    if (document.querySelector(".count[data-unfinished]")) pause = setTimeout(ask, 700);
   }
 
   form.addEventListener("input", () => {
     clearTimeout(pause);
     pause = setTimeout(ask, 150);
   });
+  askAgain();
   addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.target.matches("input, select") || event.ctrlKey || event.metaKey) return;
     event.preventDefault();

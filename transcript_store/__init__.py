@@ -30,4 +30,4 @@ else:  # the order is the order in which a name is looked for: what is quick to 
         __name__, "ways_out", "errors", "conversation", "library", "maintenance", "snapshots", "keys"
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -6,6 +6,7 @@ everybody has (docs/testing.md). Added here are the judge of the crash tests, an
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from tests.crash.model import ID, LIBRARY, observe
 from tests.crash.seeded_bugs import BUGS
-from transcript_store import ConversationStore, CorruptTranscriptError, TranscriptStoreError
+from transcript_store import ConversationLibrary, ConversationStore, CorruptTranscriptError, TranscriptStoreError
 from transcript_store._log import log
 from transcript_store.testing import SimulatedFileSystem
 from transcript_store.testing.machines import ConversationMachine
@@ -51,9 +52,28 @@ class LongLifeInTurns(LongLife):
         return super().opened(disk, hold_lock=False, **options)
 
 
-@pytest.mark.parametrize("machine", [LongLife, LongLifeWithoutSyncs, LongLifeInTurns])
+class LongLifeSealed(ConversationMachine):
+    """The same of a conversation that is sealed with a key. (The judge of the crash tests has none.)"""
+
+    key: bytes | None = b"k" * 32
+
+    def library_on(self, disk: SimulatedFileSystem) -> ConversationLibrary:
+        return ConversationLibrary(self.folder, file_system=disk, encryption_key=self.key)
+
+    def opened(self, disk: SimulatedFileSystem, **options: Any) -> ConversationStore:
+        return super().opened(disk, encryption_key=self.key, **options)
+
+    @rule()
+    def nothing_is_in_sight(self) -> None:
+        """No message is in any file."""
+        said = [json.dumps(message, separators=(",", ":")).encode() for message in self.shown.messages]
+        files = b"".join(content for content in self.disk.tree().values() if content)
+        assert not [text for text in said if text in files]
+
+
+@pytest.mark.parametrize("machine", [LongLife, LongLifeWithoutSyncs, LongLifeInTurns, LongLifeSealed])
 @pytest.mark.parametrize("lives", [40, pytest.param(400, marks=pytest.mark.long)])
-def test_a_long_life_loses_nothing(machine: type[LongLife], lives: int) -> None:
+def test_a_long_life_loses_nothing(machine: type[ConversationMachine], lives: int) -> None:
     """P1, P2, P3, P4, P6, P7, P9, P10, P12, P21: whatever happens, in whatever order, what was acknowledged is there."""
     live(machine, lives, tuple(Phase))
 
@@ -104,6 +124,16 @@ def test_a_rule_that_goes_around_the_model_is_told_so() -> None:
         with pytest.raises(AssertionError, match=what) as raised:
             live(machine, 40, (Phase.generate,))
         assert "goes through self.perform(Operation(call, after))" in str(raised.value)
+
+
+def test_the_machine_notices_a_message_in_sight() -> None:
+    """The rule that nothing is in sight, on a conversation without a key."""
+
+    class Plain(LongLifeSealed):
+        key = None
+
+    with pytest.raises(AssertionError):
+        live(Plain, 40, (Phase.generate,))
 
 
 def test_the_machine_notices_a_lost_message(monkeypatch: pytest.MonkeyPatch) -> None:

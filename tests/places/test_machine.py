@@ -39,7 +39,7 @@ def live(make_place: type[SimulatedPlace], lives: int) -> None:
 
 
 @pytest.mark.parametrize("place", [SimulatedPlace, SimulatedObjectPlace])
-@pytest.mark.parametrize("lives", [20, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("lives", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_the_simulated_places_keep_the_contract(place: type[SimulatedPlace], lives: int):
     live(place, lives)
 

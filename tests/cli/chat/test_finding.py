@@ -82,6 +82,20 @@ def test_where_there_is_none_yet_that_is_said(library: ConversationLibrary) -> N
         picked(library.directory, typed(""))
 
 
+def test_a_question_is_no_folder(
+    cli: Cli, library: ConversationLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newcomer gave the question as an argument: it became the name of a folder, and nothing was asked."""
+    monkeypatch.chdir(tmp_path)
+    done = cli("chat", "What is 2+2?")
+    assert done.code == 2
+    assert "reads as something to say" in done.err
+    assert "echo … | transcript-store chat" in done.err
+    begun(ConversationLibrary(tmp_path), "A title")
+    next(tmp_path.glob("*-*")).rename(tmp_path / "What is this?")
+    assert "reads as" not in cli("chat", "What is this?").err
+
+
 def test_without_a_terminal_nobody_can_be_asked(cli: Cli, library: ConversationLibrary) -> None:
     begun(library, "A title")
     done = cli("chat", "--resume")

@@ -82,7 +82,7 @@ def find(
 
     Raises:
         Misuse: two arguments name different conversations, ``--new`` names one that exists or ``last``, a name is the
-            beginning of several ids, or it is ``last`` and there is none.
+            beginning of several ids, or it is ``last`` and there is none, or it reads as a question.
         TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
     if directory is not None:
@@ -129,5 +129,10 @@ def _named(name: str, *, new: bool) -> str:
         )
     if os.path.basename(path) == LAST and not os.path.lexists(path):
         raise Misuse(f"{path}: there is no conversation yet, so none is the last; name the folder of a new one")
+    if not new and " " in name and "/" not in name and name.rstrip()[-1:] in tuple("?!.") and not os.path.lexists(path):
+        raise Misuse(
+            f"{name!r} reads as something to say, and there is no folder of this name: begin `transcript-store chat` and say it there, "
+            "or `echo … | transcript-store chat`. --new begins a conversation in such a folder"
+        )
     # A folder may be called as the id of another conversation begins: --new is how to say that it is not meant.
     return name if new else path

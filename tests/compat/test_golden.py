@@ -78,8 +78,9 @@ def test_what_was_not_understood_is_kept(golden: Path, name: str) -> None:
     assert list(changed) == list(document)
 
 
-LATER_FORMS = {"repaired": "repaired-remembering"}
-"""Written otherwise since then: a repair remembers what the damaged header said that it replaced, in a member of the metadata."""
+LATER_FORMS = {"repaired": "repaired-undoable", "repaired-remembering": "repaired-undoable"}
+"""Written otherwise since then: a repair remembers what the damaged header said that it replaced, in a member of the metadata; and it
+keeps the metadata that went with the damaged transcript, so that it can be undone."""
 
 
 @each

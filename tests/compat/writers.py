@@ -107,6 +107,11 @@ def repaired_remembering() -> SimulatedFileSystem:
     return repaired()
 
 
+def repaired_undoable() -> SimulatedFileSystem:
+    """The same as it is written since a repair keeps the metadata that went with the damaged transcript."""
+    return repaired()
+
+
 def restored() -> SimulatedFileSystem:
     """Made from a snapshot of another conversation, which remembers where it is from."""
     disk = SimulatedFileSystem()
@@ -227,6 +232,7 @@ GOLDEN: dict[str, Callable[[], SimulatedFileSystem]] = {
         recovered,
         repaired,
         repaired_remembering,
+        repaired_undoable,
         restored,
         half_a_batch,
         interrupted_replace,

@@ -34,8 +34,9 @@ from transcript_store.library import ConversationLibrary
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog, patiently
 from transcript_store.places._conversation import PlacedConversation
 from transcript_store.places._errors import NotOnAPlaceError
+from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._place import Place
-from transcript_store.places._storage import PlacedReader, PlacedWriter
+from transcript_store.places._storage import PlacedWriter
 from transcript_store.places._summary import shown
 from transcript_store.ways_out import WayOut
 

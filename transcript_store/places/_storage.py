@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from transcript_store._conversation.reader import Reader, RefreshResult
-from transcript_store._conversation.storage import Options, State, Storage
+from transcript_store._conversation.storage import Options, State
 from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log.image import Image
@@ -37,9 +36,8 @@ from transcript_store.errors import (
 )
 from transcript_store.places._claimed import ClaimedLog
 from transcript_store.places._errors import ConversationTakenOverError, NotOnAPlaceError, PlaceError
-from transcript_store.places._filling import fill
+from transcript_store.places._fetched import Fetched
 from transcript_store.places._slots import LogState, encoded
-from transcript_store.places._spool import Spool
 from transcript_store.places._summary import keep_summary
 from transcript_store.ways_out import WayOut
 
@@ -49,62 +47,9 @@ IDLE_SECONDS = 60
 """Who has written nothing for so long may be taken over without being asked for it. Politeness only: no promise needs it."""
 _POLL_SECONDS = 0.5
 """Between two looks at a conversation that another writer has, for who waits for it."""
-_DATA = frozenset({"generation", "append", "metadata"})
-"""The kinds of slots that change what is read."""
 
 
-class _Placed(Storage):
-    """What a reader and a writer share: the slots, and the spool that is filled from them."""
-
-    def __init__(self, slots: ClaimedLog, machine: FileSystem, options: Options, **more: Any) -> None:
-        self.slots = slots
-        self.spool = Spool(machine)
-        self.is_filled = True
-        """P2: whether the spool has everything but what is ``fresh``."""
-        super().__init__(self.spool, slots.path, options, **more)
-
-    def fetch(self) -> None:
-        """Read every slot anew, verified; the spool is not filled yet."""
-        self.is_filled = False
-        self.slots.load_patiently()
-
-    def look(self) -> bool:
-        """Take in what stands on the place now; whether the spool has other bytes than before."""
-        if self.is_filled:
-            self.slots.look_patiently()
-        else:
-            self.fetch()
-        return self.fill()
-
-    def fill(self) -> bool:
-        """Write into the spool what was taken in; whether that changed what is read."""
-        slots = self.slots.fresh
-        has_news = any(slot.kind in _DATA for slot in slots)
-        if has_news:
-            self.is_filled = False
-            fill(self.spool, self.path, slots)
-        self.slots.fresh, self.is_filled = [], True
-        return has_news
-
-    def let_go(self) -> None:
-        super().let_go()
-        self.spool.clear()
-
-
-class PlacedReader(_Placed, Reader):
-    """As one reader sees it. It claims nothing."""
-
-    def load(self) -> None:
-        self.fetch()
-        self.fill()
-        super().load()
-
-    def refresh(self) -> RefreshResult:
-        self.look()
-        return super().refresh()
-
-
-class PlacedWriter(_Placed, Writer):
+class PlacedWriter(Fetched, Writer):
     """As one writer sees it, which has the claim from the load on; or claims in each turn in which another one wrote last."""
 
     def __init__(self, slots: ClaimedLog, machine: FileSystem, options: Options) -> None:

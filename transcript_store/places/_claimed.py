@@ -57,6 +57,15 @@ class Answer(Enum):
     SILENT = "nobody answers"
 
 
+class _RefusedError(Exception):
+    """A place refused for good what an attempt asked of it."""
+
+    def __init__(self, error: PlaceError, *, nothing_was_put: bool) -> None:
+        super().__init__()
+        self.error = error
+        self.nothing_was_put = nothing_was_put
+
+
 class ClaimedLog:
     """The slots of one conversation, as far as they were read, and the right to write the next one, if it was claimed."""
 
@@ -182,7 +191,7 @@ class ClaimedLog:
             self.look_patiently()
         self.require_claim()
         data = make(self.state)
-        while (answer := self._put(data)) is not Answer.STORED:
+        while (answer := self._put(data, doing)) is not Answer.STORED:
             if answer is not Answer.BEATEN:
                 self._give_up(data, doing)
             self.require_claim()
@@ -199,7 +208,7 @@ class ClaimedLog:
         while True:
             may(self.state)
             data = make(self.state, token)
-            answer = self._put(data)
+            answer = self._put(data, doing)
             if answer is Answer.STORED:
                 break
             if answer is not Answer.BEATEN:
@@ -230,15 +239,25 @@ class ClaimedLog:
             at=claim.at,
         )
 
-    def _put(self, data: bytes) -> Answer:
-        """Put a slot until it is known what stands there, or the attempts are over."""
+    def _put(self, data: bytes, doing: str) -> Answer:
+        """Put a slot until it is known what stands there, or the attempts are over.
+
+        A place that refuses the first attempt for good has stored nothing. A later refusal says nothing of the attempts before.
+        """
         slot, previous = self.state.slot + 1, self.state.hash
         self._unsure.append((slot, data))  # D2
-        answer = Answer.SILENT
+        answer, is_first = Answer.SILENT, True
         for wait in (*self._waits, None):
-            answer = self._attempt(slot, data, previous)
+            try:
+                answer = self._attempt(slot, data, previous)
+            except _RefusedError as refused:
+                if is_first and refused.nothing_was_put:
+                    self._unsure.remove((slot, data))
+                    raise refused.error from None
+                self._give_up(data, doing, refused.error.strerror or "")
             if answer in (Answer.STORED, Answer.BEATEN) or wait is None:
                 break
+            is_first = False
             self._sleep(wait)
         return answer
 
@@ -250,20 +269,24 @@ class ClaimedLog:
                 return Answer.STORED
         except UnavailableError:
             pass
+        except PlaceError as error:
+            raise _RefusedError(error, nothing_was_put=True) from None
         # D3: neither "it is there already" nor no answer says what stands there.
         try:
             news = self.look()
         except UnavailableError:
             return Answer.SILENT
+        except PlaceError as error:
+            raise _RefusedError(error, nothing_was_put=False) from None
         if not news:
             return Answer.ABSENT
         return Answer.STORED if news[0].data == data else Answer.BEATEN
 
-    def _give_up(self, data: bytes, doing: str) -> NoReturn:
+    def _give_up(self, data: bytes, doing: str, reason: str = "no answer came in time") -> NoReturn:
         raise PlaceError(
             path=self.path,
             doing=doing,
-            reason="no answer came in time",
+            reason=reason,
             outcome="unknown",
             slot_hash=slot_hash(data).decode(),
         )

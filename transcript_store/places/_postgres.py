@@ -22,18 +22,19 @@ from transcript_store.places._place import Piece, Summary
 from transcript_store.places._slots import slot_hash
 
 if TYPE_CHECKING:
+    import psycopg
+
     from transcript_store.places._postgres_connections import Connection
+
+    Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 __all__ = ["PostgresPlace"]
 
 _PUT = """
-    WITH put AS (
-        INSERT INTO ts_slot (conversation, slot, hash, data)
-        SELECT %(id)s::uuid, %(slot)s::bigint, %(hash)s::bytea, %(data)s::bytea
-        {before} AND current_setting('synchronous_commit') <> 'off' {hold}
-        ON CONFLICT DO NOTHING RETURNING 1
-    )
-    SELECT (SELECT count(*) FROM put), current_setting('synchronous_commit')
+    INSERT INTO ts_slot (conversation, slot, hash, data)
+    SELECT %(id)s::uuid, %(slot)s::bigint, %(hash)s::bytea, %(data)s::bytea
+    {before} AND current_setting('synchronous_commit') <> 'off' {hold}
+    ON CONFLICT DO NOTHING
 """
 _PUT_FIRST = _PUT.format(before="WHERE NOT EXISTS (SELECT FROM ts_slot WHERE conversation = %(id)s::uuid)", hold="")
 _PUT_NEXT = _PUT.format(
@@ -147,14 +148,16 @@ class PostgresPlace:
             PlaceError: the server refused it for good; ``synchronous_commit`` is off, for example. Nothing was stored.
         """
         given = {"id": id, "slot": slot, "hash": slot_hash(data), "data": data, "previous": previous}
-        ((count, durable),) = self._rows(_PUT_FIRST if slot == 1 else _PUT_NEXT, given, "put a slot")
-        if durable == "off":
+        doing = "put a slot"
+        if self._run(_PUT_FIRST if slot == 1 else _PUT_NEXT, given, doing).rowcount:
+            return True
+        if self._rows("SHOW synchronous_commit", None, doing) == [("off",)]:
             raise self._refusal(
-                "put a slot",
+                doing,
                 "synchronous_commit is off, so the server would forget what it acknowledged: set it to on, for example with "
                 "ALTER ROLE … SET synchronous_commit = on",
             )
-        return bool(count)
+        return False
 
     def read(self, id: str, after: int = 0) -> list[Piece]:
         """The slots of one moment, in order."""
@@ -175,7 +178,7 @@ class PostgresPlace:
             "data": summary.data,
             "labels": json.dumps({_storable(key): _storable(value) for key, value in labels.items()}),
         }
-        self._rows(_PUT_SUMMARY, given, "keep a summary")
+        self._run(_PUT_SUMMARY, given, "keep a summary")
 
     def summaries(
         self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
@@ -194,20 +197,19 @@ class PostgresPlace:
 
     def expunge(self, id: str, keep: int) -> None:
         """Remove the slots below ``keep`` and the summary, in one transaction. Nothing happens if ``keep`` is not there."""
-        self._rows(_EXPUNGE, {"id": id, "keep": keep}, "expunge a conversation")
+        self._run(_EXPUNGE, {"id": id, "keep": keep}, "expunge a conversation")
 
     # ---- statements ------------------------------------------------------------------------------------------------------
 
     def _rows(self, statement: str, given: Any, doing: str) -> list[tuple[Any, ...]]:
-        """Run one statement; what it gives."""
+        """What one statement gives."""
+        return self._run(statement, given, doing).fetchall()
+
+    def _run(self, statement: str, given: Any, doing: str) -> Cursor:
+        """Run one statement; all that it gives is here when this returns."""
         if not self._is_known:
             self._know(doing)
-
-        def act(connection: Connection) -> list[tuple[Any, ...]]:
-            cursor = connection.cursor(binary=True).execute(statement, given)
-            return cursor.fetchall() if cursor.description is not None else []
-
-        return self._connections.run(act, doing)
+        return self._connections.run(lambda connection: connection.cursor(binary=True).execute(statement, given), doing)
 
     def _know(self, doing: str) -> None:
         """Look once whether the tables are those that this version knows; make them, if that was asked for."""

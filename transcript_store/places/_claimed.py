@@ -59,6 +59,15 @@ class Answer(Enum):
     SILENT = "nobody answers"
 
 
+class _RefusedError(Exception):
+    """A place refused for good what an attempt asked of it."""
+
+    def __init__(self, error: PlaceError, *, nothing_was_put: bool) -> None:
+        super().__init__()
+        self.error = error
+        self.nothing_was_put = nothing_was_put
+
+
 class ClaimedLog:
     """The slots of one conversation, as far as they were read, and the right to write the next one, if it was claimed."""
 
@@ -203,7 +212,7 @@ class ClaimedLog:
         """
         self.require_claim()
         data = make(self.state)
-        answer = self._put(data)
+        answer = self._put(data, doing)
         if answer is Answer.BEATEN:
             self.require_claim()
             raise AssertionError("D6: what stands behind our own slots is ours, or a claim")
@@ -221,7 +230,7 @@ class ClaimedLog:
         while True:
             may(self.state)
             data = make(self.state, token)
-            answer = self._put(data)
+            answer = self._put(data, doing)
             if answer is Answer.STORED:
                 break
             if answer is not Answer.BEATEN:
@@ -255,15 +264,25 @@ class ClaimedLog:
             at=claim.at,
         )
 
-    def _put(self, data: bytes) -> Answer:
-        """Put a slot until it is known what stands there, or the attempts are over."""
+    def _put(self, data: bytes, doing: str) -> Answer:
+        """Put a slot until it is known what stands there, or the attempts are over.
+
+        A place that refuses the first attempt for good has stored nothing. A later refusal says nothing of the attempts before.
+        """
         slot, previous = self.state.slot + 1, self.state.hash
         self._unsure.append((slot, data))  # D2
-        answer = Answer.SILENT
+        answer, is_first = Answer.SILENT, True
         for wait in (*self._waits, None):
-            answer = self._attempt(slot, data, previous)
+            try:
+                answer = self._attempt(slot, data, previous)
+            except _RefusedError as refused:
+                if is_first and refused.nothing_was_put:
+                    self._unsure.remove((slot, data))
+                    raise refused.error from None
+                raise self.unknown(data, doing, refused.error.strerror or "") from None
             if answer in (Answer.STORED, Answer.BEATEN) or wait is None:
                 break
+            is_first = False
             self._sleep(wait)
         return answer
 
@@ -275,11 +294,15 @@ class ClaimedLog:
                 return Answer.STORED
         except UnavailableError:
             pass
+        except PlaceError as error:
+            raise _RefusedError(error, nothing_was_put=True) from None
         # D3: neither "it is there already" nor no answer says what stands there.
         try:
             news = self.look()
         except UnavailableError:
             return Answer.SILENT
+        except PlaceError as error:
+            raise _RefusedError(error, nothing_was_put=False) from None
         if not news:
             return Answer.ABSENT
         return Answer.STORED if news[0].data == data else Answer.BEATEN

@@ -86,3 +86,20 @@ def test_a_phrase_may_go_over_scripts_and_punctuation(tmp_path):
             "file": {5},
         }.items():
             assert {seq for _, _, seq in found(index, query)} == seqs, query
+
+
+@pytest.mark.parametrize("length", [511, 512, 513, 1023, 1024, 5000])
+@pytest.mark.parametrize("before", [0, 1, 100, 510, 511, 512, 700])
+def test_a_run_that_is_too_long_for_a_word_is_data_wherever_it_stands(length, before):
+    """511 characters without a space are a word, one more are data; a quick look before the pattern must miss none."""
+    texts = texts_of({"role": "user", "content": " " * before + "Q" * length + " behind"})
+    assert texts.text.split() == (["behind"] if length >= 512 else ["Q" * length, "behind"])
+
+
+def test_a_part_is_found_in_however_many_words_it_stands(tmp_path):
+    """3,000 words that begin alike up to the part, and a word in which the part stands twice: the index is asked, and says how many."""
+    library = ConversationLibrary(tmp_path / "library")
+    own_id = begun(library, *(f"rareword{number}" for number in range(3000)), "aware bware", "rewordreword", "nothing")
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        assert found(index, "*reword*") == {(own_id, 0, seq) for seq in (*range(1, 3001), 3002)}
+        assert index.search("*reword*").total == 3001

@@ -6,9 +6,8 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.messages import role_of
 from transcript_store.search._answers import Hit
@@ -18,6 +17,9 @@ from transcript_store.search._matching import Match
 from transcript_store.search._plan import conditions
 from transcript_store.search._query import Query
 from transcript_store.search._texts import texts_of
+
+if TYPE_CHECKING:
+    from transcript_store.conversation import Record
 
 
 class SealedFinder:
@@ -52,6 +54,8 @@ class SealedFinder:
         return hits
 
     def _hits_in(self, folder: str, query: Query, match: Match) -> Iterator[Hit]:
+        from transcript_store.conversation import ConversationStore
+
         with ConversationStore(f"{self._library}/{folder}", read_only=True, **self._keys) as conversation:
             conversation.load()
             metadata = conversation.get_metadata()

@@ -40,7 +40,9 @@ class SealedFinder:
         """
         where, values = conditions(replace(query, after=None, before=None))
         statement = (
-            f"SELECT c.folder FROM conversation c WHERE c.sealed = 1 AND {where} ORDER BY c.updated_at DESC, c.n DESC"
+            # Left to itself SQLite goes through all conversations in this order, for the few that are sealed.
+            "SELECT c.folder FROM conversation c INDEXED BY by_sealed "
+            f"WHERE c.sealed = 1 AND {where} ORDER BY c.updated_at DESC, c.n DESC"
         )
         hits: list[Hit] = []
         for (folder,) in self._connection.execute(statement, values).fetchall():

@@ -24,9 +24,11 @@ import pytest
 
 from tests.importing.helpers import files_of
 from transcript_store import ConversationLibrary
+from transcript_store.formats import Plan
+from transcript_store.formats._jsonl import JsonLines
 from transcript_store.formats._llm_logs import LlmLogs
 from transcript_store.importing import discover, find, import_conversations
-from transcript_store.sources import FileSource, Rows, UnreadableSourceError, _tables, parts_of
+from transcript_store.sources import FileSource, Rows, UnreadableSourceError, _files, _tables, parts_of
 from transcript_store.sources._files import opened
 
 LINE = b'{"role": "user", "content": "hi"}\n'
@@ -451,3 +453,79 @@ def test_a_database_that_is_swapped_is_not_copied(tmp_path: Path, monkeypatch: p
         other.rename(path)
         with pytest.raises(UnreadableSourceError, match="took its place"), _tables.database(str(path), handle, stamp):
             raise AssertionError("another database was believed to be this one")
+
+
+def test_an_archive_of_many_members_is_looked_through_once(
+    tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The incident: with 100,000 members their list was read again for each of the thousand that are looked at, which took hours."""
+    path = tmp_path / "many.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(1200):
+            archive.writestr(f"{number}.jsonl", json.dumps({"role": "user", "content": f"{number}"}) + "\n")
+    opened_times = []
+
+    class Counted(zipfile.ZipFile):
+        def __init__(self, *arguments: object) -> None:
+            opened_times.append(1)
+            super().__init__(*arguments)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(zipfile, "ZipFile", Counted)
+    reports = list(import_conversations([path], library))
+    assert len(opened_times) == 1
+    assert [report.action for report in reports] == ["created"] * 1000 + ["refused"]
+    assert "more than 1,000 members" in (reports[-1].reason or "")
+
+
+@pytest.mark.parametrize("held_bytes", [0, 1 << 24])
+def test_a_source_that_is_cut_while_it_is_read_is_named(
+    tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch, held_bytes: int
+) -> None:
+    """Between the first look at its lines and the second, and before the first. The incident: «this should not happen, please report it»."""
+    path = tmp_path / "session.jsonl"
+    lines = [
+        {"type": "user", "uuid": f"u{n}", "parentUuid": f"u{n - 1}" if n else None, "sessionId": "s", "message": {"role": "user", "content": f"{n}"}}
+        for n in range(50)
+    ]  # fmt: skip
+    whole = "".join(json.dumps(line) + "\n" for line in lines)
+    path.write_text(whole)
+    monkeypatch.setattr(_files, "_HELD_BYTES", held_bytes)
+    reads, read = [], FileSource.read
+
+    def cutting(source: FileSource, offset: int, size: int) -> bytes:
+        reads.append(offset)
+        if len(reads) == (
+            3 if held_bytes == 0 else 1
+        ):  # behind the head and the first walk; or before anything is held
+            os.truncate(path, len(whole) // 3)
+        return read(source, offset, size)
+
+    monkeypatch.setattr(FileSource, "read", cutting)
+    (report,) = import_conversations([path], library)
+    assert "should not happen" not in (report.reason or "")
+    assert report.action == "created" or "while it was read" in (report.reason or "")
+    monkeypatch.setattr(FileSource, "read", read)
+    (report,) = import_conversations([path], library)
+    assert report.action in ("created", "unchanged", "replaced")
+    assert report.id is not None
+    with library.open(report.id, read_only=True) as conversation:
+        assert [message["content"] for message in conversation.get_messages()] == [
+            f"{n}" for n in range(report.lines.total)
+        ]
+
+
+def test_a_reader_that_fails_on_a_cut_source_is_not_blamed(
+    tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_text('{"role": "user", "content": "a"}\n' * 10)
+    monkeypatch.setattr(_files, "_HELD_BYTES", 0)
+
+    def failing(_reader: object, _source: object) -> Iterator[Plan]:
+        os.truncate(path, 40)
+        os.utime(path, (1, 1))
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr(JsonLines, "plans", failing)
+    (report,) = import_conversations([path], library)
+    assert (report.action, report.reason) == ("refused", "was rewritten or cut while it was read; import it again")

@@ -129,3 +129,15 @@ def test_many_are_imported_at_once_and_reported_in_order(tmp_path: Path, library
     assert [report.source for report in reports] == [one.path for one in found]
     assert {report.action for report in reports} == {"created", "unchanged"}
     assert len(library.list()) == 17
+
+
+def test_a_middle_that_was_rewritten_to_the_same_length_is_read(source: Path, library: ConversationLibrary) -> None:
+    """In place, and its mtime put back: size, mtime and inode are what they were, and only the ctime is not."""
+    again(source, library)
+    before, text = source.stat(), source.read_text()
+    with source.open("r+") as file:
+        file.write(text.replace('"a"', '"b"'))
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert source.stat().st_size == before.st_size
+    assert source.read_text() != text
+    assert again(source, library).action == "replaced"

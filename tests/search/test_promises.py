@@ -369,3 +369,35 @@ def test_f11_a_writer_goes_on_while_an_index_reads(library, cache):
         for number in range(5):
             conversation.append_message(user(f"during {number}"))
             assert len(found(index, "during")) == number + 1
+
+
+def test_nothing_but_the_look_goes_through_all_conversations(tmp_path, monkeypatch):
+    """The incident: of every search at 10,000 conversations 5 ms went into looking for sealed ones, where there were none."""
+    library = ConversationLibrary(tmp_path / "library")
+    begun(library, "a socket")
+    opened, connect = [], sqlite3.connect
+
+    def noted(*arguments, **named):
+        opened.append(connect(*arguments, **named))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        index.update()
+        asked: list[str] = []
+        (connection, *_) = opened
+        connection.set_trace_callback(asked.append)
+        assert index.search("socket").total == 1
+        assert index.search("nothing").total == 0
+        connection.set_trace_callback(None)
+        plans = {
+            statement: [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+            for statement in asked
+            if statement.startswith("SELECT") and "FROM conversation" in statement
+        }
+        whole = [
+            one
+            for one, plan in plans.items()
+            if any("SCAN" in step and "by_sealed" not in step and "pending" not in step for step in plan)
+        ]
+        assert whole == ["SELECT folder, n, stamp FROM conversation"]

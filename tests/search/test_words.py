@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.search.libraries import begun, contains, found, naive
 from transcript_store import ConversationLibrary
 from transcript_store.search import SearchIndex
+from transcript_store.search._matching import _Cut, _plain_or_cut, matcher
+from transcript_store.search._query import Term, parse
 from transcript_store.search._texts import LONGEST_PART_BYTES, texts_of
 from transcript_store.search._words import fold, tokens, words_in
 
@@ -86,3 +88,41 @@ def test_a_phrase_may_go_over_scripts_and_punctuation(tmp_path):
             "file": {5},
         }.items():
             assert {seq for _, _, seq in found(index, query)} == seqs, query
+
+
+@pytest.mark.parametrize("length", [511, 512, 513, 1023, 1024, 5000])
+@pytest.mark.parametrize("before", [0, 1, 100, 510, 511, 512, 700])
+def test_a_run_that_is_too_long_for_a_word_is_data_wherever_it_stands(length, before):
+    """511 characters without a space are a word, one more are data; a quick look before the pattern must miss none."""
+    texts = texts_of({"role": "user", "content": " " * before + "Q" * length + " behind"})
+    assert texts.text.split() == (["behind"] if length >= 512 else ["Q" * length, "behind"])
+
+
+def test_a_part_is_found_in_however_many_words_it_stands(tmp_path):
+    """3,000 words that begin alike up to the part, and a word in which the part stands twice: the index is asked, and says how many."""
+    library = ConversationLibrary(tmp_path / "library")
+    own_id = begun(library, *(f"rareword{number}" for number in range(3000)), "aware bware", "rewordreword", "nothing")
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        assert found(index, "*reword*") == {(own_id, 0, seq) for seq in (*range(1, 3001), 3002)}
+        assert index.search("*reword*").total == 3001
+
+
+@given(
+    st.text("abAB1 -.\n", max_size=40) | st.text("aé東 b", max_size=12),
+    st.builds(
+        Term,
+        st.lists(st.text("ab1", min_size=1, max_size=3) | st.just("é"), min_size=1, max_size=3).map(tuple),
+        st.sampled_from(["whole", "beginning", "part"]),
+    ),
+)
+def test_a_pattern_finds_in_ascii_what_the_tokens_say(text, term):
+    """The quick way and the one that knows every script: the same stretches, overlapping ones too."""
+    assert sorted(_plain_or_cut(text).spans(term)) == sorted(_Cut(text).spans(term))
+
+
+@pytest.mark.parametrize("query", ["*b*", "*ab*", "aaa*", "aab", '"a a"', '"a a b"'])
+@pytest.mark.parametrize("text", ["a" * 200_000, "a " * 100_000, "a" * 100_000 + " " + "a" * 100_000])
+def test_no_text_takes_a_pattern_time_by_its_square(query, text):
+    begin = time.process_time()
+    matcher(parse(query))(texts_of({"role": "user", "content": text}))
+    assert time.process_time() - begin < 10

@@ -39,7 +39,10 @@ def original(conversation: ConversationStore) -> Iterator[bytes]:
     note = chain[-1][1]
     expected = (note.get("file") or {}).get("sha256")
     if not isinstance(expected, str):
-        reason = "was imported from a database, or from a file with several sessions: its bytes are not those of a file"
+        reason = (
+            "was imported from a database, from a file with several sessions, or from a large one that was written meanwhile: "
+            "the bytes of its file are not known; if it was the last, delete the conversation and import it again"
+        )
         raise ExportError(path=path, reason=reason)
     generations, tail = [number for number, _ in chain], [_tail(note)]
     order = array("Q", sorted(line.key for line in _packed(conversation, generations)))

@@ -24,12 +24,19 @@ from transcript_store.importing._report import ImportReport, Lines
 from transcript_store.library import ConversationLibrary
 from transcript_store.sources import Found
 
-_VERSION = 2
+_VERSION = 3
 _SETTLED_NS = 2 * 10**9
 """A file that was written this shortly before may be written again without another size or time to show for it."""
 _OF_OURS = re.compile(r"imports-[0-9a-f]{32}\.json(\.[0-9a-f]{16})?")
 _ABANDONED_SECONDS = 24 * 60 * 60
 """A temporary file of this age is no running import's: that one was killed."""
+
+
+def _looks(source: Found) -> list[int]:
+    """How a source looks. A program may put a file's mtime back, and not its ctime."""
+    return [source.size, source.mtime_ns, source.ctime_ns, source.inode]
+
+
 _LASTING = ("created", "grew", "replaced", "unchanged")
 
 
@@ -61,7 +68,7 @@ class Stamps:
         """The reports on a source that looks as it did, and its conversations too; None if it has to be read."""
         noted = self._known.get(plain(source.path))
         try:
-            if noted is None or noted[0] != [source.size, source.mtime_ns, source.inode]:
+            if noted is None or noted[0] != _looks(source):
                 return None
             _, sessions, redaction = noted
             if not covers(redaction, self._redaction):
@@ -84,9 +91,12 @@ class Stamps:
             or source.mtime_ns > time.time_ns() - _SETTLED_NS
         ):
             return
-        stamp = [source.size, source.mtime_ns, source.inode]
         said = [[self._transcript(report.id), *_said(source.path, report)] for report in reports]
-        self._known[plain(source.path)] = [stamp, said, None if self._redaction is None else dict(self._redaction)]
+        self._known[plain(source.path)] = [
+            _looks(source),
+            said,
+            None if self._redaction is None else dict(self._redaction),
+        ]
         self._is_changed = True
 
     def save(self) -> None:

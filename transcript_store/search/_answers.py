@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from transcript_store.library import ConversationSummary
+if TYPE_CHECKING:
+    from transcript_store.library import ConversationSummary
 from transcript_store.search._matching import Span
 
 Sort = Literal["rank", "newest"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from transcript_store.errors import StorageError
@@ -17,6 +16,10 @@ from transcript_store.search._database import Database
 from transcript_store.transcripts import summary_of
 
 SETTLED_NS = 2 * 10**9
+_FILES = tuple(b"/" + os.fsencode(name) for name in (TRANSCRIPT, METADATA))
+_NOTHING = (0, None)
+_LOOKS_AT_A_TIME = 16
+"""The clock is asked behind so many folders."""
 _AT_A_TIME = 200
 """So many summaries are made in a transaction; a reader of the index never waits, another writer waits for one of them."""
 FACTS: dict[str, str | int | None] = {
@@ -43,12 +46,12 @@ def sweep(database: Database, library: str, deadline: float) -> Swept:
         sqlite3.OperationalError: another process writes to the index.
     """
     began_at = time.time()
-    known: dict[str, tuple[int, str]] = {
-        os.fsdecode(folder): (n, stamp)
+    known: dict[bytes, tuple[int, str]] = {
+        folder: (n, stamp)
         for folder, n, stamp in database.connection.execute("SELECT folder, n, stamp FROM conversation")
     }  # before the directory is read: what is known and not there was deleted
     try:
-        names = [name for name in os.listdir(library) if not name.startswith(".")]
+        names = [name for name in os.listdir(os.fsencode(library)) if not name.startswith(b".")]
     except FileNotFoundError:
         names = []
     except OSError as error:
@@ -57,15 +60,17 @@ def sweep(database: Database, library: str, deadline: float) -> Swept:
     # What is new comes first. Of a library that is too large for one look, each look begins elsewhere.
     turn = time.time_ns() % (len(names) or 1)
     names = sorted(names[turn:] + names[:turn], key=known.__contains__)
-    changed: list[tuple[str, str]] = []
-    looked = 0
-    for name, stamp in _stamps(library, names):
+    changed: list[tuple[bytes, str]] = []
+    looked, above = 0, os.fsencode(library) + b"/"
+    now = time.time_ns()  # a moment that is past already only makes more of them unsettled
+    for name in names:
         looked += 1
-        if stamp is not None and stamp != (known[name][1] if name in known and stamp else None):
-            changed.append((name, stamp))
+        stamp = _stamp_of(above + name, now)
         if stamp is not None:
-            known.pop(name, None)
-        if time.monotonic() > deadline:
+            _, before = known.pop(name, _NOTHING)
+            if stamp != before or not stamp:
+                changed.append((name, stamp))
+        if not looked % _LOOKS_AT_A_TIME and time.monotonic() > deadline:
             break
     left = len(names) - looked
     if not left:
@@ -77,26 +82,23 @@ def sweep(database: Database, library: str, deadline: float) -> Swept:
     return Swept(began_at, left)
 
 
-def stamp_of(directory: str) -> str | None:
+def _stamp_of(directory: bytes, now: int) -> str | None:
     """How a conversation looks; "" if it may look the same after another write, None if there is none."""
-    now = time.time_ns()
+    settled = now - SETTLED_NS
     looks = []
-    for name in (TRANSCRIPT, METADATA):
+    for name in _FILES:
         try:
-            status = os.lstat(f"{directory}/{name}")
+            status = os.lstat(directory + name)
         except (FileNotFoundError, NotADirectoryError):
             looks.append("-")
             continue
         except OSError:
             return ""
-        if status.st_mtime_ns > now - SETTLED_NS or status.st_ctime_ns > now - SETTLED_NS:
+        modified, changed = status.st_mtime_ns, status.st_ctime_ns
+        if modified > settled or changed > settled:
             return ""
-        looks.append(f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}")
+        looks.append(f"{status.st_ino}.{status.st_size}.{modified}.{changed}")
     return None if looks == ["-", "-"] else " ".join(looks)
-
-
-def _stamps(library: str, names: list[str]) -> Iterator[tuple[str, str | None]]:
-    return ((name, stamp_of(f"{library}/{name}")) for name in names)
 
 
 def _forget(database: Database, gone: list[int]) -> None:
@@ -106,8 +108,8 @@ def _forget(database: Database, gone: list[int]) -> None:
             connection.executemany("DELETE FROM label WHERE n = ?", ((n,) for n in gone))
 
 
-def _note(database: Database, library: str, changed: list[tuple[str, str]]) -> None:
-    summaries = [(name, stamp, summary_of(f"{library}/{name}")) for name, stamp in changed]
+def _note(database: Database, library: str, changed: list[tuple[bytes, str]]) -> None:
+    summaries = [(folder, stamp, summary_of(f"{library}/{os.fsdecode(folder)}")) for folder, stamp in changed]
     places = ", ".join("?" * (2 + len(FACTS)))
     updates = ", ".join(f"{fact} = excluded.{fact}" for fact in ("stamp", *FACTS))
     statement = (
@@ -115,8 +117,7 @@ def _note(database: Database, library: str, changed: list[tuple[str, str]]) -> N
         f"ON CONFLICT (folder) DO UPDATE SET {updates} RETURNING n"
     )
     with database.writing() as connection:
-        for name, stamp, summary in summaries:
-            folder = os.fsencode(name)
+        for folder, stamp, summary in summaries:
             if summary is None:
                 connection.execute("DELETE FROM conversation WHERE folder = ?", (folder,))
                 continue

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from transcript_store.conversation import Record
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.messages import role_of
 from transcript_store.search._answers import Hit, Sort
@@ -22,6 +21,9 @@ from transcript_store.search._query import Query
 from transcript_store.search._texts import COLUMNS, texts_of
 from transcript_store.search._words import fold
 from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile, open_transcript
+
+if TYPE_CHECKING:
+    from transcript_store.conversation import Record
 
 _RANKED = 2000
 """Rank looks at every hit, so only at so many: those that came into the index last."""

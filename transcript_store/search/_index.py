@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from threading import RLock
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from transcript_store.errors import StorageError
-from transcript_store.keys import KeyProvider
-from transcript_store.library import ConversationLibrary
+from transcript_store.file_names import absolute_path
 from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
 from transcript_store.search._catalogue import sweep
 from transcript_store.search._database import Database, cache_folder, is_busy, path_in, remove
@@ -26,6 +25,10 @@ from transcript_store.search._matching import matcher, with_pattern
 from transcript_store.search._plan import functions
 from transcript_store.search._query import parse
 from transcript_store.search._sealed import SealedFinder
+
+if TYPE_CHECKING:  # a command that searches starts in two thirds of the time without what writes conversations
+    from transcript_store.keys import KeyProvider
+    from transcript_store.library import ConversationLibrary
 
 UPDATE_SECONDS = 0.2
 """How long an answer may wait for the index to be brought up to date."""
@@ -60,8 +63,7 @@ class SearchIndex:
         encryption_key: bytes | KeyProvider | None = None,
         retired_keys: Sequence[bytes | KeyProvider] = (),
     ) -> None:
-        own = library if isinstance(library, ConversationLibrary) else ConversationLibrary(library)
-        self._library = own.directory
+        self._library = absolute_path(library) if isinstance(library, (str, os.PathLike)) else library.directory
         self._keys: dict[str, Any] = {}
         if encryption_key is not None:
             self._keys = {"encryption_key": encryption_key, "retired_keys": retired_keys}

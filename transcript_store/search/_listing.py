@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transcript_store.library import ConversationSummary
 from transcript_store.search._answers import Order
 from transcript_store.search._catalogue import FACTS
 from transcript_store.search._database import Database
 from transcript_store.search._plan import EVERY, conditions, joined
 from transcript_store.search._query import parse
+
+if TYPE_CHECKING:
+    from transcript_store.library import ConversationSummary
 
 ORDERS: dict[Order, tuple[str, bool]] = {
     "updated": ("updated_at", True),
@@ -103,6 +105,8 @@ def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str,
 
 
 def _summary(library: str, labels: dict[str, str], folder: bytes, *facts: Any) -> ConversationSummary:
+    from transcript_store.library import ConversationSummary  # which whoever searches does not need
+
     known: dict[str, Any] = {
         name: None if fact == absent else fact for (name, absent), fact in zip(FACTS.items(), facts, strict=True)
     }

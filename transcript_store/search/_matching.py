@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from transcript_store.search._query import Query, Term
@@ -16,6 +17,8 @@ from transcript_store.search._words import is_cjk, tokens
 Span = tuple[int, int]
 
 EXCERPT_CHARACTERS = 200
+_FEW = 32
+"""More terms than this are looked up among the tokens of a text, which are cut once for all of them."""
 _BEFORE = 60
 """How much of an excerpt stands before the first mark."""
 
@@ -34,10 +37,12 @@ Match = Callable[[Texts], Excerpt | None]
 
 def matcher(query: Query) -> Match:
     """What decides for a query. One without words takes every message that has a text."""
+    terms = sum(map(len, query.groups)) + len(query.without)
+    cut_of = _plain_or_cut if terms <= _FEW else _Cut
 
     def match(texts: Texts) -> Excerpt | None:
         searched = {name: getattr(texts, name) for name in query.columns}
-        cut = {name: _Cut(text) for name, text in searched.items() if text}
+        cut = {name: cut_of(text) for name, text in searched.items() if text}
         if any(found.spans(term) for term in query.without for found in cut.values()):
             return None
         spans: dict[str, list[Span]] = {name: [] for name in cut}
@@ -66,6 +71,30 @@ def with_pattern(match: Match, query: Query, pattern: re.Pattern[str]) -> Match:
         return None
 
     return both
+
+
+def _plain_or_cut(text: str) -> _Plain | _Cut:
+    return _Plain(text) if text.isascii() else _Cut(text)
+
+
+class _Plain:
+    """A text of ASCII: where a word stands in it a pattern says, in a tenth of the time that all its tokens take."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.lower()
+
+    def spans(self, term: Term) -> list[Span]:
+        return [found.span(1) for found in _pattern_of(term).finditer(self._text)]
+
+
+@lru_cache(maxsize=4 * _FEW)
+def _pattern_of(term: Term) -> re.Pattern[str]:
+    """A term in a text of ASCII in small letters. Its tokens hold letters and digits alone; overlapping ones are found, too."""
+    *firsts, last = term.tokens
+    before = "[a-z0-9]*?" if term.last == "part" else ""
+    behind = "(?![a-z0-9])" if term.last == "whole" else "[a-z0-9]*+"
+    words = "[^a-z0-9]++".join((*map(re.escape, firsts), before + re.escape(last)))
+    return re.compile(f"(?<![a-z0-9])(?=({words}{behind}))")
 
 
 class _Cut:

@@ -13,8 +13,8 @@ EVERY = "1"
 """The condition that everything meets."""
 _TERMS = 256
 """So many terms are asked of the index. What is given besides is decided on the messages."""
-_WORDS_OF_A_PART = 2000
-"""If more words contain a part, the messages are read."""
+_BEGINNINGS_OF_A_PART = 2000
+"""If the words that contain a part begin in more ways up to it, the messages are read."""
 
 
 class Plan(NamedTuple):
@@ -87,10 +87,8 @@ def _conditions_of_messages(query: Query) -> tuple[str, list[Any]]:
         where.append("d.at < ?")
         values.append(seconds(query.before) + _has_fraction(query.before))
     of_conversations, its = _filters(query, of_messages=False)
-    if (
-        of_conversations
-    ):  # asked once for each conversation, not for each message; the + keeps SQLite from searching by it
-        where.append(f"+c.n IN (SELECT c.n FROM conversation c WHERE {joined(of_conversations)})")
+    if of_conversations:  # asked once for each conversation, and before it is looked up for a message
+        where.append(f"d.life IN (SELECT c.life FROM conversation c WHERE {joined(of_conversations)})")
         values += its
     return joined(where), values
 
@@ -146,19 +144,28 @@ def _of_term(connection: sqlite3.Connection, term: Term) -> str:
 
 
 def _of_part(connection: sqlite3.Connection, part: str) -> str:
-    statement = "SELECT text FROM word WHERE instr(text, ?) LIMIT ?"
-    words = [word for (word,) in connection.execute(statement, (part, _WORDS_OF_A_PART + 1))]
-    if len(words) > _WORDS_OF_A_PART or len(part.encode()) > LONGEST_WORD:
+    """The words that contain a part, by how they begin: whatever begins with all up to the end of the part contains it too."""
+    beginning = "SELECT DISTINCT substr(text, 1, instr(text, ?1) + ?2 - 1) FROM word WHERE instr(text, ?1) LIMIT ?3"
+    found = connection.execute(beginning, (part, len(part), _BEGINNINGS_OF_A_PART + 1)).fetchall()
+    if len(found) > _BEGINNINGS_OF_A_PART or len(part.encode()) > LONGEST_WORD:
         raise TooManyWordsError
-    return " OR ".join(f'"{word}"' for word in words) or f'"{part}"'
+    return " OR ".join(f'"{word}" *' for (word,) in found) or f'"{part}"'
 
 
 def functions(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that the conditions ask."""
-    connection.create_function(
-        "has_text", 2, lambda text, part: text is not None and fold(part).lower() in fold(text).lower()
-    )
-    connection.create_function(
-        "is_text", 2, lambda text, other: text is not None and fold(text).lower() == fold(other).lower()
-    )
+    connection.create_function("has_text", 2, _has_text, deterministic=True)
+    connection.create_function("is_text", 2, _is_text, deterministic=True)
     connection.create_function("begins", 2, lambda folder, text: bytes(folder).startswith(text.encode()))
+
+
+def _has_text(text: str | None, part: str) -> bool:
+    return text is not None and _in_small(part) in _in_small(text)
+
+
+def _is_text(text: str | None, other: str) -> bool:
+    return text is not None and _in_small(text) == _in_small(other)
+
+
+def _in_small(text: str) -> str:
+    return text.lower() if text.isascii() else fold(text).lower()

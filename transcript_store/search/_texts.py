@@ -18,7 +18,9 @@ LONGEST_PART_BYTES = 256 * 1024
 _DATA = re.compile(r"data:[\w.+-]*+/?+[\w.+-]*+(?:;[\w.+=-]*+)*;base64,[A-Za-z0-9+/=_-]*+|[A-Za-z0-9+/_-]{512,}+={0,2}")
 """A data URL, and a run that is too long to be a word: snapshots take such runs for base64 too. No part gives back what it took
 (``*+``), or a long word behind ``data:`` takes time by its square."""
-_SHORTEST_DATA = len("data:;base64,")
+_MARK = "base64,"
+_SHORTEST_RUN = 512
+_NO_RUN = re.compile(r"[^A-Za-z0-9+/_-]")
 _PLAIN = {"role", "content"}
 _SIGNATURES = frozenset(
     {"signature", "thoughtSignature", "thought_signature", "encrypted_content", "encryptedContent", "data"}
@@ -67,7 +69,20 @@ def texts_of(message: object) -> Texts:
 def _words_of(text: str) -> str:
     """What is searched of a text: its beginning, and no data."""
     cut = text[:LONGEST_PART_BYTES]
-    return _DATA.sub(" ", cut) if len(cut) >= _SHORTEST_DATA else cut
+    return _DATA.sub(" ", cut) if _MARK in cut or _has_run(cut) else cut
+
+
+def _has_run(text: str) -> bool:
+    """Whether a run is in it that is too long to be a word. It would hold one of the places that stand as far apart as it is long."""
+    for place in range(_SHORTEST_RUN - 1, len(text), _SHORTEST_RUN):
+        # From where the word around the place may begin: words end soon, so little is looked at.
+        if (end := _NO_RUN.search(text, place)) is not None and end.start() == place:
+            continue
+        behind = (len(text) if end is None else end.start()) - place
+        before = _NO_RUN.search(text[max(0, place - _SHORTEST_RUN) : place][::-1])
+        if behind + (_SHORTEST_RUN if before is None else before.start()) >= _SHORTEST_RUN:
+            return True
+    return False
 
 
 def _said_in(text: str) -> Iterator[str]:

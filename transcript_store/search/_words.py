@@ -19,7 +19,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 _FOREIGN = re.compile(r"[^\x00-\x7f]+")
-_TOKEN = re.compile(r"[a-z0-9\x80-\U0010ffff]+")
+_RUN = re.compile(r"[^\x00-/:-@\[-`{-\x7f]+")  # of ASCII letters and digits; what is allowed takes re 7 ms to compile
+"""What stands between two signs of ASCII: no token goes across one."""
+_TOKEN = re.compile(r"[^\x00-/:-`{-\x7f]+")
 _SPACES = bytes(code if code >= 0x80 or chr(code).isalnum() else 0x20 for code in range(256))
 _ACCENTS = dict.fromkeys(range(768, 880))
 _CJK = (
@@ -44,9 +46,14 @@ def fold(text: str) -> str:
 
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of a text in order. One that was made of several characters stands where all of them stood."""
-    folded, origins = _folded_with_origins(text)
-    for match in _TOKEN.finditer(folded):
-        yield Token(match[0], origins[match.start()][0], origins[match.end() - 1][1])
+    for run in _RUN.finditer(text):
+        word, start = run[0], run.start()
+        if word.isascii():  # nothing is folded but the case: a sixth of the time
+            yield Token(word.lower(), start, run.end())
+            continue
+        folded, origins = _folded_with_origins(word)
+        for match in _TOKEN.finditer(folded):
+            yield Token(match[0], start + origins[match.start()][0], start + origins[match.end() - 1][1])
 
 
 def words_in(folded: str) -> list[bytes]:

@@ -74,12 +74,13 @@ def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
 
 
 def _members(path: str, handle: int, stamp: Stamp) -> Iterator[_Part]:
-    for name, why_not, number in _archives.members(path, handle):
-        if why_not is not None:
-            yield UnreadableSourceError(path=f"{path}!{name}", reason=why_not)
-            continue
-        try:
-            with _archives.member(path, handle, number, stamp) as source:
-                yield head_of(source), source
-        except UnreadableSourceError as error:
-            yield error
+    with _archives.archive(path, handle) as archive:
+        for info, why_not in _archives.members(path, archive):
+            if why_not is not None:
+                yield UnreadableSourceError(path=f"{path}!{info.filename}", reason=why_not)
+                continue
+            try:
+                with _archives.member(path, archive, info, stamp) as source:
+                    yield head_of(source), source
+            except UnreadableSourceError as error:
+                yield error

@@ -23,35 +23,36 @@ _REFUSALS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, 
 """What ``zipfile`` raises for damage, unknown methods and passwords."""
 
 
-def members(name: str, handle: int) -> Iterator[tuple[str, str | None, int]]:
-    """The members that may hold conversations: each name, why it is refused (or None), and its place in the archive."""
-    with _archive(name, handle) as archive:
-        wanted = [
-            (number, info)
-            for number, info in enumerate(archive.infolist())
-            if any(fnmatchcase(info.filename.rpartition("/")[2], pattern) for pattern in _WANTED) and not info.is_dir()
-        ]
-    for number, info in wanted[:_MOST_MEMBERS]:
-        yield info.filename, _why_not(info), number
+def members(name: str, archive: zipfile.ZipFile) -> Iterator[tuple[zipfile.ZipInfo, str | None]]:
+    """The members that may hold conversations, and why each is refused (or None).
+
+    Raises:
+        UnreadableSourceError: there are too many; behind the first thousand.
+    """
+    wanted = [
+        info
+        for info in archive.infolist()
+        if any(fnmatchcase(info.filename.rpartition("/")[2], pattern) for pattern in _WANTED) and not info.is_dir()
+    ]
+    for info in wanted[:_MOST_MEMBERS]:
+        yield info, _why_not(info)
     if len(wanted) > _MOST_MEMBERS:
         raise UnreadableSourceError(path=name, reason=f"has more than {_MOST_MEMBERS:,} members with conversations")
 
 
 @contextmanager
-def member(name: str, handle: int, number: int, stamp: Stamp) -> Iterator[FileSource]:
+def member(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stamp: Stamp) -> Iterator[FileSource]:
     """One member as a source.
 
     Raises:
         UnreadableSourceError: it is damaged, encrypted, or larger than it may be.
     """
-    with _archive(name, handle) as archive:
-        info = archive.infolist()[number]
-        called = f"{name}!{info.filename}"
-        try:
-            with archive.open(info) as stream, private_copy(called, stream, stamp, LONGEST_MEMBER_BYTES) as source:
-                yield source
-        except _REFUSALS as error:
-            raise UnreadableSourceError(path=called, reason=f"cannot be unpacked: {error}") from error
+    called = f"{name}!{info.filename}"
+    try:
+        with archive.open(info) as stream, private_copy(called, stream, stamp, LONGEST_MEMBER_BYTES) as source:
+            yield source
+    except _REFUSALS as error:
+        raise UnreadableSourceError(path=called, reason=f"cannot be unpacked: {error}") from error
 
 
 @contextmanager
@@ -87,11 +88,16 @@ def _why_not(info: zipfile.ZipInfo) -> str | None:
 
 
 @contextmanager
-def _archive(name: str, handle: int) -> Iterator[zipfile.ZipFile]:
+def archive(name: str, handle: int) -> Iterator[zipfile.ZipFile]:
+    """An archive, open. Its list of members is read once: a hostile one is long.
+
+    Raises:
+        UnreadableSourceError: it is damaged.
+    """
     with os.fdopen(os.dup(handle), "rb") as file:
         try:
-            archive = zipfile.ZipFile(file)
+            found = zipfile.ZipFile(file)
         except _REFUSALS as error:
             raise UnreadableSourceError(path=name, reason=f"is no ZIP archive that can be read: {error}") from error
-        with archive:
-            yield archive
+        with found:
+            yield found

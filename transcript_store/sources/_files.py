@@ -49,8 +49,10 @@ class FileSource:
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether what was read may be of several moments: it is not held, and somebody wrote to it since it was opened."""
-        return self._held is None and os.fstat(self._handle).st_mtime_ns != self._mtime_ns
+        """Whether what was read may be of several moments, or is not all: somebody wrote to it, or cut it, since it was opened."""
+        if self._held is not None:
+            return len(self._held) < self.size
+        return os.fstat(self._handle).st_mtime_ns != self._mtime_ns
 
     def read(self, offset: int, size: int) -> bytes:
         size = max(0, min(size, self.size - offset))

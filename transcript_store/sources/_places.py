@@ -72,6 +72,7 @@ class Found:
     folder that somebody named may be anything."""
     why_not: str | None = None
     """Of a folder whose files are not among what was found: why it could not be looked through."""
+    ctime_ns: int = 0
 
 
 def places() -> tuple[Place, ...]:
@@ -159,7 +160,9 @@ def _sessions_around(top: str) -> frozenset[str]:
 
 
 def _found(path: str, status: os.stat_result, program: str | None = None, *, is_expected: bool = True) -> Found:
-    return Found(path, status.st_size, status.st_mtime_ns, status.st_ino, program, is_expected)
+    return Found(
+        path, status.st_size, status.st_mtime_ns, status.st_ino, program, is_expected, None, status.st_ctime_ns
+    )
 
 
 def _unread(folder: str, why_not: str, program: str | None = None) -> Found:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from transcript_store import ConversationNotFoundError
-from transcript_store.cli._shared.conversations import chat_library
 from transcript_store.cli._shared.terminal import Misuse, for_shell, many
 from transcript_store.file_names import TRANSCRIPT
 
@@ -85,6 +84,8 @@ def _check(directory: str) -> None:
 
 
 def _of_chat() -> str:
+    from transcript_store.cli._shared.conversations import chat_library  # needs all that writes conversations
+
     try:
         directory = chat_library().directory
     except ModuleNotFoundError:

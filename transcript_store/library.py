@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.arguments import require_bool, require_count, require_redact
 from transcript_store._conversation.deleting import delete
-from transcript_store._conversation.key_changes import LEFT_ALONE, Rotation, Shredding, rewrap, shred
+from transcript_store._conversation.key_changes import Shredding, shred
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.reader import Reader
+from transcript_store._conversation.rotation import Rotation, Rotator
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
@@ -39,7 +40,7 @@ from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import is_id, is_trash, new_id, stage_of
-from transcript_store._os.refusals import NotOursError, kind_of, refusals
+from transcript_store._os.refusals import kind_of, refusals
 from transcript_store._pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
 from transcript_store._sealing.providers import EncryptionKey, Keyring, keyring_of
 from transcript_store.conversation import (
@@ -426,45 +427,29 @@ class ConversationLibrary:
     def rotate_key(self) -> Rotation:
         """Wrap the data key of every sealed conversation with the library's ``encryption_key``; no record is touched.
 
-        Make the library with the key of today and the earlier ones as ``retired_keys``. Each conversation is wrapped anew by itself,
-        and survives a power loss then: after a crash, and after an error, some of them are, and the same call again does the
-        rest. What is open to write is passed by (with ``hold_lock=False``: open during a call). Symbolic links are not followed.
+        Make the library with the key of today and the earlier ones as ``retired_keys``. On return all that is ``rotated`` or
+        ``already`` survives a power loss. After a crash, and after an error, each conversation is wrapped with the earlier key or
+        with the new one, and the same call again does the rest. What is open to write is passed by (with ``hold_lock=False``: open
+        during a call). Symbolic links are not followed. Ten thousand take some seconds on ext4, xfs and btrfs on Linux 5.17 and
+        later; elsewhere each waits for the disk twice.
 
         When nothing that is sealed is ``left_alone``, the earlier keys are not needed any more, except for backups of key files.
 
         Raises:
             ValueError: the library has no ``encryption_key``.
-            KeyProviderError: the provider failed. What was rotated before that is.
-            StorageError: the system refused; the same holds.
+            KeyProviderError: the provider failed. What comes before that conversation is rotated.
+            StorageError: the system refused; the message says what holds.
         """
         keys = self._keys
         if keys is None:
             raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
-        found: dict[bool | None, builtins.list[Any]] = {True: [], False: [], None: []}
         with refusals(self._path, "rotate the key"):
             try:
                 parent = Folder.open(self._files, self._path)
             except FileNotFoundError:
                 return Rotation(rotated=(), already=(), left_alone=())
             with parent:
-                for name in parent.names():
-                    if name.startswith("."):
-                        continue  # what is being made or deleted, and what a killed process left of that
-                    with suppress(FileNotFoundError):  # deleted just now
-                        rotated, reason = self._rotated(parent, name, keys)
-                        found[rotated].append(name if rotated is not None else (name, reason))
-        return Rotation(rotated=tuple(found[True]), already=tuple(found[False]), left_alone=tuple(found[None]))
-
-    @staticmethod
-    def _rotated(parent: Folder, name: str, keys: Keyring) -> tuple[bool | None, str]:
-        """Whether a conversation's key was wrapped anew, or was so already; None, and why, if it is left alone."""
-        if not is_id(name):
-            return None, "its name is not the id of a conversation"
-        try:
-            with parent.subfolder(name) as folder:
-                return rewrap(folder, name, keys), ""
-        except (NotOursError, *LEFT_ALONE) as error:
-            return None, getattr(error, "reason", None) or str(error)
+                return Rotator(parent, keys).rotate(parent.names())
 
     def shred(self, id: str) -> Shredding:
         """Destroy the key of a sealed conversation, so that nothing of it can be read again: its archive and its quarantine neither.

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from tests.crash import kernel, snapshot_stores
+from tests.crash import kernel, sealed_conversations, snapshot_stores
 from tests.crash.enumeration import Judge, states
 from tests.crash.kernel import Note
 from tests.crash.model import ViolationError
@@ -21,7 +21,7 @@ from transcript_store import TranscriptStoreError
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
 
-CONVERSATIONS = [case for case in CASES if not ON_A_DISK_IN_MEMORY & set(case.steps)]
+CONVERSATIONS = [case for case in [*CASES, *sealed_conversations.CASES] if not ON_A_DISK_IN_MEMORY & set(case.steps)]
 ON_THE_KERNEL = [*CONVERSATIONS, *snapshot_stores.CASES]
 """A sync that fails by injection loses nothing here; tests/crash/test_failing_disk.py has disks on which it does."""
 

@@ -225,7 +225,7 @@ class Lines:
         if sealer is None:
             together = block.lines.replace(b"\n", b",")[:-1]
         else:
-            opened = sealer.all_opened(_lines(block), block.begin.seq + 1)
+            opened = sealer.all_opened(block.lines, block.begin.seq + 1)
             if opened is None:
                 return None
             together = b",".join(opened)
@@ -234,6 +234,8 @@ class Lines:
             # A line that ends within an array and one that begins there would be one record together.
             if len(records) != block.end.seq - block.begin.seq:
                 return None
+            if sealer is not None and any("retracts" in record for record in records):
+                return None  # which has to be in sight, too
             messages = [message for record in records if (message := record.get("message")) is not None]
         except (JSONDecodeError, AttributeError):
             return None

@@ -131,6 +131,12 @@ def first_plain(data: bytes | bytearray, starts: Iterable[int]) -> int | None:
     return None
 
 
+def sealed_place(line: bytes | bytearray) -> tuple[int, int] | None:
+    """The generation and the number with which a record was sealed that says so; None if it was sealed where it stands."""
+    found = _COPIED.match(line, line.index(b","))
+    return None if found is None or found[1] is None else (int(found[1]), int(found[2]))
+
+
 def batch_member(batch: Batch) -> bytes:
     """The member ``batch`` of a record."""
     return b',"batch":[%d,%d]' % batch

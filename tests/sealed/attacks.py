@@ -78,6 +78,66 @@ def swap_two(disk):
     move_the_mark(disk)
 
 
+def behind_the_mark(disk):
+    """Records that no mark covers yet: whoever wrote them was killed. Nothing but what is sealed in them says where they belong."""
+    store = opened(disk)
+    store.load()
+    store.append_messages([{"content": "one"}, {"content": "two"}])
+    store.append_message({"content": "three"})
+    store.retract()
+
+
+def swap_two_behind_the_mark(disk):
+    """Two records of one batch, which have one time, swapped."""
+    behind_the_mark(disk)
+    found = [json.loads(line) for line in lines(disk)]
+    found[-4]["sealed"], found[-3]["sealed"] = found[-3]["sealed"], found[-4]["sealed"]
+    disk.write_file(TRANSCRIPT, rechained([json.dumps(line, separators=(",", ":")).encode() for line in found]))
+
+
+def change_a_time_behind_the_mark(disk):
+    behind_the_mark(disk)
+    found = [json.loads(line) for line in lines(disk)]
+    found[-1]["at"] = "2031-01-01T00:00:00.000000Z"
+    disk.write_file(TRANSCRIPT, rechained([json.dumps(line, separators=(",", ":")).encode() for line in found]))
+
+
+def replay_one_of_another_generation(disk):
+    """What stood at the same number, at the same time, in a later generation that somebody put back."""
+    behind_the_mark(disk)
+    found = [json.loads(line) for line in lines(disk)]
+    other = disk.copy()
+    with opened(other) as store:
+        store.load()
+        store.replace_transcript([{"content": f"later {number}"} for number in range(len(found) - 1)])
+    later = json.loads(lines(other)[len(found) - 2])
+    found[-2] |= {"sealed": later["sealed"], "at": later["at"]}
+    found[-1]["at"] = later["at"]
+    del found[-1]
+    disk.write_file(TRANSCRIPT, rechained([json.dumps(line, separators=(",", ":")).encode() for line in found]))
+
+
+def retract_more_behind_the_mark(disk):
+    """A retraction names more records in sight than it names sealed."""
+    behind_the_mark(disk)
+    found = lines(disk)
+    last = json.loads(found[-1])["retracts"][1]
+    found[-1] = found[-1].replace(b'"retracts":[%d,' % last, b'"retracts":[1,')
+    disk.write_file(TRANSCRIPT, rechained(found))
+
+
+def put_a_header_without_a_check_behind_earlier_metadata(disk):
+    """A generation that nobody with the key began: as a replace leaves it that was cut off before it wrote metadata.json."""
+    with opened(disk) as store:
+        store.load()
+        earlier = content(disk, METADATA)
+        store.replace_transcript([])
+    header = json.loads(lines(disk)[0])
+    del header["check"], header["begins_with"], header["hash"]
+    disk.write_file(TRANSCRIPT, rechained([json.dumps({**header, "hash": ""}, separators=(",", ":")).encode()]))
+    disk.write_file(METADATA, earlier)
+
+
 def replay_one(disk):
     """A record appended again behind the mark."""
     found = lines(disk)
@@ -230,6 +290,11 @@ def sealed_before_a_replace():
 ATTACKS = {
     change_a_byte: "not-genuine",
     swap_two: "not-genuine",
+    swap_two_behind_the_mark: "not-genuine",
+    change_a_time_behind_the_mark: "not-genuine",
+    replay_one_of_another_generation: "not-genuine",
+    retract_more_behind_the_mark: "not-genuine",
+    put_a_header_without_a_check_behind_earlier_metadata: "unkeyed-repair",
     replay_one: "not-genuine",
     replay_one_as_a_repaired_one: "not-genuine",
     append_plain: "not-genuine",

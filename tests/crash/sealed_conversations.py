@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from random import Random
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -200,6 +201,21 @@ def rotation_killed(disk: SimulatedFileSystem, at: str) -> SimulatedFileSystem:
     return disk.kill_process()
 
 
+def known(base: F) -> F:
+    """The same bytes each time it is made: a disk that holds something unsynced is made anew, and compared with the kernel's."""
+
+    @wraps(base)
+    def with_known_nonces() -> SimulatedFileSystem:
+        chance = Random(0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("transcript_store._sealing.providers.secrets.token_bytes", chance.randbytes)
+            disk: SimulatedFileSystem = base()
+            return disk
+
+    return cast(F, with_known_nonces)
+
+
+@known
 def renamed_and_not_synced() -> SimulatedFileSystem:
     """The same; a rotation was killed when each had its new key file, before the last sync."""
     disk = two()
@@ -209,11 +225,13 @@ def renamed_and_not_synced() -> SimulatedFileSystem:
     return disk.kill_process()
 
 
+@known
 def rotation_killed_before_its_renames() -> SimulatedFileSystem:
     """A library of two; a rotation was killed with all new key files written, under temporary names."""
     return rotation_killed(two(), "sync_all")
 
 
+@known
 def rotation_killed_when_it_had_locked() -> SimulatedFileSystem:
     """A group was killed between giving a conversation its name and the sync of that; and a rotation of it, before its commit.
 
@@ -431,7 +449,7 @@ CASES = [
     Sealing(nothing, (sealed(create_together), load, append), world=SEALED),
     Sealing(sealed_and_grown, (load, append), world=SEALED),
     SEALED_BESIDE,
-    Sealing(sealed_beside_plain, (seal,), world=BEING_SEALED),
+    Sealing(sealed_beside_plain, (seal, load, append), world=BEING_SEALED),
     Sealing(repaired_without_the_key, (accept, append), world=REPAIRED),
     Sealing(rotation_killed_when_it_had_locked, (load, append), world=SEALED),
     *KEYS,

@@ -102,9 +102,8 @@ class Writer(Storage):
             self._refuse_occupied(occupant_of(self.folder))  # another process may have been faster
             self.folder.sweep()
             self.folder.replace_file(METADATA, [self.document(members, None)])
-            if (
-                self.sealing is not None
-            ):  # behind the void mark: a key file alone is never taken for a leftover, and overwritten
+            if self.sealing is not None:
+                # Behind the void mark: a key file alone is never taken for a leftover, and overwritten.
                 self.folder.replace_file(KEY, [self.sealing.key_file])
             try:
                 self._put_in_place(image, members, self.sealing)
@@ -366,17 +365,20 @@ class Writer(Storage):
         """
         self._ensure_writable()
         if not self.log.header.is_sealed:
-            conversation = self.log.header.conversation
-            if self.folder.status(KEY) is None:
-                sealing = Sealing.new(keys, conversation, self.files, self.folder.path_of(KEY))
-            else:  # earlier generations may be sealed with it
-                sealing = Sealing.of(keys, self.folder, conversation, None)
-            live = self.log.header.generation
-            members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
+            with refusals(self.path, "seal the conversation", "It is as it was"):
+                if self.folder.status(KEY) is None:
+                    conversation, path = self.log.header.conversation, self.folder.path_of(KEY)
+                    sealing = Sealing.new(keys, conversation, self.files, path)
+                else:  # earlier generations may be sealed with it
+                    sealing = Sealing.of(keys, self.folder, self.log.header.conversation, None)
+                live = self.log.header.generation
+                members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
             count = self.log.end.seq
             self._begin_sealed_by(sealing, self.log.copies(count), members, self.log.header.features, count)
         if not keep_plain:
-            for number in archive.plain_numbers(self.folder):
+            with refusals(self.path, "remove what is plain", "It is sealed, and some of what was plain is there"):
+                plain = archive.plain_numbers(self.folder)
+            for number in plain:
                 self.delete_generation(number)
             self.purge_quarantine()
 
@@ -392,8 +394,8 @@ class Writer(Storage):
     def accept(self) -> None:
         """Put the key's mark on what a repair without the key left, so that it counts from now on."""
         live = self.log.header.generation
-        members = with_gone(self.members, live, {*archive.numbers(self.folder)})
         with self._changing("accept the repair"):
+            members = with_gone(self.members, live, {*archive.numbers(self.folder)})
             self._remember({**members, SEALS: self._seals()})
         self.was_repaired = False
 

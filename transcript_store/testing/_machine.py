@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from transcript_store import (
-    ConversationLibrary,
     ConversationNotLoadedError,
     ConversationStore,
     CorruptTranscriptError,
@@ -223,7 +222,7 @@ class ConversationMachine(ModelledConversation, RuleBasedStateMachine):
         conversation = self.opened(copy)
         try:
             conversation.load()
-            found = history_of(conversation, ConversationLibrary(self.folder, file_system=copy))
+            found = history_of(conversation, self.library_on(copy))
         except (TranscriptStoreError, AssertionError):  # refused, or named by the list
             assert not is_whole, f"verify finds nothing wrong with {path} ({kind})"
             assert copy.tree()[path] == content, f"{path} was refused, and changed ({kind})"

@@ -61,7 +61,11 @@ class ModelledConversation:
     @property
     def library(self) -> ConversationLibrary:
         """The library, on the disk that there is now."""
-        return ConversationLibrary(self.folder, file_system=self.disk)
+        return self.library_on(self.disk)
+
+    def library_on(self, disk: SimulatedFileSystem) -> ConversationLibrary:
+        """The library on a disk: give it a key here, and in :meth:`opened`, if your conversations are sealed."""
+        return ConversationLibrary(self.folder, file_system=disk)
 
     def opened(self, disk: SimulatedFileSystem, **options: Any) -> ConversationStore:
         """The conversation on a disk, not loaded yet."""

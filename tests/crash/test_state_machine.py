@@ -61,6 +61,9 @@ class SealedLongLife(LongLife):
     def opened(self, disk: SimulatedFileSystem, **options: Any) -> ConversationStore:
         return super().opened(disk, encryption_key=KEY, **options)
 
+    def _is_of_the_conversation(self, path: str) -> bool:
+        return super()._is_of_the_conversation(path) and not path.endswith("/key.json")  # which verify does not read
+
     def library_on(self, disk: SimulatedFileSystem) -> ConversationLibrary:
         return ConversationLibrary(self.folder, encryption_key=KEY, file_system=disk)
 

@@ -20,10 +20,10 @@ K3  A key file is changed by whoever holds the writer's lock, so a rotation neve
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
 
 from transcript_store._conversation.key_changes import locked
 from transcript_store._conversation.layout import require_conversation
@@ -46,7 +46,7 @@ from transcript_store.errors import (
 )
 
 MOST_TOGETHER = 200
-"""How many a batch has: two files are open for each, and a process may often have a thousand."""
+"""How many a batch has: two files are open for each, and a process may often have a thousand. If it may not, batches get smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +102,20 @@ class Rotator:
 
     def rotate(self, names: Sequence[str]) -> Rotation:
         """Wrap the data keys of these folders anew, as far as each can be; raises for what concerns more than one of them."""
-        waiting = iter([name for name in names if not name.startswith(".")])  # the others are being made, or deleted
-        while batch := list(islice(waiting, MOST_TOGETHER if self._together else 1)):
-            with ExitStack() as held:
-                self._rotate(batch, held)
+        waiting = [name for name in names if not name.startswith(".")]  # the others are being made, or deleted
+        most = MOST_TOGETHER if self._together else 1
+        while waiting:
+            batch, noted = waiting[:most], len(self._left_alone)
+            try:
+                with ExitStack() as held:
+                    self._rotate(batch, held)
+            except OSError as error:
+                if most == 1 or not _is_too_many(error):
+                    raise
+                most = max(1, most // 4)  # nothing of this batch was changed
+                del self._left_alone[noted:]
+                continue
+            waiting = waiting[most:]
         left = tuple(sorted(self._left_alone))
         return Rotation(rotated=tuple(self._rotated), already=tuple(self._already), left_alone=left)
 
@@ -113,20 +123,21 @@ class Rotator:
         """One batch. What stands before one that fails is wrapped anew all the same: or it never would be, if that one always fails."""
         found: list[_One] = []
         written: list[_One] = []
-        failure: Exception | None = None
+        failures: list[Exception] = []
         try:
             for name in names:
                 with self._passing_by(name):
                     found.append(self._wrapped_anew(name, held))
         except Exception as error:
-            failure = error
+            failures.append(error)
         try:
             self._write(found, held, written)
         except Exception as error:
-            failure = failure or error
-        self._commit(written)
-        if failure is not None:
-            raise failure
+            failures.append(error)
+        if not (len(names) > 1 and any(map(_is_too_many, failures))):
+            self._commit(written)
+        if failures:
+            raise failures[0]
 
     @contextmanager
     def _passing_by(self, name: str) -> Iterator[None]:
@@ -196,6 +207,11 @@ class Rotator:
                 self._library.sync_all()
         for one in batch:
             (self._rotated if one.new else self._already).append(one.found.conversation)
+
+
+def _is_too_many(error: Exception) -> bool:
+    """Whether more files would have to be open than the process may have."""
+    return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
 
 
 def _key_of(folder: Folder, name: str) -> WrappedKey:

@@ -34,6 +34,9 @@ from transcript_store._os.refusals import refusals
 from transcript_store.errors import CorruptTranscriptError, KeyNeededError
 from transcript_store.ways_out import WayOut
 
+_GATHERED_BYTES = 1 << 16
+"""So much is decoded at a time; it stays in the processor's cache."""
+
 
 class Tail(NamedTuple):
     """A stretch of a log, from the end of an append on, in which no message counts."""
@@ -140,7 +143,7 @@ class Lines:
         found: list[dict[str, Any]] = []
         if last is None:
             taken_back = self.taken_back()
-            for block in self.blocks():
+            for block in _gathered(self.blocks()):
                 if taken_back.meets(block.begin.seq + 1, block.end.seq):
                     counted = (self._opened(seq, line) for seq, line in _numbered(block) if seq not in taken_back)
                     self._decode(counted, found)
@@ -428,6 +431,26 @@ class Lines:
     def corrupt(self, kind: str, reason: str, way_out: WayOut | None = None, **place: int) -> CorruptTranscriptError:
         """An error that names the file, and the ``line_number`` and ``offset_bytes`` in it."""
         return CorruptTranscriptError(path=self.path, kind=kind, reason=reason, way_out=way_out, **place)
+
+
+def _gathered(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks that stand one behind the other as longer ones: an append makes a short one, and each costs a call or ten."""
+    waiting: list[Block] = []
+    length = 0
+    for block in blocks:
+        waiting.append(block)
+        length += len(block.lines)
+        if length >= _GATHERED_BYTES:
+            yield _joined(waiting)
+            waiting, length = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(blocks: list[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    return Block(blocks[0].begin, b"".join(block.lines for block in blocks), blocks[-1].end)
 
 
 def _lines(block: Block) -> Sequence[bytes | bytearray]:

@@ -449,7 +449,7 @@ CASES = [
     Sealing(nothing, (sealed(create_together), load, append), world=SEALED),
     Sealing(sealed_and_grown, (load, append), world=SEALED),
     SEALED_BESIDE,
-    Sealing(sealed_beside_plain, (seal, load, append), world=BEING_SEALED),
+    Sealing(sealed_beside_plain, (seal,), world=BEING_SEALED),
     Sealing(repaired_without_the_key, (accept, append), world=REPAIRED),
     Sealing(rotation_killed_when_it_had_locked, (load, append), world=SEALED),
     *KEYS,

@@ -117,6 +117,7 @@ INSIDE = {
     "places/test_seeded_bugs.py": "rules are left out, to see whether the loss is noticed",
     "kit/scratch.py": "what an interrupted call left open has no public list",
     "test_group_commit.py": "who waits in a group is nowhere else to be seen",
+    "sealed/test_seeded_bugs.py": "sealing that is broken on purpose is broken inside",
     "test_mutations.py": "what is broken is the check of a hash, to see whether the mutations notice",
 }
 """Tests that know private members of ours, and why."""

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unp
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.arguments import require_bool, require_count, require_redact
 from transcript_store._conversation.deleting import delete
-from transcript_store._conversation.key_changes import Rotation, Shredding, rotate, shred
+from transcript_store._conversation.key_changes import Shredding, shred
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.reader import Reader
+from transcript_store._conversation.rotation import Rotation, Rotator
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.verify import Verification, verify
@@ -489,22 +490,29 @@ class ConversationLibrary:
     def rotate_key(self) -> Rotation:
         """Wrap the data key of every sealed conversation with the library's ``encryption_key``; no record is touched.
 
-        Make the library with the key of today and the earlier ones as ``retired_keys``. Each conversation is wrapped anew by itself,
-        and survives a power loss then: after a crash, and after an error, some of them are, and the same call again does the
-        rest. What is open to write is passed by (with ``hold_lock=False``: open during a call). Symbolic links are not followed.
+        Make the library with the key of today and the earlier ones as ``retired_keys``. On return all that is ``rotated`` or
+        ``already`` survives a power loss. After a crash, and after an error, each conversation is wrapped with the earlier key or
+        with the new one, and the same call again does the rest. What is open to write is passed by (with ``hold_lock=False``: open
+        during a call). Symbolic links are not followed. Ten thousand take some seconds on ext4, xfs and btrfs on Linux 5.17 and
+        later; elsewhere each waits for the disk twice.
 
         When nothing that is sealed is ``left_alone``, the earlier keys are not needed any more, except for backups of key files.
 
         Raises:
             ValueError: the library has no ``encryption_key``.
-            KeyProviderError: the provider failed. What was rotated before that is.
-            StorageError: the system refused; the same holds.
+            KeyProviderError: the provider failed. What comes before that conversation is rotated.
+            StorageError: the system refused; the message says what holds.
         """
         keys = self._keys
         if keys is None:
             raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
         with refusals(self._path, "rotate the key"):
-            return rotate(self._files, self._path, keys)
+            try:
+                parent = Folder.open(self._files, self._path)
+            except FileNotFoundError:
+                return Rotation(rotated=(), already=(), left_alone=())
+            with parent:
+                return Rotator(parent, keys).rotate(parent.names())
 
     def shred(self, id: str) -> Shredding:
         """Destroy the key of a sealed conversation. Nothing of it can be read again, its archive and its quarantine included.

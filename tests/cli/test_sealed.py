@@ -6,6 +6,7 @@ damaged; and with the key nothing of the content comes to a disk, unless somebod
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -70,9 +71,28 @@ def sealed(chats: Path) -> str:
 
 
 def holding(word: str, *places: Path) -> list[str]:
-    """The files below these places in which a word stands, in any letters."""
+    """The files below these places in which a word stands, in any letters: as it is, in base64, in hex, in UTF-16, or backwards.
+
+    ``strings`` finds the first and the last of these, and a name of a file is looked at too.
+    """
+    plain = word.encode()
+    # In base64 a word has three forms, for it begins at any of three places; its ends depend on what stands beside it.
+    in_base64 = {base64.b64encode(bytes(shift) + plain)[shift * 4 // 3 + 2 : -4].lower() for shift in range(3)}
+    forms = {plain, plain.hex().encode(), word.encode("utf-16-le"), plain[::-1], *in_base64}
     files = (file for place in places for file in place.rglob("*") if file.is_file())
-    return [str(file) for file in files if word.encode() in file.read_bytes().lower()]
+    return [
+        str(file)
+        for file in files
+        if any(form in file.read_bytes().lower() or form in file.name.lower().encode() for form in forms)
+    ]
+
+
+@pytest.mark.parametrize("before", [b"", b"x", b"xy", b"xyz"])
+def test_the_search_for_content_finds_it_in_base64(tmp_path: Path, before: bytes) -> None:
+    """Or what it does not find means nothing."""
+    for name, form in (("a", base64.b64encode(before + WORD.encode() + b" more")), ("b", WORD.upper().encode())):
+        (tmp_path / name).write_bytes(form)
+    assert len(holding(WORD, tmp_path)) == 2
 
 
 # ---- each command ----------------------------------------------------------------------------------------------------

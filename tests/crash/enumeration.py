@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import Any
 
 from tests.crash.model import ABSENT, Machine, State, ViolationError, store_on
-from tests.crash.operations import TRANSCRIPT, Case, damaged_everything, damaged_metadata, named_and_not_synced
+from tests.crash.operations import TRANSCRIPT, Case, damaged_everything, damaged_metadata
 from tests.crash.real_disk import RealDisk
 from transcript_store import TranscriptStoreError
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
@@ -84,8 +84,8 @@ def allowed(case: Case, returned: int, *, any_since: int | None = None) -> set[S
     """The states that may be found when so many steps have returned and the next may be under way."""
     first = returned if any_since is None else any_since
     may_be = set(states(case)[first : returned + 2])
-    if case.base is named_and_not_synced and not returned:
-        may_be.add(ABSENT)  # nobody was told of it yet
+    if not returned:
+        may_be |= case.before_it_returns
     if any_since is not None:
         may_be.add(State(None, refused="hole"))
     return may_be

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.crash.model import (
+    ABSENT,
     CONVERSATION,
     DIRECTORY,
     ELSEWHERE,
@@ -23,6 +24,7 @@ from tests.crash.model import (
     KEPT,
     LIBRARY,
     SECRET,
+    State,
     World,
     insist,
     library_on,
@@ -870,6 +872,11 @@ class Case:
     def repairs(self) -> bool:
         """Whether it is the repair of a conversation that cannot be loaded."""
         return self.steps[0] in REPAIRING
+
+    @property
+    def before_it_returns(self) -> set[State]:
+        """What a power cut may leave beside the states, before the first step has returned: nobody was told of anything yet."""
+        return {ABSENT} if self.base is named_and_not_synced else set()
 
     @property
     def must_keep(self) -> list[bytes]:

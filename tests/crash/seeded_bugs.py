@@ -69,10 +69,20 @@ from tests.crash.operations import (
     without_line_feed,
 )
 from tests.crash.real_disk import RealDisk
+from tests.crash.sealed_conversations import (
+    CREATED,
+    FINISHED_ROTATION,
+    ROTATION,
+    ROTATION_ALONE,
+    SEALED_BESIDE,
+    SHRED,
+    SHRED_BEHIND_A_ROTATION,
+)
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
 from transcript_store import ConversationChangedError, ConversationStore, FileStore, Snapshot
 from transcript_store._conversation import archive as _archive
 from transcript_store._conversation import deleting, leftovers, reader, stage, turns, writer
+from transcript_store._conversation.rotation import Rotator
 from transcript_store._conversation.stage import Stage
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.turns import TurnWriter
@@ -84,8 +94,9 @@ from transcript_store._log.log import Log
 from transcript_store._log.record import Mark, Position, record_body
 from transcript_store._log.retractions import Renumbering
 from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import unsynced
 from transcript_store._os.lock import Lock
-from transcript_store._os.names import is_trash, trash_name
+from transcript_store._os.names import KEY, METADATA, is_trash, trash_name
 from transcript_store._os.refusals import refused
 from transcript_store._snapshots.files import SnapshotFiles
 from transcript_store.library import ConversationLibrary
@@ -646,7 +657,130 @@ def what_a_killed_turn_left_is_not_synced(patch: Patch) -> None:
     patch.setattr(TurnWriter, "look_at_all", look_without_a_sync)
 
 
+def key_file_before_the_void_mark(patch: Patch) -> None:
+    """A create that is cut off leaves a key file alone, which nobody dares to overwrite."""
+    real = Folder.replace_file
+
+    def replace_file(self: Folder, name: str, chunks: Any) -> None:
+        if name == METADATA and self.status(METADATA) is None and self.status(KEY) is None:
+            real(self, KEY, [b"to be written"])
+        real(self, name, chunks)
+
+    patch.setattr(Folder, "replace_file", replace_file)
+
+
+def sealed_before_its_key_is_there(patch: Patch) -> None:
+    """The sealed generation is committed, and its key file written after that."""
+    put, replace_file = Writer._put_in_place, Folder.replace_file
+    waits: list[Any] = []
+
+    def later(self: Folder, name: str, chunks: Any) -> None:
+        waits.append(chunks) if name == KEY else replace_file(self, name, chunks)
+
+    def put_in_place(self: Writer, *args: Any) -> None:
+        put(self, *args)
+        for chunks in waits:
+            replace_file(self.folder, KEY, chunks)
+        waits.clear()
+
+    patch.setattr(Folder, "replace_file", later)
+    patch.setattr(Writer, "_put_in_place", put_in_place)
+
+
+def rotated_without_a_sync(patch: Patch) -> None:
+    """Told when the new key files have their names, before the names are synced."""
+    commit = Rotator._commit
+
+    def hasty(self: Rotator, batch: Any) -> None:
+        syncs: list[Any] = []
+
+        def first_only(folder: Folder) -> None:
+            if not syncs:
+                sync_all(folder)
+            syncs.append(folder)
+
+        sync_all = Folder.sync_all
+        with patch.context() as within:
+            within.setattr(Folder, "sync_all", first_only)
+            commit(self, batch)
+
+    patch.setattr(Rotator, "_commit", hasty)
+
+
+def key_files_named_before_they_are_synced(patch: Patch) -> None:
+    commit = Rotator._commit
+
+    def hasty(self: Rotator, batch: Any) -> None:
+        syncs: list[Any] = []
+
+        def all_but_the_first(folder: Folder) -> None:
+            if syncs:
+                sync_all(folder)
+            syncs.append(folder)
+
+        sync_all = Folder.sync_all
+        with patch.context() as within:
+            within.setattr(Folder, "sync_all", all_but_the_first)
+            commit(self, batch)
+
+    patch.setattr(Rotator, "_commit", hasty)
+
+
+def already_believed(patch: Patch) -> None:
+    """What is wrapped with the new key already is not synced: it may be what a killed rotation left."""
+    commit = Rotator._commit
+
+    def only_new_ones(self: Rotator, batch: Any) -> None:
+        self._already += [one.found.conversation for one in batch if not one.new]
+        commit(self, [one for one in batch if one.new])
+
+    patch.setattr(Rotator, "_commit", only_new_ones)
+
+
+def synced_as_a_whole_where_that_is_not_to_be_believed(patch: Patch) -> None:
+    """Each folder is taken for synced with the whole file system, which this one does not answer for."""
+    made = Rotator.__init__
+
+    def init(self: Rotator, *args: Any) -> None:
+        made(self, *args)
+        self._files = unsynced(self._files)
+
+    patch.setattr(Rotator, "__init__", init)
+
+
+def shred_leaves_temporaries(patch: Patch) -> None:
+    patch.setattr("transcript_store._conversation.key_changes.is_temporary", lambda name: False)
+
+
+def shred_not_synced(patch: Patch) -> None:
+    for machine in MACHINES:
+        patch.setattr(machine, "sync", _nothing)
+
+
+def key_file_emptied_first(patch: Patch) -> None:
+    """A shred takes the key file away, and writes its note after that."""
+    replace_file = Folder.replace_file
+
+    def unlink_first(self: Folder, name: str, chunks: Any) -> None:
+        if name == KEY and self.status(name) is not None:
+            self.files.unlink(self.handle, name)
+        replace_file(self, name, chunks)
+
+    patch.setattr(Folder, "replace_file", unlink_first)
+
+
 BUGS = [
+    Bug(key_file_before_the_void_mark, CREATED, "kills", ("kills_at_system_calls",)),
+    Bug(sealed_before_its_key_is_there, SEALED_BESIDE, "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(rotated_without_a_sync, ROTATION, "power_cuts", ("traced_power_cuts",)),
+    Bug(key_files_named_before_they_are_synced, ROTATION, "power_cuts", ("traced_power_cuts",)),
+    Bug(already_believed, FINISHED_ROTATION, "power_cuts"),
+    Bug(synced_as_a_whole_where_that_is_not_to_be_believed, ROTATION_ALONE, "power_cuts", ("traced_power_cuts",)),
+    Bug(rewrite_in_place, ROTATION, "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(rewrite_in_place, SHRED, "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(shred_leaves_temporaries, SHRED_BEHIND_A_ROTATION, "kills", ("kills_at_system_calls",)),
+    Bug(shred_not_synced, SHRED, "power_cuts", ("traced_power_cuts",)),
+    Bug(key_file_emptied_first, SHRED, "kills", ("kills_at_system_calls",)),
     Bug(
         memory_believed_between_turns,
         Case(grown, (rename_by_another, update_compaction_count), world=IN_TURNS),

@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from tests.crash import enumeration, snapshot_stores
+from tests.crash import enumeration, sealed_conversations, snapshot_stores
 from tests.crash.kernel import Note
 from tests.crash.operations import CASES, REPAIRS, Case
 from tests.crash.sync_sites import Site, in_the_source, site
@@ -47,7 +47,7 @@ def sites_of(case: Case, patch: pytest.MonkeyPatch) -> set[Site]:
 def by_site(patch: pytest.MonkeyPatch) -> dict[Site, list[Case]]:
     """For each sync the cases that make it."""
     found: dict[Site, list[Case]] = {}
-    for case in [*CASES, *REPAIRS[:4], *snapshot_stores.CASES]:
+    for case in [*CASES, *REPAIRS[:4], *snapshot_stores.CASES, *sealed_conversations.CASES]:
         for made in sites_of(case, patch):
             found.setdefault(made, []).append(case)
     return found

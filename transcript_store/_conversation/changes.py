@@ -18,6 +18,7 @@ from transcript_store._log import quarantine
 from transcript_store._log.image import Image
 from transcript_store._log.record import Copied, Entry
 from transcript_store._os.names import KEY
+from transcript_store._os.refusals import refusals
 from transcript_store._sealing.providers import Keyring
 from transcript_store.words import many
 
@@ -130,17 +131,20 @@ class Changes(Storage):
         """
         self._ensure_writable()
         if not self.log.header.is_sealed:
-            conversation = self.log.header.conversation
-            if self.folder.status(KEY) is None:
-                sealing = Sealing.new(keys, conversation, self.files, self.folder.path_of(KEY))
-            else:  # earlier generations may be sealed with it
-                sealing = Sealing.of(keys, self.folder, conversation, None)
-            live = self.log.header.generation
-            members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
+            with refusals(self.path, "seal the conversation", "It is as it was"):
+                if self.folder.status(KEY) is None:
+                    conversation, path = self.log.header.conversation, self.folder.path_of(KEY)
+                    sealing = Sealing.new(keys, conversation, self.files, path)
+                else:  # earlier generations may be sealed with it
+                    sealing = Sealing.of(keys, self.folder, self.log.header.conversation, None)
+                live = self.log.header.generation
+                members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
             count = self.log.end.seq
             self._begin_sealed_by(sealing, self.log.copies(count), members, self.log.header.features, count)
         if not keep_plain:
-            for number in archive.plain_numbers(self.folder):
+            with refusals(self.path, "remove what is plain", "It is sealed, and some of what was plain is there"):
+                plain = archive.plain_numbers(self.folder)
+            for number in plain:
                 self.delete_generation(number)
             self.purge_quarantine()
 
@@ -156,8 +160,8 @@ class Changes(Storage):
     def accept(self) -> None:
         """Put the key's mark on what a repair without the key left, so that it counts from now on."""
         live = self.log.header.generation
-        members = with_gone(self.members, live, {*archive.numbers(self.folder)})
         with self._changing("accept the repair"):
+            members = with_gone(self.members, live, {*archive.numbers(self.folder)})
             self._remember({**members, SEALS: self._seals()})
         self.was_repaired = False
 

@@ -165,7 +165,9 @@ class Storage(ABC):
             members, mark, _ = agreed
             if sealing is not None:
                 members = sealing.opened(members, self.folder.path_of(METADATA))
-                if not was_repaired:
+                if was_repaired:
+                    log.require_kept_in_order()
+                else:
                     self._require_all(log, members)
         except BaseException:
             with suppress(OSError):

@@ -106,9 +106,8 @@ class Writer(Changes):
             self._refuse_occupied(occupant_of(self.folder))  # another process may have been faster
             self.folder.sweep()
             self.folder.replace_file(METADATA, [self.document(members, None)])
-            if (
-                self.sealing is not None
-            ):  # behind the void mark: a key file alone is never taken for a leftover, and overwritten
+            if self.sealing is not None:
+                # Behind the void mark: a key file alone is never taken for a leftover, and overwritten.
                 self.folder.replace_file(KEY, [self.sealing.key_file])
             try:
                 self._put_in_place(image, members, self.sealing)

@@ -13,7 +13,7 @@ from transcript_store._log.damage import Damage, check
 from transcript_store._log.record import GENESIS, Header, Position
 from transcript_store._log.retractions import TakenBack
 from transcript_store._log.scan import PIECE_BYTES, Piece, Walk, append_before, is_same, pieces_of, scan
-from transcript_store._log.sealed import RecordSealer
+from transcript_store._log.sealed import RecordSealer, sealed_place
 from transcript_store._os.directory import Folder, Source, identity
 from transcript_store._os.refusals import refusals
 from transcript_store.errors import CorruptTranscriptError, KeyNeededError
@@ -93,6 +93,18 @@ class Lines:
         if opened is None:
             raise self.not_genuine(seq, "it is not what was sealed there with this conversation's key")
         return opened
+
+    def require_kept_in_order(self) -> None:
+        """Raise unless every record opens, and each was sealed behind the one in front of it: what a repair without the key may leave."""
+        sealer = self.sealer_to_write()
+        last = (-1, 0)
+        for block in self.blocks():
+            for seq, line in numbered(block):
+                self.opened(seq, line)
+                place = sealed_place(line) or (0 if sealer is None else sealer.generation, seq)
+                if place <= last:
+                    raise self.not_genuine(seq, "it was sealed before the record in front of it, or is that one again")
+                last = place
 
     def shown(self, block: Block) -> Iterator[bytes | bytearray]:
         """The lines of a block as far as they can be read: sealed ones if the key is not there."""

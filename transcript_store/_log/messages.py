@@ -12,7 +12,7 @@ from typing import Any
 
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._log.cache import Block
-from transcript_store._log.lines import Lines, Tail, lines_of, numbered
+from transcript_store._log.lines import Lines, Tail, numbered
 from transcript_store._log.record import (
     Copied,
     Position,
@@ -29,6 +29,9 @@ from transcript_store._log.salvage import copies
 from transcript_store._os.directory import Folder
 from transcript_store.errors import CorruptTranscriptError
 from transcript_store.ways_out import WayOut
+
+_GATHERED_BYTES = 1 << 16
+"""So much is decoded at a time; it stays in the processor's cache."""
 
 
 class Messages(Lines):
@@ -47,7 +50,7 @@ class Messages(Lines):
         found: list[dict[str, Any]] = []
         if last is None:
             taken_back = self.taken_back()
-            for block in self.blocks():
+            for block in _gathered(self.blocks()):
                 if taken_back.meets(block.begin.seq + 1, block.end.seq):
                     counted = (self.opened(seq, line) for seq, line in numbered(block) if seq not in taken_back)
                     self._decode(counted, found)
@@ -73,7 +76,7 @@ class Messages(Lines):
         if sealer is None:
             together = block.lines.replace(b"\n", b",")[:-1]
         else:
-            opened = sealer.all_opened(lines_of(block), block.begin.seq + 1)
+            opened = sealer.all_opened(block.lines, block.begin.seq + 1)
             if opened is None:
                 return None
             together = b",".join(opened)
@@ -82,6 +85,8 @@ class Messages(Lines):
             # A line that ends within an array and one that begins there would be one record together.
             if len(records) != block.end.seq - block.begin.seq:
                 return None
+            if sealer is not None and any("retracts" in record for record in records):
+                return None  # which has to be in sight, too
             messages = [message for record in records if (message := record.get("message")) is not None]
         except (JSONDecodeError, AttributeError):
             return None
@@ -232,3 +237,23 @@ class Messages(Lines):
         seq = int(line[len(b'{"seq":') : line.index(b",")])  # a line verifies only if it begins with its number
         offset = self.place_after(seq - 1).offset_bytes
         return self.corrupt("foreign", reason, WayOut.RESTORE_OR_REPAIR, line_number=seq + 1, offset_bytes=offset)
+
+
+def _gathered(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks that stand one behind the other as longer ones: an append makes a short one, and each costs a call or ten."""
+    waiting: list[Block] = []
+    length = 0
+    for block in blocks:
+        waiting.append(block)
+        length += len(block.lines)
+        if length >= _GATHERED_BYTES:
+            yield _joined(waiting)
+            waiting, length = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(blocks: list[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    return Block(blocks[0].begin, b"".join(block.lines for block in blocks), blocks[-1].end)

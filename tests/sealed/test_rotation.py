@@ -1,0 +1,203 @@
+"""A rotation on the real file system, and what it meets there: too few descriptors, providers that fail, writers, other rotations, what is no file.
+
+K1 to K3 of ``_conversation/rotation.py``; crashes are in test_crash.py and test_killed_rotation.py. P17.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sealed.conversations import KEY, OTHER_KEY
+from transcript_store import (
+    ConversationLibrary,
+    CorruptKeyFileError,
+    KeyProviderError,
+    StorageError,
+    WrongKeyError,
+)
+from transcript_store.testing import Call, SimulatedFileSystem
+
+
+def library(folder: Any, key: Any = KEY, retired: Any = (), disk: Any = None) -> ConversationLibrary:
+    return ConversationLibrary(folder, encryption_key=key, retired_keys=retired, file_system=disk)
+
+
+def made(of: ConversationLibrary, count: int) -> list[str]:
+    with of.together() as group:
+        return sorted(group.add(messages=[{"content": str(number)}]) for number in range(count))
+
+
+class Vault:
+    """A provider that fails when it is asked for the nth time to wrap."""
+
+    id = "vault:1"
+
+    def __init__(self, fails_at: int = 0, while_wrapping: Callable[[], object] = lambda: None) -> None:
+        self.kept: dict[bytes, bytes] = {}
+        self.fails_at, self.asked, self.while_wrapping = fails_at, 0, while_wrapping
+
+    def wrap(self, data_key: bytes) -> bytes:
+        self.asked += 1
+        if self.asked == self.fails_at:
+            raise ConnectionError("token hunter2 expired")
+        self.while_wrapping()
+        ticket = os.urandom(16)
+        self.kept[ticket] = data_key
+        return ticket
+
+    def unwrap(self, wrapped: bytes) -> bytes:
+        return self.kept[wrapped]
+
+
+@pytest.mark.parametrize("can_sync_all", [True, False])
+def test_what_stands_before_a_conversation_whose_provider_fails_is_rotated(can_sync_all: bool) -> None:
+    """In a batch too: or a provider that always fails for one would keep all others from it."""
+    disk = SimulatedFileSystem()
+    disk.can_sync_all = lambda handle: can_sync_all  # type: ignore[method-assign]
+    ids = made(library("/library", disk=disk), 5)
+    vault = Vault(fails_at=3)
+    with pytest.raises(KeyProviderError) as raised:
+        library("/library", vault, [KEY], disk).rotate_key()
+    assert "hunter2" not in str(raised.value)
+    found = [json.loads(disk.tree()[f"/library/{one}/key.json"] or b"")["key_id"] == "vault:1" for one in ids]
+    assert found == [True, True, False, False, False]
+    done = library("/library", vault, [KEY], disk).rotate_key()
+    assert (list(done.rotated), list(done.already), done.left_alone) == (ids[2:], ids[:2], ())
+
+
+def test_no_conversation_is_locked_while_a_provider_takes_its_time() -> None:
+    """Its writers wait for the disk at most; and what one of them does meanwhile is kept."""
+    disk = SimulatedFileSystem()
+    (one,) = made(library("/library", disk=disk), 1)
+
+    def write() -> None:
+        with library("/library", disk=disk.another_process()).open(one) as store:
+            store.append_message({"content": "meanwhile"})
+
+    vault = Vault(while_wrapping=write)
+    assert library("/library", vault, [KEY], disk).rotate_key().rotated == (one,)
+    with library("/library", vault, disk=disk).open(one) as store:
+        assert [message["content"] for message in store.get_messages()] == ["0", "meanwhile"]
+
+
+def test_a_key_that_was_destroyed_meanwhile_stays_destroyed() -> None:
+    """K3."""
+    disk = SimulatedFileSystem()
+    (one,) = made(library("/library", disk=disk), 1)
+    vault = Vault(while_wrapping=lambda: library("/library", disk=disk.another_process()).shred(one))
+    done = library("/library", vault, [KEY], disk).rotate_key()
+    assert [name for name, _ in done.left_alone] == [one]
+    assert b"wrapped" not in (disk.tree()[f"/library/{one}/key.json"] or b"")
+
+
+def test_with_few_descriptors_batches_get_smaller() -> None:
+    """Two are open for each conversation of a batch. Nothing is counted twice."""
+    disk = SimulatedFileSystem()
+    ids = made(library("/library", disk=disk), 30)
+    (stranger,) = made(ConversationLibrary("/library", file_system=disk), 1)
+
+    def few(call: Call) -> None:
+        if call.name in ("open_directory", "open_read", "create", "open_append") and len(disk.open_handles) >= 12:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    disk.on_call = few
+    done = library("/library", OTHER_KEY, [KEY], disk).rotate_key()
+    assert (list(done.rotated), done.already, [name for name, _ in done.left_alone]) == (ids, (), [stranger])
+    assert not disk.open_handles
+
+
+def test_a_full_disk_leaves_each_with_one_of_the_keys_and_the_next_one_finishes() -> None:
+    """K1, P7."""
+    disk = SimulatedFileSystem()
+    ids = made(library("/library", disk=disk), 20)
+    used = sum(len(data or b"") for data in disk.tree().values())
+    disk.capacity_bytes = used + 2_500
+    with pytest.raises(StorageError) as raised:
+        library("/library", OTHER_KEY, [KEY], disk).rotate_key()
+    assert raised.value.errno == errno.ENOSPC
+    for one in ids:
+        with library("/library", OTHER_KEY, [KEY], disk).open(one, read_only=True) as store:
+            assert len(store.get_messages()) == 1
+    disk.capacity_bytes = None
+    assert not library("/library", OTHER_KEY, [KEY], disk).rotate_key().left_alone
+    for one in ids:
+        with library("/library", OTHER_KEY, disk=disk).open(one) as store:
+            assert len(store.get_messages()) == 1
+
+
+def test_two_rotations_at_once_leave_whole_key_files_and_each_says_what_it_did(tmp_path: Path) -> None:
+    """K1: whichever comes last, each conversation opens with one of the keys, and nothing is left over."""
+    ids = made(library(tmp_path), 40)
+    third = bytes([3]) * 32
+    keys = [KEY, OTHER_KEY, third]
+    results: list[Any] = []
+    rotations = [
+        threading.Thread(target=lambda key=key: results.append(library(tmp_path, key, keys).rotate_key()))
+        for key in (OTHER_KEY, third)
+    ]
+    for rotation in rotations:
+        rotation.start()
+    for rotation in rotations:
+        rotation.join()
+    for result in results:
+        assert len(result.rotated) + len(result.already) + len(result.left_alone) == 40
+    for one in ids:
+        opened = 0
+        for key in keys:
+            try:
+                with library(tmp_path, key).open(one, read_only=True) as store:
+                    opened += len(store.get_messages())
+            except WrongKeyError:
+                pass
+        assert opened == 1
+    assert not list(tmp_path.glob("*/.tmp-*"))
+
+
+def as_a_link(file: Path) -> None:
+    (file.parent.parent.parent / "elsewhere").write_bytes(file.read_bytes())
+    file.unlink()
+    file.symlink_to(file.parent.parent.parent / "elsewhere")
+
+
+def as_a_fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def as_a_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def as_a_terabyte(file: Path) -> None:
+    os.truncate(file, 1 << 40)
+
+
+@pytest.mark.parametrize("make", [as_a_link, as_a_fifo, as_a_directory, as_a_terabyte], ids=lambda make: make.__name__)
+def test_what_is_no_key_file_is_neither_followed_nor_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A load says so; a rotation leaves it alone, and does the one beside it; a shred or a delete touches nothing elsewhere."""
+    folder = tmp_path / "library"
+    one, other = made(library(folder), 2)
+    key_file = folder / one / "key.json"
+    before = key_file.read_bytes()
+    make(key_file)
+    with pytest.raises(CorruptKeyFileError):
+        library(folder).open(one)
+    done = library(folder, OTHER_KEY, [KEY]).rotate_key()
+    assert (done.rotated, [name for name, _ in done.left_alone]) == ((other,), [one])
+    with suppress(StorageError):  # a directory cannot be replaced by a file
+        library(folder).shred(one)
+    library(folder).delete(one)
+    if make is as_a_link:
+        assert (tmp_path / "elsewhere").read_bytes() == before
+    with library(folder, OTHER_KEY).open(other) as store:
+        assert store.get_messages() == [{"content": "1"}] or store.get_messages() == [{"content": "0"}]

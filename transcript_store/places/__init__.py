@@ -31,7 +31,8 @@ from transcript_store._doors import opened as _opened
 
 if _typing.TYPE_CHECKING:
     from transcript_store.places._errors import *
+    from transcript_store.places._objects import *
     from transcript_store.places._place import *
     from transcript_store.places._placed_log import *
 else:
-    __getattr__, __dir__ = _opened(__name__, "_errors", "_place", "_placed_log")
+    __getattr__, __dir__ = _opened(__name__, "_errors", "_place", "_placed_log", "_objects")

@@ -9,7 +9,7 @@ from transcript_store.errors import ConversationLockedError, StorageError
 from transcript_store.ways_out import WayOut
 from transcript_store.words import safe
 
-__all__ = ["ConversationTakenOverError", "PlaceError", "UnavailableError"]
+__all__ = ["ConversationTakenOverError", "PlaceError", "UnavailableError", "UnsuitablePlaceError"]
 
 
 class UnavailableError(Exception):
@@ -56,6 +56,16 @@ class PlaceError(StorageError):
         self.slot_hash = slot_hash
         consequence = "Nothing was stored" if outcome == "not stored" else _UNKNOWN
         super().__init__(errno=_errno.EIO, strerror=safe(reason), path=path, doing=doing, consequence=consequence)
+
+
+class UnsuitablePlaceError(PlaceError):
+    """The server ignores conditions: it writes over what is there already, although it was asked not to. Nothing was stored.
+
+    Two writers would overwrite one another, and neither would be told. Use a server that keeps them; docs/engines.md names some.
+    """
+
+    def _way_out(self) -> WayOut | None:
+        return WayOut.CHOOSE_A_FIT_SERVER
 
 
 _UNKNOWN = "Whether it is stored is unknown; the next call finds out"

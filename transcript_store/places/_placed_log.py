@@ -61,7 +61,7 @@ from transcript_store.errors import (
     InvalidMessageError,
     ReadOnlyError,
 )
-from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
+from transcript_store.places._claimed import PACK_EACH, WAITS_SECONDS, ClaimedLog
 from transcript_store.places._errors import ConversationTakenOverError, PlaceError
 from transcript_store.places._place import Place
 from transcript_store.places._slots import LogState, encoded
@@ -92,6 +92,8 @@ class PlacedLog:
         id: of the conversation, a canonical lower-case UUID. ``str(uuid.uuid4())`` makes one.
         holder: what a writer that is deposed is told of this one, beside host and pid: a name for people.
         max_line_bytes: the longest line that an append may make.
+        pack_each: on a place that packs, how many slots are packed together, by the way: after a write, and at a release if there are
+            a 32nd of them. 0 leaves it to ``pack()``.
         waits_seconds: how long to wait between two attempts of a call that nobody answers.
         now_us: the clock, in microseconds since 1970. It stamps records; nothing that is promised needs it.
         sleep: waits so many seconds.
@@ -105,12 +107,15 @@ class PlacedLog:
         *,
         holder: str = "",
         max_line_bytes: int = 64 * 2**20,
+        pack_each: int = PACK_EACH,
         waits_seconds: Sequence[float] = WAITS_SECONDS,
         now_us: Callable[[], int] | None = None,
         sleep: Callable[[float], None] | None = None,
         random_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
-        self._log = ClaimedLog(place, checked_id(id), waits_seconds=waits_seconds, sleep=sleep or time.sleep)
+        self._log = ClaimedLog(
+            place, checked_id(id), waits_seconds=waits_seconds, sleep=sleep or time.sleep, pack_each=pack_each
+        )
         self._mode = Mode.NEW
         self._holder = {"name": holder, "host": socket.gethostname(), "pid": os.getpid()}
         self._max_line_bytes = max_line_bytes

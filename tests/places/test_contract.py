@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
-from transcript_store.places import Piece
+from transcript_store.places import Piece, PlaceError, Summary
 from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check_place
 
 
 @pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
 def test_the_simulated_places_keep_the_contract(make_place: type[SimulatedPlace]):
-    """E1 to E11."""
+    """E1 to E15."""
     place = make_place()
     check_place(lambda: place)
 
@@ -90,6 +91,96 @@ class RepacksInPlace(SimulatedObjectPlace):
         self.set_object(id, f"p/{first}-{last}", data)
 
 
+class ListsOldestFirst(SimulatedPlace):
+    def summaries(self, **given: Any) -> list[Summary]:
+        return super().summaries(**given)[::-1]
+
+
+class PagesByTimeAlone(SimulatedPlace):
+    """Of two that changed at the same moment, the page behind the first one leaves out the second."""
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        return super().summaries(before=(before[0], "") if before else None, limit=limit, label=label)
+
+
+class KeepsTheLastSummary(SimulatedPlace):
+    def _put_summary(self, summary: Summary) -> None:
+        self._summaries[summary.id] = summary
+
+
+class KeepsTheFirstSummary(SimulatedPlace):
+    def _put_summary(self, summary: Summary) -> None:
+        self._summaries.setdefault(summary.id, summary)
+
+
+class IgnoresLabels(SimulatedPlace):
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        return super().summaries(before=before, limit=limit)
+
+
+class SearchesLabelsAsText(SimulatedPlace):
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        name, _, value = (label or "").partition("=")
+        found = super().summaries(before=before, limit=1000)
+        return [each for each in found if name.encode() in each.data and value.encode() in each.data][:limit]
+
+
+class HasNoLabels(SimulatedPlace):
+    """It says so, which a place may."""
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        if label is not None:
+            raise PlaceError(path=self.name, doing="list", reason="it has no labels", outcome="not stored")
+        return super().summaries(before=before, limit=limit)
+
+
+class ExpungesNothing(SimulatedPlace):
+    def _expunge(self, id: str, keep: int) -> None:
+        self._summaries.pop(id, None)
+
+
+class ExpungesAll(SimulatedPlace):
+    """So that nobody is told, and the conversation may begin anew."""
+
+    def _expunge(self, id: str, keep: int) -> None:
+        super()._expunge(id, keep + 1)
+
+
+class ListsWhatIsExpunged(SimulatedPlace):
+    def _expunge(self, id: str, keep: int) -> None:
+        for name in self._below(id, keep):
+            self.set_object(id, name, None)
+
+
+class BeginsAnew(SimulatedPlace):
+    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        return self._create(id, "s/1", data) if slot == 1 else super()._put(id, slot, data, previous)
+
+
+class ForgetsPacks(SimulatedObjectPlace):
+    def _below(self, id: str, keep: int) -> list[str]:
+        return [name for name in super()._below(id, keep) if name.startswith("s/")]
+
+
+class FreesNames(SimulatedObjectPlace):
+    def expunge(self, id: str, keep: int) -> None:
+        SimulatedPlace.expunge(self, id, keep)
+
+
+def test_a_place_need_not_know_labels():
+    """E14: then it says so."""
+    place = HasNoLabels()
+    check_place(lambda: place)
+
+
 @pytest.mark.parametrize(
     ("wrong", "rule"),
     [
@@ -105,6 +196,18 @@ class RepacksInPlace(SimulatedObjectPlace):
         (KeepsWhatIsPacked, "E11"),
         (PrefersSlots, "E11"),
         (RepacksInPlace, "E11"),
+        (ListsOldestFirst, "E12"),
+        (PagesByTimeAlone, "E12"),
+        (KeepsTheLastSummary, "E13"),
+        (KeepsTheFirstSummary, "E13"),
+        (IgnoresLabels, "E14"),
+        (SearchesLabelsAsText, "E14"),
+        (ExpungesNothing, "E15"),
+        (ExpungesAll, "E15"),
+        (ListsWhatIsExpunged, "E15"),
+        (BeginsAnew, "E15"),
+        (ForgetsPacks, "E15"),
+        (FreesNames, "E15"),
     ],
 )
 def test_the_contract_objects(wrong: type[SimulatedPlace], rule: str):

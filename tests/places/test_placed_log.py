@@ -31,7 +31,7 @@ from transcript_store import (
 )
 from transcript_store._log.record import close_line
 from transcript_store.places import ConversationTakenOverError, PlacedLog, PlaceError
-from transcript_store.testing import Fate, Request, SimulatedObjectPlace, SimulatedPlace
+from transcript_store.testing import Fate, Request, SimulatedObjectPlace, SimulatedPlace, SimulatedStop
 
 BOTH = pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
 MakePlace = Callable[[], SimulatedPlace]
@@ -146,6 +146,56 @@ def test_there_is_one_or_there_is_none():
             call()
     with pytest.raises(ConversationNotLoadedError):
         log.get_messages()
+
+
+@BOTH
+def test_what_was_expunged_was_deleted(make_place: MakePlace):
+    """Retention: only the slot ``deleted`` is left. Who loads, creates, reads on or writes is told; so too in the middle of it."""
+    place = make_place()
+    world, log = begun(place, "one", "two")
+    reader, writer = world.log("reader"), log
+    reader.load(read_only=True)
+    other = world.log("other")
+    other.load(take_over=True)
+    other.delete()
+    last = 5
+    cut_at = place.requests + (5 if make_place is SimulatedObjectPlace else 1)
+    place.on_request = lambda request: Fate.KILLED_AFTER if request.number == cut_at else None
+    with pytest.raises(SimulatedStop):
+        place.expunge(ID, last)
+    place.on_request = None
+    for _ in range(2):
+        with pytest.raises(ConversationNotFoundError, match="was deleted"):
+            world.log("x").load()
+        with pytest.raises(ConversationNotFoundError, match="was deleted"):
+            reader.refresh()
+        with pytest.raises(ConversationNotFoundError, match="was deleted"):
+            writer.append_message(message("three"))
+        with pytest.raises(ConversationNotFoundError, match="was deleted"):
+            world.log("x").create()
+        assert texts(reader) == ["one", "two"]  # what was read can be read
+        place.expunge(ID, last)
+    assert [piece.first for piece in place.read(ID)] == [last]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        b"",
+        b"no slot",
+        b'{"slot":3,"epoch":1,"kind":"append","hash":"00000000000000000000000000000000"}\n',
+        b'{"slot":9,"epoch":1,"kind":"deleted","hash":"00000000000000000000000000000000"}\n',
+    ],
+)
+def test_only_the_slot_deleted_says_so(last: bytes):
+    """R7: a log whose beginning is gone, and which ends in anything else, is damaged."""
+    place = SimulatedPlace()
+    world, _ = begun(place, "one", "two")
+    place.set_object(ID, "s/1", None)
+    place.set_object(ID, "s/3", last)
+    with pytest.raises(CorruptTranscriptError) as told:
+        world.log("x").load()
+    assert told.value.kind == "missing"
 
 
 # ---- taken over --------------------------------------------------------------------------------------------------------

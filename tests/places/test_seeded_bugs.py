@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.places.schedules import ID, Actor, Claimed, LossError, World, begun, texts
-from transcript_store import TranscriptStoreError
+from transcript_store import ConversationNotFoundError, TranscriptStoreError
 from transcript_store.places import Piece, _claimed
 from transcript_store.places._claimed import ClaimedLog
 from transcript_store.places._slots import Slot
@@ -248,3 +248,35 @@ def test_a_put_looks_at_the_slot_before():
     a_server_that_lost_a_commit(SimulatedPlace)().judge()
     with pytest.raises(LossError, match="R8"):
         a_server_that_lost_a_commit(LooksAtNothing)()
+
+
+class FreesNames(SimulatedObjectPlace):
+    """``expunge`` removes the names too."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        SimulatedPlace.expunge(self, id, keep)
+
+
+@pytest.mark.parametrize("make_place", [SimulatedObjectPlace, FreesNames])
+def test_expunging_keeps_the_fences(make_place: type[SimulatedPlace]):
+    """R4: a writer has stalled, and its conversation was deleted and expunged. It is told.
+
+    Without the rule, its message is acknowledged, and nobody can read it.
+    """
+    world, a = begun(make_place(), messages=1)
+    b = world.log("b")
+
+    def forgets() -> None:
+        b.load(take_over=True)
+        b.delete()
+        world.place.expunge(ID, 4)
+
+    before(world, "put", "s/3", forgets)
+    if make_place is FreesNames:
+        a.append()
+        assert [text for _, _, text in world.acknowledged] == ["a1", "a2"]
+        with pytest.raises(ConversationNotFoundError):
+            world.log("reader").load(read_only=True)
+        return
+    with pytest.raises(ConversationNotFoundError, match="was deleted"):
+        a.append()

@@ -35,6 +35,7 @@ from transcript_store.places._slots import (
     Slot,
     all_taken_in,
     flattened,
+    is_expunged,
     lines_of,
     slot_hash,
     taken_in,
@@ -125,6 +126,8 @@ class ClaimedLog:
         pieces = self.place.read(self.id, after)
         self._packed_to = max([self._packed_to, *(piece.last for piece in pieces if piece.is_pack)])
         slots = flattened(pieces, after)
+        if is_expunged(state, slots):
+            self._refuse_deleted()
         if state.slot:
             number, known = slots.pop(0) if slots else (0, b"")
             if number != state.slot:
@@ -149,6 +152,9 @@ class ClaimedLog:
         raise CorruptTranscriptError(
             path=self.path, kind=error.kind, reason=error.reason, way_out=WayOut.RESTORE
         ) from error
+
+    def _refuse_deleted(self) -> NoReturn:
+        raise ConversationNotFoundError(path=self.path, reason="the conversation was deleted")
 
     def _accept(self, state: LogState, taken: Sequence[Slot]) -> None:
         """Nothing here can fail: slots that are verified become what memory holds."""
@@ -226,7 +232,7 @@ class ClaimedLog:
         """Raise ``ConversationTakenOverError`` unless the last claim that is known was made here."""
         claim = self.state.claim
         if self.state.is_deleted:
-            raise ConversationNotFoundError(path=self.path, reason="the conversation was deleted")
+            self._refuse_deleted()
         if claim is None or claim.token in self._tokens:
             return
         raise ConversationTakenOverError(

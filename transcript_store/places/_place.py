@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol, cast
 
-__all__ = ["PackingPlace", "Piece", "Place"]
+__all__ = ["PackingPlace", "Piece", "Place", "Summary"]
 
 
 class Piece(NamedTuple):
@@ -16,6 +16,19 @@ class Piece(NamedTuple):
     data: bytes
     is_pack: bool = False
     """Whether it was read from a pack. A pack counts, whatever stands in a slot that it holds."""
+
+
+class Summary(NamedTuple):
+    """What a list shows of a conversation, as its writer left it behind a slot. It is a cache: it may be late, and decides nothing."""
+
+    id: str
+    updated_at: str
+    """As the library writes times: RFC 3339 in UTC with microseconds and ``Z``, 27 characters, so that its order is that of the text."""
+    slot: int
+    """The slot behind which it was true."""
+    data: bytes
+    """One compact JSON object of at most 64 KiB. A place may look at the labels in it, ``{"metadata":{"labels":{NAME:VALUE}}}``, and at
+    nothing else."""
 
 
 class Place(Protocol):
@@ -33,8 +46,8 @@ class Place(Protocol):
         """Put ``data`` into a slot if nothing is there, as one step of the engine; True if this call did it.
 
         An engine that can do so in the same step also requires that the slot before has the hash ``previous`` (32 ASCII
-        characters; for slot 1 it is 32 zeros, and there is nothing to look at). On return, what was put is as durable as the
-        engine makes things.
+        characters; for slot 1 it is 32 zeros, and the conversation must have no slot at all). On return, what was put is as durable as
+        the engine makes things.
         False says nothing but "look": after a lost answer it may be this very data that stands there.
         """
         ...
@@ -50,6 +63,29 @@ class Place(Protocol):
         """The ids behind ``after`` that have a slot, in the order of their text, at most ``limit`` of them.
 
         It may be late: it decides nothing.
+        """
+        ...
+
+    def put_summary(self, summary: Summary) -> None:
+        """Keep it for lists, in the place of the one before, unless one of a later slot is kept already."""
+        ...
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        """At most ``limit`` summaries, the newest first: by ``(updated_at, id)``, descending.
+
+        ``before`` is ``(updated_at, id)`` of the last one that the caller has: only those behind it are given. ``label`` is ``NAME``, or
+        ``NAME=VALUE``: only those that have it. A place that cannot say so raises ``PlaceError`` with the outcome ``"not stored"``.
+        """
+        ...
+
+    def expunge(self, id: str, keep: int) -> None:
+        """Remove the content of every slot below ``keep``, packs too, and the summary. Called twice, it comes to the same.
+
+        ``keep`` is the slot ``deleted``, which stays: whoever loads the conversation is told. What it held cannot be read afterwards.
+        An engine that does not look at the slot before keeps the names, with nothing in them, and passes over them when it reads: a
+        writer that has stalled must find them taken. Cut off, it leaves some of the content; call it again.
         """
         ...
 

@@ -142,6 +142,7 @@ class PlacedLog:
 
         Raises:
             ConversationExistsError: there is one with this id; nothing was changed.
+            ConversationNotFoundError: one with this id was deleted, and its content was removed. Take another id.
             PlaceError: the outcome is unknown. ``load()`` tells: it loads what was stored, or finds nothing.
         """
         with self._lock:
@@ -225,7 +226,7 @@ class PlacedLog:
             self._mode = Mode.NEW
 
     def delete(self) -> None:
-        """Delete the conversation: from now on it is not there. Its slots are removed by nobody yet."""
+        """Delete the conversation: from now on it is not there. ``Place.expunge`` removes its content."""
         with self._lock:
             self._write(lambda state: encoded(state, "deleted", self._stamp(state)[1]), "delete the conversation")
             self._mode = Mode.NEW

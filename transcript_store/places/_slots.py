@@ -256,6 +256,24 @@ def flattened(pieces: Sequence[Piece], after: int) -> list[tuple[int, bytes]]:
     return sorted(found.items())
 
 
+def is_expunged(state: LogState, slots: Sequence[tuple[int, bytes]]) -> bool:
+    """Whether slots are what is left of a conversation that was deleted: some are missing, and the last one is ``deleted``.
+
+    Nothing can vouch for that slot any more, and nothing is taken in of it. ``slots`` are those from the last of ``state`` on.
+    """
+    if not slots:
+        return False
+    number, data = slots[-1]
+    first = max(state.slot, 1)
+    if number == first + len(slots) - 1 and slots[0][0] == first:
+        return False
+    try:
+        _, members = _envelope(data)
+    except NotASlotError:
+        return False
+    return members.get("kind") == "deleted" and members.get("slot") == number
+
+
 def all_taken_in(state: LogState, slots: Iterable[tuple[int, bytes]]) -> tuple[LogState, list[Slot]]:
     """What the log says with these slots behind the others, and they. A slot that is missing between others is damage."""
     taken = []

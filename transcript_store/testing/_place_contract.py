@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Sequence
+from random import randrange
 from typing import Any
 from uuid import uuid4
 
-from transcript_store.places import ConversationTakenOverError, PackingPlace, Piece, Place, PlacedLog
+from transcript_store import ConversationExistsError, ConversationNotFoundError
+from transcript_store.places import (
+    ConversationTakenOverError,
+    PackingPlace,
+    Piece,
+    Place,
+    PlacedLog,
+    PlaceError,
+    Summary,
+)
 
 __all__ = ["check_place"]
 
@@ -203,6 +214,93 @@ def _packed(open_place: OpenPlace) -> None:
     assert max(piece.last for piece in place.read(one, 4)) == 5
 
 
+def _summarized(open_place: OpenPlace) -> None:
+    """``summaries`` gives the newest first, by time and then by id, page by page, as they were put, also to another process."""
+    place, _ = _opened(open_place)
+    day = _a_day()
+    ids = sorted(str(uuid4()) for _ in range(3))
+    put = [_summary(ids[1], f"{day}:07.000001Z"), _summary(ids[0], f"{day}:07.000001Z")]
+    put += [_summary(ids[2], f"{day}:07.000000Z"), _summary(str(uuid4()), f"{day}:06.999999Z")]
+    put.insert(0, _summary(str(uuid4()), f"{day}:07.100000Z"))
+    for summary in (put[2], put[0], put[4], put[1], put[3]):
+        assert place.put(summary.id, 1, _slot(1, b""), _ZEROS)
+        place.put_summary(summary)
+    for opened in (place, open_place()):
+        assert _newest(opened, day) == put
+        assert opened.summaries(before=(put[1].updated_at, put[1].id), limit=2) == put[2:4]
+
+
+def _later_summary(open_place: OpenPlace) -> None:
+    """The summary of a later slot takes the place of the one before, and of an earlier slot it changes nothing."""
+    place, one = _opened(open_place)
+    day = _a_day()
+    assert place.put(one, 1, _slot(1, b""), _ZEROS)
+    texts = [(2, "1"), (9, "2"), (10, "3"), (9, "4"), (3, "5")]
+    for slot, second in texts:
+        open_place().put_summary(_summary(one, f"{day}:0{second}.000000Z", slot=slot))
+    assert _newest(place, day) == [_summary(one, f"{day}:03.000000Z", slot=10)]
+
+
+def _labelled(open_place: OpenPlace) -> None:
+    """``summaries(label=…)`` gives those that have it, by name or by name and value; or it says that it cannot, as ``PlaceError``."""
+    place, _ = _opened(open_place)
+    day = _a_day()
+    labels: list[dict[str, str]] = [{"team": "a=b", "x": ""}, {"team": "a"}, {"teams": "a=b"}, {}, {"x": "'\"%_\\"}]
+    put = [_summary(str(uuid4()), f"{day}:0{9 - n}.000000Z", labels=each) for n, each in enumerate(labels)]
+    for summary in put:
+        assert place.put(summary.id, 1, _slot(1, b""), _ZEROS)
+        place.put_summary(summary)
+    try:
+        place.summaries(label="team", limit=1)
+    except PlaceError as error:
+        if error.outcome == "not stored":
+            return
+        raise
+    for label, expected in (
+        ("team", put[:2]),
+        ("team=a=b", put[:1]),
+        ("team=a", put[1:2]),
+        ("x", [put[0], put[4]]),
+        ("x=", put[:1]),
+        ("x='\"%_\\", put[4:]),
+        ("tea%", []),
+        ("", []),
+    ):
+        assert _newest(place, day, label) == expected, label
+
+
+def _expunged(open_place: OpenPlace) -> None:
+    """``expunge`` leaves nothing but the slot ``deleted``: whoever comes is told, and no other conversation is touched."""
+    one, other = str(uuid4()), str(uuid4())
+    day = _a_day()
+    place = open_place()
+    log, stalled, kept = (PlacedLog(open_place(), each) for each in (one, one, other))
+    for each in (log, kept):
+        each.create(messages=[{"text": "secret"}])
+        each.append_messages([{"text": "more"}])
+    stalled.load(read_only=True)
+    log.append_message({"text": "packed"})
+    log.pack(tidy=True)
+    for id in (one, other):  # noqa: A001
+        place.put_summary(_summary(id, f"{day}:0{1 + (id == one)}.000000Z"))
+    log.delete()
+    last = max(piece.last for piece in place.read(one))
+    for opened in (place, open_place(), place):
+        opened.expunge(one, last)
+        assert list(_slots(opened, one)) == [last]
+        assert not any(b"secret" in piece.data or b"packed" in piece.data for piece in opened.read(one))
+        assert [summary.id for summary in _newest(opened, day)] == [other]
+    for call in (PlacedLog(place, one).load, PlacedLog(place, one).create, stalled.refresh):
+        try:
+            call()
+        except (ConversationNotFoundError, ConversationExistsError):
+            continue
+        raise AssertionError(f"nobody is told by {call.__name__} that the conversation was deleted")
+    reader = PlacedLog(place, other)
+    reader.load(read_only=True)
+    assert [message["text"] for message in reader.get_messages()] == ["secret", "more"]
+
+
 CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (
     _nothing,
     _whole,
@@ -215,6 +313,10 @@ CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (
     _looks_back,
     _taken_over,
     _packed,
+    _summarized,
+    _later_summary,
+    _labelled,
+    _expunged,
 )
 
 
@@ -242,6 +344,29 @@ def _slots(place: Place, id: str, after: int = 0) -> dict[int, bytes]:
     pieces = list(place.read(id, after))
     assert len({piece.first for piece in pieces}) == len(pieces), "a slot is read twice"
     return {piece.first: piece.data for piece in sorted(pieces)}
+
+
+def _a_day() -> str:
+    """The minute of a time that no other check uses: what is there already does not matter."""
+    return f"{3000 + randrange(6000)}-{randrange(1, 13):02}-{randrange(1, 29):02}T{randrange(24):02}:{randrange(60):02}"
+
+
+def _summary(id: str, at: str, *, slot: int = 1, labels: dict[str, str] | None = None) -> Summary:
+    members = {"metadata": {"id": id, "labels": labels or {}, "title": "\u00e9 \0 \ud800"}, "seq": 7, "at": at}
+    return Summary(id, at, slot, json.dumps(members, separators=(",", ":")).encode())
+
+
+def _newest(place: Place, day: str, label: str | None = None) -> list[Summary]:
+    """All summaries of a minute, by pages of two, in the order in which they come."""
+    found: list[Summary] = []
+    before = (f"{day}:59.999999Z", "f" * 8 + "-ffff-ffff-ffff-" + "f" * 12)
+    while page := place.summaries(before=before, limit=2, label=label):
+        assert len(page) <= 2
+        found += page
+        before = page[-1][1::-1]
+        if page[-1].updated_at < day:
+            break
+    return [summary for summary in found if summary.updated_at.startswith(day)]
 
 
 def _at_once(calls: Sequence[Callable[[], Any]]) -> None:

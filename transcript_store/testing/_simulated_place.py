@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from transcript_store.places import Piece, UnavailableError
+from transcript_store.places import Piece, Summary, UnavailableError
 from transcript_store.testing._simulated import SimulatedStop
 
 __all__ = ["Fate", "Request", "SimulatedObjectPlace", "SimulatedPlace"]
@@ -34,9 +35,9 @@ class Request(NamedTuple):
 
     number: int
     call: str
-    """``put``, ``read``, ``conversations``, ``put_pack``, ``packs_from`` or ``delete_slots``."""
+    """As the call's method is named: ``put``, ``read``, ``conversations``, ``put_summary``, ``put_pack``, ``packs_from`` and so on."""
     name: str
-    """What it is about: ``s/3`` is a slot, ``p/1-7`` a pack; of a list, what its names begin with."""
+    """What it is about: ``s/3`` is a slot, ``p/1-7`` a pack, ``m`` the summary; of a list, what its names begin with."""
     changes: bool
     """Whether it changes something, so that it may land late."""
 
@@ -69,6 +70,7 @@ class SimulatedPlace:
         self.requests = 0
         self.late: list[Callable[[], object]] = []
         self._objects: dict[tuple[str, str], _Object] = {}
+        self._summaries: dict[str, Summary] = {}
         self._tags = 0
         self._lock = threading.RLock()
 
@@ -101,8 +103,10 @@ class SimulatedPlace:
         return self._request("put", f"s/{slot}", lambda: self._put(id, slot, data, previous), changes=True)
 
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        if slot == 1:
+            return not self.names(id) and self._create(id, "s/1", data)
         before = self._objects.get((id, f"s/{slot - 1}"))
-        if slot > 1 and (before is None or before.data.partition(b"\n")[0][-34:-2] != previous):
+        if before is None or before.data.partition(b"\n")[0][-34:-2] != previous:
             return False
         return self._create(id, f"s/{slot}", data)
 
@@ -113,6 +117,38 @@ class SimulatedPlace:
     def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
         """The ids that have a slot."""
         return self._request("conversations", "", lambda: sorted({of for of, _ in self._objects if of > after})[:limit])
+
+    def put_summary(self, summary: Summary) -> None:
+        """Keep a summary, unless one of a later slot is kept already."""
+        self._request("put_summary", "m", lambda: self._put_summary(summary), changes=True)
+
+    def _put_summary(self, summary: Summary) -> None:
+        there = self._summaries.get(summary.id)
+        if there is None or there.slot <= summary.slot:
+            self._summaries[summary.id] = summary
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        """The newest summaries behind ``before``."""
+        return self._request("summaries", "m", lambda: self._newest(before, label)[:limit])
+
+    def _newest(self, before: tuple[str, str] | None, label: str | None) -> list[Summary]:
+        found = sorted(self._summaries.values(), key=lambda summary: (summary.updated_at, summary.id), reverse=True)
+        return [
+            summary
+            for summary in found
+            if (before is None or (summary.updated_at, summary.id) < before) and (label is None or _has(summary, label))
+        ]
+
+    def expunge(self, id: str, keep: int) -> None:
+        """Remove the slots below ``keep`` and the summary, in one step."""
+        self._request("expunge", "s/", lambda: self._expunge(id, keep), changes=True)
+
+    def _expunge(self, id: str, keep: int) -> None:
+        for name in self._below(id, keep):
+            self.set_object(id, name, None)
+        self._summaries.pop(id, None)
 
     # ---- requests --------------------------------------------------------------------------------------------------------
 
@@ -142,6 +178,9 @@ class SimulatedPlace:
             if of == id and name.startswith(kind) and _numbers(name)[-1] > after
         ]
 
+    def _below(self, id: str, keep: int) -> list[str]:
+        return [name for name in self.names(id) if _numbers(name)[0] < keep]
+
 
 class SimulatedObjectPlace(SimulatedPlace):
     """A ``PackingPlace`` in memory as an object store is one: put if absent, list, get, delete, each a request of its own."""
@@ -159,7 +198,7 @@ class SimulatedObjectPlace(SimulatedPlace):
             pieces = [self.get(id, name, listed.tag) for name, listed in wanted]
             found = [piece for piece in pieces if piece is not None]
             if len(found) == len(wanted):
-                return found
+                return [piece for piece in found if piece.data]  # what was expunged has a name and no more
 
     def get(self, id: str, name: str, tag: int) -> Piece | None:
         """One object, if it is still the one that was listed; None if it is gone, or if another stands there."""
@@ -184,6 +223,12 @@ class SimulatedObjectPlace(SimulatedPlace):
         for slot in slots:
             self._request("delete_slots", f"s/{slot}", partial(self.set_object, id, f"s/{slot}", None), changes=True)
 
+    def expunge(self, id: str, keep: int) -> None:
+        """Remove the summary, then empty slots and packs, each with a request: it may be cut off anywhere."""
+        self._request("expunge", "m", lambda: self._summaries.pop(id, None), changes=True)
+        for name in self._request("expunge", "", lambda: self._below(id, keep)):
+            self._request("expunge", name, partial(self.set_object, id, name, b""), changes=True)
+
 
 def _numbers(name: str) -> range:
     first, _, last = name[2:].partition("-")
@@ -193,3 +238,9 @@ def _numbers(name: str) -> range:
 def _piece(name: str, data: bytes) -> Piece:
     numbers = _numbers(name)
     return Piece(numbers[0], numbers[-1], data, name.startswith("p/"))
+
+
+def _has(summary: Summary, label: str) -> bool:
+    labels: dict[str, Any] = json.loads(summary.data).get("metadata", {}).get("labels", {})
+    name, equals, value = label.partition("=")
+    return labels.get(name) == value if equals else name in labels

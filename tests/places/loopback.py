@@ -117,9 +117,9 @@ class Loopback:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_GET = do_PUT = do_DELETE = do_POST = do_HEAD = handle_any
-
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
+        for method in ("GET", "PUT", "DELETE", "POST", "HEAD"):
+            setattr(Handler, f"do_{method}", Handler.handle_any)
         return Handler

@@ -62,6 +62,8 @@ class Found(NamedTuple):
 
     data: bytes
     tag: str | None
+    version: str | None
+    """What GCS compares in the place of the tag."""
 
 
 class Bucket:
@@ -91,7 +93,7 @@ class Bucket:
             return self._api.store.from_url(url, client_options=client, retry_config=retries, **given)  # type: ignore[no-any-return, call-overload]
         except Exception as error:
             kind = type(error).__name__
-        raise self._refused("open the place", f"its address or an option cannot be used ({kind})")
+        raise self.refused("open the place", f"its address or an option cannot be used ({kind})")
 
     # ---- requests --------------------------------------------------------------------------------------------------------
 
@@ -99,9 +101,11 @@ class Bucket:
         """Put an object if nothing has that name. False proves nothing: it may be this very object that is there (or nothing)."""
         return self._asked("write an object", lambda: self._put(key, data, "create"))
 
-    def swap(self, key: str, data: bytes, tag: str) -> bool:
-        """Put an object in the place of the one that has this tag. False: there is another one now."""
-        return self._asked("write an object", lambda: self._put(key, data, {"e_tag": tag}))
+    def swap(self, key: str, data: bytes, there: Found) -> bool:
+        """Put an object in the place of the one that was found. False: there is another one now."""
+        known = {"e_tag": there.tag, "version": there.version}
+        mode = {name: value for name, value in known.items() if value is not None}  # the client library takes no None
+        return self._asked("write an object", lambda: self._put(key, data, mode))
 
     def replace(self, key: str, data: bytes) -> None:
         """Put an object, whatever has that name."""
@@ -120,7 +124,7 @@ class Bucket:
         def act() -> Found | None:
             try:
                 result = self._api.get(self._store, key)
-                return Found(bytes(result.bytes()), result.meta["e_tag"])
+                return Found(bytes(result.bytes()), result.meta["e_tag"], result.meta["version"])
             except FileNotFoundError:
                 return None
 
@@ -151,11 +155,19 @@ class Bucket:
         """Remove objects. Those that are not there are passed over."""
         wanted = [*keys]
 
-        def act(key: str) -> None:
+        def all_of_them() -> bool:
+            try:
+                self._api.delete(self._store, wanted)
+            except FileNotFoundError:  # some stores stop there
+                return False
+            return True
+
+        def one(key: str) -> None:
             with suppress(FileNotFoundError):
                 self._api.delete(self._store, key)
 
-        self.at_once(lambda key: self._asked("remove an object", lambda: act(key)), wanted)
+        if not self._asked("remove objects", all_of_them):
+            self.at_once(lambda key: self._asked("remove an object", lambda: one(key)), wanted)
 
     def at_once(self, act: Callable[[T], R], each: Sequence[T]) -> Sequence[R]:
         """``act`` on each, several at the same time; the results in that order."""
@@ -171,7 +183,7 @@ class Bucket:
         if _process is None:
             _process = os.getpid()
         if _process != os.getpid():
-            raise self._refused(
+            raise self.refused(
                 doing, "object stores were used before this process was forked: open them after, or start it by spawn"
             )
         try:
@@ -190,18 +202,19 @@ class Bucket:
         if _REPEATED.search(text):  # what the client library had sent before may have been done
             return UnavailableError(answered)
         if kind in _NEVER_SENT:
-            return self._refused(doing, f"the client of object stores does not do that ({kind})")
+            return self.refused(doing, f"the client of object stores does not do that ({kind})")
         if "kind: Builder" in text:
-            return self._refused(
+            return self.refused(
                 doing, "plain http goes to this machine alone, unless client_options={'allow_http': True}"
             )
         if isinstance(failed, FileNotFoundError):
-            return self._refused(doing, f"there is no such bucket{code}")
+            return self.refused(doing, f"there is no such bucket{code}")
         if status is not None and (300 <= status < 500 or status in _UNFIT) and status not in _WAITS:
-            return self._refused(doing, answered)
+            return self.refused(doing, answered)
         return UnavailableError(answered)
 
-    def _refused(self, doing: str, reason: str) -> PlaceError:
+    def refused(self, doing: str, reason: str) -> PlaceError:
+        """The error for what was not done, and will not be."""
         return PlaceError(path=self.name, doing=doing, reason=reason, outcome="not stored")
 
 

@@ -16,11 +16,16 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
+from heapq import nlargest
 from typing import Any
 
+import orjson
+
+from transcript_store._json.times import is_time
 from transcript_store.places._bucket import Bucket, Listed, is_same
-from transcript_store.places._errors import UnavailableError, UnsuitablePlaceError
-from transcript_store.places._place import Piece
+from transcript_store.places._errors import PlaceError, UnavailableError, UnsuitablePlaceError
+from transcript_store.places._place import Piece, Summary
 
 __all__ = ["ObjectPlace"]
 
@@ -28,7 +33,9 @@ __all__ = ["ObjectPlace"]
 _SLOT = re.compile(r"c/[^/]+/s/(\d{12})")
 _PACK = re.compile(r"c/[^/]+/p/(\d{12})-(\d{12})")
 _OF_A_CONVERSATION = re.compile(r"c/([0-9a-f-]{36})/[sp]/.*")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _ROUNDS = 10
+_REMEMBERED = 10_000
 _LAST = "~"
 """Comes after every digit and letter in a name."""
 
@@ -128,10 +135,75 @@ class ObjectPlace:
         """Remove slots, each with a request."""
         self._bucket.delete(_slot_key(id, slot) for slot in slots)
 
+    # ---- lists and forgetting --------------------------------------------------------------------------------------------
+
+    def put_summary(self, summary: Summary) -> None:
+        """Mark the day, once, and keep the summary, unless one of a later slot is kept already."""
+        self._require_fit()
+        day = summary.updated_at[:10]
+        if self._marked.get(summary.id) != day:
+            self._bucket.create(f"d/{day}/{summary.id}", b"")  # first: a summary without its mark would be in no list
+            self._marked[summary.id] = day
+            if len(self._marked) > _REMEMBERED:
+                del self._marked[next(iter(self._marked))]
+        key, data = f"m/{summary.id}", _summary_bytes(summary)
+        for _ in range(_ROUNDS):
+            there = self._bucket.get(key)
+            if there is not None and (kept := _as_summary(summary.id, there.data)) and kept.slot > summary.slot:
+                return
+            if self._bucket.create(key, data) if there is None else self._bucket.swap(key, data, there):
+                return
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        """The newest summaries behind ``before``. Every summary of the days that they are of is read: a request for each.
+
+        Raises ``PlaceError`` if a label is given: objects have no index of labels.
+        """
+        if label is not None:
+            raise self._bucket.refused(
+                "list by a label",
+                "an object store has no index of labels: PostgreSQL has one, and so has the search index",
+            )
+        last = before[0][:10] if before else _LAST
+        found: list[Summary] = []
+        for day in sorted((day for day in self._days() if day <= last), reverse=True):
+            of_the_day: list[Summary] = []
+            for page in self._bucket.list(f"d/{day}"):
+                ids = [listed.key.rpartition("/")[2] for listed in page]
+                # Of a later day, it has been in the list already.
+                is_due = (
+                    each for each in self._bucket.at_once(self._summary, ids) if each and each.updated_at[:10] == day
+                )
+                of_the_day += [each for each in is_due if before is None or (each.updated_at, each.id) < before]
+                of_the_day = nlargest(limit, of_the_day, key=lambda each: (each.updated_at, each.id))
+            found += of_the_day
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def _days(self) -> list[str]:
+        return [day for day in self._bucket.folders("d") if _DAY.fullmatch(day)]
+
+    def _summary(self, id: str) -> Summary | None:
+        there = self._bucket.get(f"m/{id}")
+        return _as_summary(id, there.data) if there else None
+
+    def expunge(self, id: str, keep: int) -> None:
+        """Remove the summary and the marks, then empty slots and packs. Their names stay: a writer that stalled must find them taken."""
+        self._bucket.delete([f"m/{id}", *(f"d/{day}/{id}" for day in self._days())])
+        self._marked.pop(id, None)
+        full = [listed for page in self._bucket.list(f"c/{id}") for listed in page if listed.size]
+        firsts = [(listed.key, _PACK.fullmatch(listed.key), _SLOT.fullmatch(listed.key)) for listed in full]
+        below = [key for key, pack, slot in firsts if (pack and int(pack[2]) < keep) or (slot and int(slot[1]) < keep)]
+        self._bucket.at_once(lambda key: self._bucket.replace(key, b""), below)
+
     # ---- names -----------------------------------------------------------------------------------------------------------
 
     def _listed(self, folder: str, after: str) -> list[Listed]:
-        return [listed for page in self._bucket.list(folder, after) for listed in page]
+        """What is not empty: what was expunged has a name and no more."""
+        return [listed for page in self._bucket.list(folder, after) for listed in page if listed.size]
 
     def _listed_packs(self, id: str, slot: int) -> list[tuple[Listed, int, int]]:
         """The packs that hold this slot or a later one, each with the first and the last of its slots."""
@@ -149,7 +221,8 @@ class ObjectPlace:
             key = f"probe/{secrets.token_hex(16)}"
             if self._bucket.create(key, b"1"):  # otherwise it may be there or not: another name is asked for
                 is_kept = not self._bucket.create(key, b"2")
-                self._bucket.delete([key])
+                with suppress(PlaceError, UnavailableError):  # whoever may not remove anything may write all the same
+                    self._bucket.delete([key])
                 if not is_kept:
                     raise UnsuitablePlaceError(
                         path=self.name,
@@ -168,6 +241,21 @@ def _slot_key(id: str, slot: int) -> str:
 
 def _pack_key(id: str, first: int, last: int) -> str:
     return f"c/{id}/p/{last:012}-{first:012}"
+
+
+def _summary_bytes(summary: Summary) -> bytes:
+    return orjson.dumps({"updated_at": summary.updated_at, "slot": summary.slot}) + b"\n" + summary.data
+
+
+def _as_summary(id: str, data: bytes) -> Summary | None:
+    """What was put as a summary; None if these bytes are no summary of ours."""
+    head, _, rest = data.partition(b"\n")
+    try:
+        members = orjson.loads(head)
+        at, slot = members["updated_at"], members["slot"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return Summary(id, at, slot, rest) if is_time(at) and type(slot) is int else None
 
 
 def _uncovered(packs: list[tuple[Listed, int, int]]) -> list[tuple[Listed, int, int]]:

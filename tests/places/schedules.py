@@ -36,8 +36,9 @@ class Claimed(NamedTuple):
 class World:
     """One place, what the sessions on it were told, and the clock."""
 
-    def __init__(self, place: SimulatedPlace) -> None:
+    def __init__(self, place: SimulatedPlace, *, pack_each: int = 1000) -> None:
         self.place = place
+        self._pack_each = pack_each
         self.acknowledged: list[tuple[str, int, str]] = []
         """Writer, epoch, text."""
         self.refused: set[str] = set()
@@ -52,6 +53,7 @@ class World:
             self.place,
             ID,
             holder=name,
+            pack_each=self._pack_each,
             waits_seconds=(0.0,) * (attempts - 1),
             now_us=lambda: next(self._ticks),
             sleep=lambda seconds: None,
@@ -158,14 +160,18 @@ class Actor:
     def append_many(self, count: int) -> bool:
         return all(self.append() for _ in range(count))
 
+    def release(self) -> None:
+        with suppress(PlaceError):
+            self.log.release()
+
     def pack(self) -> None:
         with suppress(PlaceError, ConversationTakenOverError):
             self.log.pack(tidy=True)
 
 
-def begun(place: SimulatedPlace, *, messages: int = 0) -> tuple[World, Actor]:
+def begun(place: SimulatedPlace, *, messages: int = 0, pack_each: int = 1000) -> tuple[World, Actor]:
     """A world with a conversation, and the session that began it."""
-    world = World(place)
+    world = World(place, pack_each=pack_each)
     first = Actor(world, "a")
     first.log.create()
     for _ in range(messages):

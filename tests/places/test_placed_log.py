@@ -30,7 +30,7 @@ from transcript_store import (
     repair,
 )
 from transcript_store._log.record import close_line
-from transcript_store.places import ConversationTakenOverError, PlacedLog, PlaceError
+from transcript_store.places import ConversationTakenOverError, Piece, PlacedLog, PlaceError
 from transcript_store.testing import Fate, Request, SimulatedObjectPlace, SimulatedPlace, SimulatedStop
 
 BOTH = pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
@@ -300,6 +300,44 @@ def test_an_unknown_outcome_says_so_and_the_next_call_knows(make_place: MakePlac
     assert texts(reader) == texts(log)
 
 
+class Refuses(SimulatedPlace):
+    """It puts nothing and reads nothing any more, and says so: the password was changed, the table is gone."""
+
+    refuses = False
+
+    def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        if self.on_request is None:
+            self._refuse()
+        return super().put(id, slot, data, previous)
+
+    def read(self, id: str, after: int = 0) -> list[Piece]:
+        self._refuse()
+        return super().read(id, after)
+
+    def _refuse(self) -> None:
+        if self.refuses:
+            raise PlaceError(path=self.name, doing="ask", reason="the password is wrong", outcome="not stored")
+
+
+def test_a_refusal_says_not_stored_only_if_nothing_was_sent_before():
+    """R6: what a place refuses at once is not stored, and no unknown outcome is left. Behind an answer that was lost it says nothing."""
+    place = Refuses()
+    _, log = begun(place, "one")
+    place.refuses = True
+    with pytest.raises(PlaceError) as told:
+        log.append_message(message("two"))
+    assert (told.value.outcome, told.value.slot_hash) == ("not stored", None)
+    Fates(place, Fate.LATE)
+    with pytest.raises(PlaceError) as told:
+        log.append_message(message("three"))
+    assert (told.value.outcome, log.outcome(told.value)) == ("unknown", None)
+    place.refuses, place.on_request = False, None
+    place.land()
+    log.append_message(message("four"))
+    assert log.outcome(told.value) is True
+    assert texts(log) == ["one", "three", "four"]
+
+
 def test_a_call_that_is_interrupted_is_an_unknown_outcome():
     """D2: Ctrl-C in the middle of a put. The next call looks, and what was stored is taken in."""
     place = SimulatedPlace()
@@ -445,6 +483,56 @@ def test_packed_slots_are_read_from_their_packs():
     reader = world.log("reader")
     reader.load(read_only=True)
     assert texts(reader) == ["one", "two", "three", "four", "five", "six", "seven"]
+
+
+def test_slots_are_packed_by_the_way():
+    """D6: each so many, and at a release if they are a 32nd of that. A session takes along what the one before left unpacked."""
+    place = SimulatedObjectPlace()
+    world, log = begun(place)
+    log = PlacedLog(place, ID, pack_each=64)
+    log.load(take_over=True)
+    log.release()
+    assert place.names(ID) == ["p/1-3", "s/1", "s/2", "s/3"]
+    log.load()
+    for number in range(70):
+        log.append_message(message(str(number)))
+    assert [name for name in place.names(ID) if name[0] == "p"] == ["p/1-3", "p/4-67"]
+    asked: list[str] = []
+    place.on_request = lambda request: asked.append(request.name)
+    log.append_message(message("70"))
+    assert asked == ["s/75"]
+    log.release()
+    assert asked == ["s/75", "s/76", "p/68-76"]
+    place.on_request = None
+    untouched = PlacedLog(place, ID, pack_each=0)
+    for _ in range(40):
+        untouched.load()
+        untouched.release()
+    assert [name for name in place.names(ID) if name[0] == "p"] == ["p/1-3", "p/4-67", "p/68-76"]
+    reader = world.log("reader")
+    reader.load(read_only=True)
+    assert texts(reader) == [str(number) for number in range(71)]
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.LOST, Fate.LATE])
+def test_a_pack_that_fails_is_no_error_of_a_write(fate: Fate):
+    """D6: the append has returned, nothing waits for the place, and the next pack holds what the first one would have."""
+    place = SimulatedObjectPlace()
+    world, _ = begun(place)
+    log = PlacedLog(place, ID, pack_each=4, sleep=lambda seconds: pytest.fail("it waits"))
+    log.load(take_over=True)
+    place.on_request = lambda request: fate if request.call == "put_pack" else None
+    for number in range(4):
+        log.append_message(message(str(number)))
+    place.on_request = None
+    for number in range(4, 6):
+        log.append_message(message(str(number)))
+    while place.late:
+        place.land()
+    assert "p/1-8" in place.names(ID)
+    reader = world.log("reader")
+    reader.load(read_only=True)
+    assert texts(reader) == [str(number) for number in range(6)]
 
 
 def test_a_damaged_pack_is_refused():

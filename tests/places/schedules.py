@@ -160,9 +160,10 @@ class Actor:
     def append_many(self, count: int) -> bool:
         return all(self.append() for _ in range(count))
 
-    def release(self) -> None:
+    def let_go(self) -> bool:
         with suppress(PlaceError):
             self.log.release()
+        return True
 
     def pack(self) -> None:
         with suppress(PlaceError, ConversationTakenOverError):

@@ -86,8 +86,9 @@ class Storm:
 
         def listen() -> None:
             assert process.stdout is not None
-            for line in process.stdout:
-                self._lines.put((name, line.rstrip("\n")))
+            with process.stdout:
+                for line in process.stdout:
+                    self._lines.put((name, line.rstrip("\n")))
             self._lines.put((name, None))
 
         threading.Thread(target=listen, daemon=True).start()

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -32,7 +33,7 @@ KEY, SECRET, TOKEN = "AKIAOFNOBODY", "secret-of-nobody", "token-of-nobody"
 BODY = "SENT-BY-THE-SERVER"
 
 
-def place_at(server: Loopback, **more: object) -> ObjectPlace:
+def place_at(server: Loopback, **more: Any) -> ObjectPlace:
     return ObjectPlace(
         "s3://bucket/agents",
         endpoint=server.endpoint,
@@ -78,9 +79,9 @@ def test_an_append_is_one_request():
     place = ObjectPlace("memory:///agents")
     puts: list[int] = []
     put = place.put
-    place.put = lambda *given: puts.append(given[1]) or put(*given)  # type: ignore[method-assign, func-returns-value, assignment]
+    place.put = lambda *given: puts.append(given[1]) or put(*given)  # type: ignore[method-assign, func-returns-value]
     place.read = None  # type: ignore[method-assign, assignment]
-    place.packs_from = lambda *given: False  # type: ignore[method-assign, assignment]
+    place.packs_from = lambda *given: False  # type: ignore[method-assign]
     log = PlacedLog(place, str(uuid4()))
     log.create()
     for _ in range(5):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -35,7 +36,7 @@ def between(server: Server) -> Iterator[Loopback]:
         yield loopback
 
 
-def place_through(loopback: Loopback, **more: object) -> ObjectPlace:
+def place_through(loopback: Loopback, **more: Any) -> ObjectPlace:
     return ObjectPlace("s3://tests/through", **options_for(loopback.port), **more)
 
 

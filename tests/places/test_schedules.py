@@ -48,7 +48,7 @@ def packs_by_itself() -> tuple[World, Sequence[Callable[[], object]]]:
     world, first = begun(SimulatedObjectPlace(), pack_each=2)
     second = Actor(world, "b")
     return world, [
-        lambda: first.append() and first.release(),
+        lambda: first.append() and first.let_go(),
         lambda: second.load() and second.append(),
     ]
 
@@ -65,7 +65,7 @@ def storm_that_packs_by_itself() -> tuple[World, Sequence[Callable[[], object]]]
                 if actor is third:
                     actor.pack()
                 actor.append()
-                actor.release()
+                actor.let_go()
 
     return world, [lambda actor=actor: works(actor) for actor in (first, second, third)]
 

@@ -64,6 +64,10 @@ class UnsuitablePlaceError(PlaceError):
     Two writers would overwrite one another, and neither would be told. Use a server that keeps them; docs/engines.md names some.
     """
 
+    def __init__(self, *, path: str, doing: str) -> None:
+        reason = "the server ignores conditions, and two writers would overwrite one another"
+        super().__init__(path=path, doing=doing, reason=reason, outcome="not stored")
+
     def _way_out(self) -> WayOut | None:
         return WayOut.CHOOSE_A_FIT_SERVER
 

@@ -224,12 +224,7 @@ class ObjectPlace:
                 with suppress(PlaceError, UnavailableError):  # whoever may not remove anything may write all the same
                     self._bucket.delete([key])
                 if not is_kept:
-                    raise UnsuitablePlaceError(
-                        path=self.name,
-                        doing="write to the place",
-                        reason="the server ignores conditions: two writers would overwrite one another",
-                        outcome="not stored",
-                    )
+                    raise UnsuitablePlaceError(path=self.name, doing="write to the place")
                 self._is_fit = True
                 return
         raise UnavailableError("the object store says of every new name that it is taken")

@@ -77,9 +77,13 @@ class ObjectPlace:
         return self._bucket.create(_slot_key(id, slot), data)
 
     def read(self, id: str, after: int = 0) -> list[Piece]:
-        """List slots, then packs, then get what was listed. What is gone meanwhile was packed before: then it is begun anew."""
+        """List slots, then packs, then get what was listed. What is gone meanwhile was packed before: then it is begun anew.
+
+        Whoever reads from the beginning asks for packs first as well: the slots that they hold need not be listed.
+        """
         for _ in range(_ROUNDS):
-            slots = self._listed(f"c/{id}/s", f"c/{id}/s/{after:012}")
+            packed = after or _reach(self._listed_packs(id, 1))
+            slots = self._listed(f"c/{id}/s", f"c/{id}/s/{packed:012}")
             packs = self._listed_packs(id, after + 1)
             held = {slot for _, first, last in packs for slot in range(first, last + 1)}
             wanted = [(listed, first, last, True) for listed, first, last in _uncovered(packs)]
@@ -251,6 +255,15 @@ def _as_summary(id: str, data: bytes) -> Summary | None:
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
     return Summary(id, at, slot, rest) if is_time(at) and type(slot) is int else None
+
+
+def _reach(packs: list[tuple[Listed, int, int]]) -> int:
+    """The last slot up to which packs hold every slot."""
+    last = 0
+    for _, first, end in sorted(packs, key=lambda pack: pack[1]):
+        if first <= last + 1:
+            last = max(last, end)
+    return last
 
 
 def _uncovered(packs: list[tuple[Listed, int, int]]) -> list[tuple[Listed, int, int]]:

@@ -142,8 +142,11 @@ SILENT = [
 
 
 def tells_nothing(error: BaseException, server: Loopback) -> bool:
-    told = "".join([str(error), repr(error), repr(vars(error)), *traceback.format_exception_only(error)])
-    assert (error.__cause__, error.__context__) == (None, None)
+    behind: BaseException | None = error
+    told = ""
+    while behind is not None:  # what a debugger, or a service that collects errors, would find behind it
+        told += "".join([str(behind), repr(behind), repr(vars(behind)), *traceback.format_exception_only(behind)])
+        behind = behind.__cause__ or behind.__context__
     secrets = (KEY, SECRET, TOKEN, BODY, "127.0.0.1", str(server.port), "bytes-of-a-message")
     return not [secret for secret in secrets if secret in told]
 

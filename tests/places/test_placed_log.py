@@ -356,6 +356,57 @@ def test_a_call_that_is_interrupted_is_an_unknown_outcome():
     assert texts(log) == ["one", "two", "three"]
 
 
+def refusal() -> PlaceError:
+    return PlaceError(path="db", doing="put a slot", reason="the table is gone", outcome="not stored")
+
+
+@pytest.mark.parametrize("call", ["put", "read"])
+def test_what_is_refused_for_good(call: str):
+    """R6: refused at once, nothing is stored, and it says so. Refused after an answer that was lost, the outcome is unknown, and the next call knows."""
+    place = SimulatedPlace()
+    _, log = begun(place, "one")
+    requests: list[str] = []
+
+    def on_request(request: Request) -> Fate:
+        requests.append(request.call)
+        if requests == ["put"] and call == "read":
+            return Fate.LOST
+        raise refusal()
+
+    place.on_request = on_request
+    with pytest.raises(PlaceError, match="the table is gone") as told:
+        log.append_message(message("two"))
+    assert told.value.outcome == ("not stored" if call == "put" else "unknown")
+    assert requests == ["put", "read"][: 1 + (call == "read")]
+    place.on_request = None
+    log.append_message(message("three"))
+    assert texts(log) == (["one", "three"] if call == "put" else ["one", "two", "three"])
+    assert log.outcome(told.value) is (None if call == "put" else True)
+
+
+def test_a_later_refusal_says_nothing_of_the_first_attempt():
+    """R6: the answer was lost and nobody could be asked; then the place refuses for good. What is stored is unknown."""
+    place = SimulatedPlace()
+    _, log = begun(place, "one")
+    puts: list[int] = []
+
+    def on_request(request: Request) -> Fate:
+        if request.call == "read":
+            return Fate.REFUSED
+        puts.append(request.number)
+        if len(puts) == 2:
+            raise refusal()
+        return Fate.LOST
+
+    place.on_request = on_request
+    with pytest.raises(PlaceError) as told:
+        log.append_message(message("two"))
+    assert told.value.outcome == "unknown"
+    place.on_request = None
+    log.refresh()
+    assert log.outcome(told.value) is True
+
+
 def test_nobody_answers_a_load():
     """Nothing was stored, so the error says that; it names no more than the place."""
     place = SimulatedPlace(name="db")

@@ -34,5 +34,6 @@ if _typing.TYPE_CHECKING:
     from transcript_store.places._objects import *
     from transcript_store.places._place import *
     from transcript_store.places._placed_log import *
+    from transcript_store.places._postgres import *
 else:
-    __getattr__, __dir__ = _opened(__name__, "_errors", "_place", "_placed_log", "_objects")
+    __getattr__, __dir__ = _opened(__name__, "_errors", "_place", "_placed_log", "_objects", "_postgres")

@@ -64,6 +64,15 @@ class Answer(Enum):
     SILENT = "nobody answers"
 
 
+class _RefusedError(Exception):
+    """A place refused for good what an attempt asked of it."""
+
+    def __init__(self, error: PlaceError, *, nothing_was_put: bool) -> None:
+        super().__init__()
+        self.error = error
+        self.nothing_was_put = nothing_was_put
+
+
 class ClaimedLog:
     """The slots of one conversation, as far as they were read, and the right to write the next one, if it was claimed."""
 
@@ -196,7 +205,7 @@ class ClaimedLog:
             self.look_patiently()
         self.require_claim()
         data = make(self.state)
-        while (answer := self._put(data)) is not Answer.STORED:
+        while (answer := self._put(data, doing)) is not Answer.STORED:
             if answer is not Answer.BEATEN:
                 self._give_up(data, doing)
             self.require_claim()
@@ -214,7 +223,7 @@ class ClaimedLog:
         while True:
             may(self.state)
             data = make(self.state, token)
-            answer = self._put(data)
+            answer = self._put(data, doing)
             if answer is Answer.STORED:
                 break
             if answer is not Answer.BEATEN:
@@ -245,19 +254,29 @@ class ClaimedLog:
             at=claim.at,
         )
 
-    def _put(self, data: bytes) -> Answer:
-        """Put a slot until it is known what stands there, or the attempts are over."""
+    def _put(self, data: bytes, doing: str) -> Answer:
+        """Put a slot until it is known what stands there, or the attempts are over.
+
+        A place that refuses the first attempt for good has stored nothing. A later refusal says nothing of the attempts before.
+        """
         slot, previous = self.state.slot + 1, self.state.hash
         self._unsure.append((slot, data))  # D2
-        answer = Answer.SILENT
-        for number, wait in enumerate((*self._waits, None)):
-            answer = self._attempt(slot, data, previous, is_first=number == 0)
+        answer, is_first = Answer.SILENT, True
+        for wait in (*self._waits, None):
+            try:
+                answer = self._attempt(slot, data, previous)
+            except _RefusedError as refused:
+                if is_first and refused.nothing_was_put:
+                    self._unsure.remove((slot, data))
+                    raise refused.error from None
+                self._give_up(data, doing, refused.error.strerror or "")
             if answer in (Answer.STORED, Answer.BEATEN) or wait is None:
                 break
+            is_first = False
             self._sleep(wait)
         return answer
 
-    def _attempt(self, slot: int, data: bytes, previous: bytes, *, is_first: bool) -> Answer:
+    def _attempt(self, slot: int, data: bytes, previous: bytes) -> Answer:
         try:
             if self.place.put(self.id, slot, data, previous):
                 state, taken = taken_in(self.state, data)
@@ -265,24 +284,24 @@ class ClaimedLog:
                 return Answer.STORED
         except UnavailableError:
             pass
-        except PlaceError:
-            if is_first:  # nothing was sent before, so that nothing of it can come to be stored
-                self._unsure.pop()
-                raise
+        except PlaceError as error:
+            raise _RefusedError(error, nothing_was_put=True) from None
         # D3: neither "it is there already" nor no answer says what stands there.
         try:
             news = self.look()
-        except (UnavailableError, PlaceError):
+        except UnavailableError:
             return Answer.SILENT
+        except PlaceError as error:
+            raise _RefusedError(error, nothing_was_put=False) from None
         if not news:
             return Answer.ABSENT
         return Answer.STORED if news[0].data == data else Answer.BEATEN
 
-    def _give_up(self, data: bytes, doing: str) -> NoReturn:
+    def _give_up(self, data: bytes, doing: str, reason: str = "no answer came in time") -> NoReturn:
         raise PlaceError(
             path=self.path,
             doing=doing,
-            reason="no answer came in time",
+            reason=reason,
             outcome="unknown",
             slot_hash=slot_hash(data).decode(),
         )

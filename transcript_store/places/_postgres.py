@@ -1,0 +1,252 @@
+"""Conversations on PostgreSQL: a slot is a row, and the primary key is the fence.
+
+Invariants, which the tests name:
+
+Q1  A put is one statement. It inserts the row if the slot before is there with the hash that is meant, and if the server will have it
+    on its disk when it answers. An insert that is under way makes another one of the same slot wait for it.
+Q2  A put holds the row before until it is done. So ``expunge``, which removes rows, cannot remove it in between, and free the name.
+Q3  Between two statements nothing stays in the server's session: poolers that give each transaction another one are fine.
+Q4  No text of the server or of the connection string is in an error.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from transcript_store.errors import MissingExtraError
+from transcript_store.places import _postgres_schema as schema
+from transcript_store.places._errors import PlaceError
+from transcript_store.places._place import Piece, Summary
+from transcript_store.places._slots import slot_hash
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from transcript_store.places._postgres_connections import Connection
+
+    Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+__all__ = ["PostgresPlace"]
+
+_PUT = """
+    INSERT INTO ts_slot (conversation, slot, hash, data)
+    SELECT %(id)s::uuid, %(slot)s::bigint, %(hash)s::bytea, %(data)s::bytea
+    {before} AND current_setting('synchronous_commit') <> 'off' {hold}
+    ON CONFLICT DO NOTHING
+"""
+_PUT_FIRST = _PUT.format(before="WHERE NOT EXISTS (SELECT FROM ts_slot WHERE conversation = %(id)s::uuid)", hold="")
+_PUT_NEXT = _PUT.format(
+    before="""FROM ts_slot AS before
+        WHERE before.conversation = %(id)s::uuid AND before.slot = %(slot)s::bigint - 1 AND before.hash = %(previous)s::bytea""",
+    hold="FOR KEY SHARE OF before",
+)
+
+_READ = "SELECT slot, data FROM ts_slot WHERE conversation = %s::uuid AND slot > %s ORDER BY slot"
+
+_CONVERSATIONS = """
+    WITH RECURSIVE found (id) AS (
+        (SELECT conversation FROM ts_slot WHERE conversation {beyond} %s::uuid ORDER BY conversation LIMIT 1)
+        UNION ALL
+        SELECT (SELECT conversation FROM ts_slot WHERE conversation > found.id ORDER BY conversation LIMIT 1)
+          FROM found WHERE found.id IS NOT NULL
+    )
+    SELECT id::text FROM found WHERE id IS NOT NULL LIMIT %s
+"""
+_LEAST = "00000000-0000-0000-0000-000000000000"
+
+_PUT_SUMMARY = """
+    INSERT INTO ts_summary AS kept (id, updated_at, slot, data, labels)
+    SELECT %(id)s::uuid, %(at)s::timestamptz, %(slot)s::bigint, %(data)s::bytea, %(labels)s::jsonb
+      FROM ts_slot WHERE conversation = %(id)s::uuid AND slot = 1 FOR KEY SHARE
+    ON CONFLICT (id) DO UPDATE SET (updated_at, slot, data, labels) =
+        (excluded.updated_at, excluded.slot, excluded.data, excluded.labels)
+     WHERE kept.slot <= excluded.slot
+"""
+
+_SUMMARIES = """
+    SELECT id::text, to_char(updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), slot, data FROM ts_summary
+     WHERE true {which} ORDER BY updated_at DESC, id DESC LIMIT %(limit)s
+"""
+_BEFORE = "AND (updated_at, id) < (%(at)s::timestamptz, %(id)s::uuid)"
+_NAMED = "AND labels ? %(label)s"
+_VALUED = "AND labels @> %(label)s::jsonb"
+
+_EXPUNGE = """
+    WITH gone AS (DELETE FROM ts_summary WHERE id = %(id)s::uuid)
+    DELETE FROM ts_slot WHERE conversation = %(id)s::uuid AND slot < %(keep)s
+       AND EXISTS (SELECT FROM ts_slot WHERE conversation = %(id)s::uuid AND slot = %(keep)s)
+"""
+
+
+class PostgresPlace:
+    """A place on PostgreSQL 13 or later. Any number of threads may use it, and hosts each have their own.
+
+    It connects when it is first used, and not before. ``fsync`` has to be on in the server, as it is by default. ``synchronous_commit``
+    must not be off, and each put looks. A process that has used it cannot hand it to a forked child: make another one there. It cannot
+    be pickled, because it may have a password.
+
+    Args:
+        conninfo: a connection string as libpq has them: ``postgresql://user@host/database``, or ``host=… dbname=…``. What is missing comes
+            from the environment (``PGPASSWORD``, ``PGPASSFILE``, ``PGSERVICE``) as it does for ``psql``.
+        create: make the tables when they are missing, or of an earlier version. Otherwise that is refused.
+        name: what errors call the place.
+        connections: as many are open at most; a call waits for one.
+        timeout_seconds: for so long a call waits for a connection, and for a server that says nothing.
+        prepare_threshold: after so many times a statement is prepared on its connection. None: never, for a pooler that gives each
+            transaction another session and does not know of prepared statements.
+
+    Raises:
+        MissingExtraError: psycopg is not installed: ``pip install 'transcript-store[postgres]'``.
+        ValueError: this is no connection string. Its text is not repeated.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        create: bool = False,
+        name: str = "postgresql",
+        connections: int = 4,
+        timeout_seconds: float = 10.0,
+        prepare_threshold: int | None = 5,
+    ) -> None:
+        try:
+            from transcript_store.places._postgres_connections import Connections
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(feature="a place on PostgreSQL", extra="postgres") from error
+        self.name = name
+        self._may_create = create
+        self._connections = Connections(
+            conninfo,
+            name=name,
+            most=connections,
+            timeout_seconds=timeout_seconds,
+            prepare_threshold=prepare_threshold,
+        )
+        self._is_known = False
+        self._knowing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"PostgresPlace({self.name!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a PostgresPlace cannot be pickled or copied, as it may have a password: make another one")
+
+    def close(self) -> None:
+        """Close the connections that nobody uses. A later call connects anew."""
+        self._connections.close()
+
+    # ---- Place -----------------------------------------------------------------------------------------------------------
+
+    def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
+        """Put a slot if it is absent, and if the one before has this hash. On return the server has it on its disk.
+
+        Raises:
+            UnavailableError: it is not known whether it is stored.
+            PlaceError: the server refused it for good; ``synchronous_commit`` is off, for example. Nothing was stored.
+        """
+        given = {"id": id, "slot": slot, "hash": slot_hash(data), "data": data, "previous": previous}
+        doing = "put a slot"
+        if self._run(_PUT_FIRST if slot == 1 else _PUT_NEXT, given, doing).rowcount:
+            return True
+        if self._rows("SHOW synchronous_commit", None, doing) == [("off",)]:
+            raise self._refusal(
+                doing,
+                "synchronous_commit is off, so the server would forget what it acknowledged: set it to on, for example with "
+                "ALTER ROLE … SET synchronous_commit = on",
+            )
+        return False
+
+    def read(self, id: str, after: int = 0) -> list[Piece]:
+        """The slots of one moment, in order."""
+        return [Piece(slot, slot, data) for slot, data in self._rows(_READ, (id, after), "read a conversation")]
+
+    def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
+        """The ids that have a slot, each found by the index."""
+        statement = _CONVERSATIONS.format(beyond=">" if after else ">=")
+        return [found for (found,) in self._rows(statement, (after or _LEAST, limit), "list the conversations")]
+
+    def put_summary(self, summary: Summary) -> None:
+        """Keep a summary, unless one of a later slot is kept already, or the conversation was expunged."""
+        labels = json.loads(summary.data).get("metadata", {}).get("labels") or {}
+        given = {
+            "id": summary.id,
+            "at": summary.updated_at,
+            "slot": summary.slot,
+            "data": summary.data,
+            "labels": json.dumps({_storable(key): _storable(value) for key, value in labels.items()}),
+        }
+        self._run(_PUT_SUMMARY, given, "keep a summary")
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        """The newest summaries behind ``before``, found by an index; of a label too."""
+        which, given = "", dict[str, Any](limit=limit)
+        if before is not None:
+            which += _BEFORE
+            given |= {"at": before[0], "id": before[1]}
+        if label is not None:
+            name, equals, value = map(_storable, label.partition("="))
+            which += _VALUED if equals else _NAMED
+            given["label"] = json.dumps({name: value}) if equals else name
+        rows = self._rows(_SUMMARIES.format(which=which), given, "list the conversations")
+        return [Summary(*row) for row in rows]
+
+    def expunge(self, id: str, keep: int) -> None:
+        """Remove the slots below ``keep`` and the summary, in one transaction. Nothing happens if ``keep`` is not there."""
+        self._run(_EXPUNGE, {"id": id, "keep": keep}, "expunge a conversation")
+
+    # ---- statements ------------------------------------------------------------------------------------------------------
+
+    def _rows(self, statement: str, given: Any, doing: str) -> list[tuple[Any, ...]]:
+        """What one statement gives."""
+        return self._run(statement, given, doing).fetchall()
+
+    def _run(self, statement: str, given: Any, doing: str) -> Cursor:
+        """Run one statement; all that it gives is here when this returns."""
+        if not self._is_known:
+            self._know(doing)
+        return self._connections.run(lambda connection: connection.cursor(binary=True).execute(statement, given), doing)
+
+    def _know(self, doing: str) -> None:
+        """Look once whether the tables are those that this version knows; make them, if that was asked for."""
+        with self._knowing:
+            if not self._is_known:
+                self._connections.run(self._migrate if self._may_create else self._look_at_tables, doing)
+                self._is_known = True
+
+    def _look_at_tables(self, connection: Connection) -> None:
+        self._missing(connection.execute(schema.APPLIED).fetchall()[0][0], "look at the tables", may_create=False)
+
+    def _migrate(self, connection: Connection) -> None:
+        with connection.transaction():
+            connection.execute(schema.LOCKED)
+            if connection.execute("SELECT to_regclass('ts_migration')").fetchall()[0][0] is None:
+                connection.execute(schema.BEGIN)
+            applied = connection.execute(schema.APPLIED).fetchall()[0][0]
+            for number in self._missing(applied, "make the tables", may_create=True):
+                connection.execute(schema.MIGRATIONS[number - 1])
+                connection.execute(schema.NOTE, (number,))
+
+    def _missing(self, applied: int, doing: str, *, may_create: bool) -> range:
+        """The numbers of the migrations that are still to be made."""
+        known = len(schema.MIGRATIONS)
+        if applied > known:
+            raise self._refusal(doing, "a later version of transcript-store made the tables: upgrade this one")
+        if applied < known and not may_create:
+            raise self._refusal(
+                doing,
+                "an earlier version of transcript-store made the tables: PostgresPlace(…, create=True) brings them up to date",
+            )
+        return range(applied + 1, known + 1)
+
+    def _refusal(self, doing: str, reason: str) -> PlaceError:
+        return PlaceError(path=self.name, doing=doing, reason=reason, outcome="not stored")
+
+
+def _storable(text: str) -> str:
+    """Text that jsonb can hold: it refuses NUL and halves of characters. Two labels that differ in nothing else are one for a search."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -100,6 +100,9 @@ class WayOut(Enum):
     USE_LOCKS = "choose a file system that has locks (is this one of a network?)"
     SHORTEN_THE_NAME = "choose a shorter name"
 
+    # engines
+    CHOOSE_A_FIT_SERVER = "choose a server that keeps If-None-Match, such as S3, GCS, Azure or SeaweedFS"
+
     # chat
     ALLOW_INSECURE = "use https, or allow_insecure_base_url=True for a server on this machine"
     INSTALL_EXTRA = "pip install 'transcript-store[{error.extra}]'"

@@ -36,8 +36,9 @@ class Claimed(NamedTuple):
 class World:
     """One place, what the sessions on it were told, and the clock."""
 
-    def __init__(self, place: SimulatedPlace) -> None:
+    def __init__(self, place: SimulatedPlace, *, pack_each: int = 1000) -> None:
         self.place = place
+        self._pack_each = pack_each
         self.acknowledged: list[tuple[str, int, str]] = []
         """Writer, epoch, text."""
         self.refused: set[str] = set()
@@ -50,8 +51,13 @@ class World:
 
     def session(self, name: str, attempts: int = 2, **options: Any) -> PlacedConversation:
         """A store that neither loaded nor created anything yet."""
-        options = {"holder": name, "take_over": True, "file_system": self.machine, **options}
-        store = PlacedConversation(self.place, ID, waits_seconds=(0.0,) * (attempts - 1), **options)
+        given: dict[str, Any] = {
+            "holder": name,
+            "take_over": True,
+            "file_system": self.machine,
+            "pack_each": self._pack_each,
+        }
+        store = PlacedConversation(self.place, ID, waits_seconds=(0.0,) * (attempts - 1), **(given | options))
         self._opened.append(store)
         return store
 
@@ -167,14 +173,19 @@ class Actor:
     def append_many(self, count: int) -> bool:
         return all(self.append() for _ in range(count))
 
+    def let_go(self) -> bool:
+        with suppress(PlaceError):
+            self.store.close()
+        return True
+
     def pack(self) -> None:
         with suppress(PlaceError, ConversationTakenOverError):
             self.store.pack(tidy=True)
 
 
-def begun(place: SimulatedPlace, *, messages: int = 0) -> tuple[World, Actor]:
+def begun(place: SimulatedPlace, *, messages: int = 0, pack_each: int = 1000) -> tuple[World, Actor]:
     """A world with a conversation, and the session that began it."""
-    world = World(place)
+    world = World(place, pack_each=pack_each)
     first = Actor(world, "a")
     first.store.initialize()
     for _ in range(messages):

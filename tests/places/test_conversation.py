@@ -530,6 +530,53 @@ def test_packed_slots_are_read_from_their_packs(begun: Begun):
     assert texts(reader) == ["one", "two", "three", "four", "five", "six", "seven"]
 
 
+def test_slots_are_packed_by_the_way(begun: Begun):
+    """D7: each so many, and at a close if they are a 32nd of that. A session takes along what the one before left unpacked."""
+    place = SimulatedObjectPlace()
+    world, _ = begun(place)
+    log = world.session("second", pack_each=64)
+    log.load()
+    log.close()
+    assert place.names(ID) == ["p/1-3", "s/1", "s/2", "s/3"]
+    log.load()
+    for number in range(70):
+        log.append_message(message(str(number)))
+    assert [name for name in place.names(ID) if name[0] == "p"] == ["p/1-3", "p/4-67"]
+    asked: list[str] = []
+    place.on_request = lambda request: asked.append(request.name)
+    log.append_message(message("70"))
+    assert asked == ["s/75"]
+    log.close()
+    assert [name for name in asked if name[0] in "sp"] == ["s/75", "s/76", "p/68-76"]
+    place.on_request = None
+    untouched = world.session("third", pack_each=0)
+    for _ in range(40):
+        untouched.load()
+        untouched.close()
+    assert [name for name in place.names(ID) if name[0] == "p"] == ["p/1-3", "p/4-67", "p/68-76"]
+    assert texts(world.read()) == [str(number) for number in range(71)]
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.LOST, Fate.LATE])
+def test_a_pack_that_fails_is_no_error_of_a_write(begun: Begun, fate: Fate, monkeypatch):
+    """D7: the append has returned, nothing waits for the place, and the next pack holds what the first one would have."""
+    place = SimulatedObjectPlace()
+    world, _ = begun(place)
+    monkeypatch.setattr(world.machine, "wait", lambda seconds: pytest.fail("it waits"))
+    log = world.session("second", pack_each=4)
+    log.load()
+    place.on_request = lambda request: fate if request.call == "put_pack" else None
+    for number in range(4):
+        log.append_message(message(str(number)))
+    place.on_request = None
+    for number in range(4, 6):
+        log.append_message(message(str(number)))
+    while place.late:
+        place.land()
+    assert "p/1-8" in place.names(ID)
+    assert texts(world.read()) == [str(number) for number in range(6)]
+
+
 def test_a_damaged_pack_is_refused(begun: Begun):
     """R7: a changed byte in a pack is found as one in a slot is."""
     place = SimulatedObjectPlace()

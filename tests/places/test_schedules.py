@@ -43,6 +43,33 @@ def both_load(make_place: type[SimulatedPlace]) -> Make:
     return make
 
 
+def packs_by_itself() -> tuple[World, Sequence[Callable[[], object]]]:
+    """The first appends, which makes a pack, and another is due when it lets go; the second one takes it over meanwhile."""
+    world, first = begun(SimulatedObjectPlace(), pack_each=2)
+    second = Actor(world, "b")
+    return world, [
+        lambda: first.append() and first.let_go(),
+        lambda: second.load() and second.append(),
+    ]
+
+
+def storm_that_packs_by_itself() -> tuple[World, Sequence[Callable[[], object]]]:
+    """Three that append, let go, take over, and pack by themselves; one of them tidies what it packs by hand."""
+    world, first = begun(SimulatedObjectPlace(), pack_each=3)
+    second, third = Actor(world, "b"), Actor(world, "c")
+
+    def works(actor: Actor) -> None:
+        for turn in range(2):
+            if (turn == 0 and actor is first) or actor.load():
+                actor.append_many(3)
+                if actor is third:
+                    actor.pack()
+                actor.append()
+                actor.let_go()
+
+    return world, [lambda actor=actor: works(actor) for actor in (first, second, third)]
+
+
 def storm() -> tuple[World, Sequence[Callable[[], object]]]:
     """Three on an object store that append, pack, tidy and take over."""
     world, first = begun(SimulatedObjectPlace())
@@ -103,15 +130,33 @@ def test_schedules_of_turns_at_random(record_property):
     assert counted(at_random(in_turns, seeds=range(60), faults=3), record_property) == 60
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("make", "schedules"), [(two(SimulatedPlace, 2, 1), 1965), (both_load(SimulatedPlace), 5766)])
-def test_every_longer_schedule_of_two_sessions(make: Make, schedules: int, record_property):
-    """R2, R3, R4, R5, R6, R9: longer ones, with at most one request that goes wrong."""
-    assert counted(every(make, faults=1), record_property) == schedules
+def test_schedules_that_pack_by_themselves_at_random(record_property):
+    """R2, R3, R4, R5, R6, R9, D7: three sessions that pack after a write and at a release, and four requests that go wrong."""
+    assert counted(at_random(storm_that_packs_by_itself, seeds=range(40), faults=4), record_property) == 40
 
 
 @pytest.mark.long
-def test_many_schedules_at_random(record_property):
-    """R2, R3, R4, R5, R6, R9: as above, many more, and six requests that go wrong."""
-    assert counted(at_random(storm, seeds=range(1000, 4000), faults=6), record_property) == 3000
+@pytest.mark.parametrize(
+    ("make", "faults", "schedules"),
+    [
+        (two(SimulatedPlace, 2, 1), 1, 1965),
+        (both_load(SimulatedPlace), 1, 5766),
+        (packs_by_itself, 0, 1997),
+    ],
+)
+def test_every_longer_schedule_of_two_sessions(make: Make, faults: int, schedules: int, record_property):
+    """R2, R3, R4, R5, R6, R9, D7: longer ones, with at most one request that goes wrong; and with packs, none."""
+    assert counted(every(make, faults=faults), record_property) == schedules
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make", [storm, storm_that_packs_by_itself])
+def test_many_schedules_at_random(make: Make, record_property):
+    """R2, R3, R4, R5, R6, R9, D7: as above, many more, and six requests that go wrong."""
+    assert counted(at_random(make, seeds=range(1000, 3000), faults=6), record_property) == 2000
+
+
+@pytest.mark.long
+def test_many_schedules_of_turns_at_random(record_property):
+    """R2, R3, R4, R5, R6, R9: processes that take turns, many more, and five requests that go wrong."""
     assert counted(at_random(in_turns, seeds=range(1000, 3000), faults=5), record_property) == 2000

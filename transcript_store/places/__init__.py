@@ -30,7 +30,8 @@ if _typing.TYPE_CHECKING:
     from transcript_store.places._conversation import *
     from transcript_store.places._errors import *
     from transcript_store.places._library import *
+    from transcript_store.places._objects import *
     from transcript_store.places._place import *
     from transcript_store.places._postgres import *
 else:
-    __getattr__, __dir__ = _opened(__name__, "_errors", "_place", "_conversation", "_library", "_postgres")
+    __getattr__, __dir__ = _opened(__name__, "_errors", "_place", "_conversation", "_library", "_objects", "_postgres")

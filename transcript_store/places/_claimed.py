@@ -7,10 +7,11 @@ D2  A write is noted as unsure before the place hears of it, and struck out when
     and a lost answer are one case: the next call looks.
 D3  Nothing but the bytes in its slot say that a write is stored. "It is there already" may be our own; no answer may be a yes.
 D4  A claim counts when no pack holds its slot: it may have gone into a name that had been freed.
-D5  A slot is removed only inside a pack that was read back; never one that begins an epoch, and never one whose next slot is of another
-    epoch. A writer that stalled before such a slot must find it taken.
+D5  A pack is made of what memory holds (D1). A slot is removed only inside a pack that was read back; never one that begins an epoch,
+    and never one whose next slot is of another epoch. A writer that stalled before such a slot must find it taken.
 D6  Behind an unsure write nothing is put but a claim: either the claim is there first, and what was unsure can never come to be; or that
     is there, and the claim goes behind it. So whoever puts a message knows what stands before it.
+D7  A pack that fails is no error of a write: what it would hold stands in its slots.
 
 It knows no engine and no clock: a :class:`Place` is given, and what waits between two attempts.
 """
@@ -18,7 +19,7 @@ It knows no engine and no clock: a :class:`Place` is given, and what waits betwe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from itertools import pairwise
 from typing import Any, NoReturn, TypeVar
@@ -44,6 +45,11 @@ from transcript_store.ways_out import WayOut
 
 WAITS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 14.0)
 """How long to wait between two attempts: half a minute together."""
+
+PACK_EACH = 1000
+"""How many slots are packed together, where slots are packed."""
+SHORT = 32
+"""At a release, a pack may be so many times shorter. If every close made one, a conversation of short sessions had a pack for each."""
 
 _KEPT_OUTCOMES = 1000
 
@@ -72,7 +78,13 @@ class ClaimedLog:
     """The slots of one conversation, as far as they were read, and the right to write the next one, if it was claimed."""
 
     def __init__(
-        self, place: Place, id: str, *, waits_seconds: Sequence[float] = WAITS_SECONDS, sleep: Callable[[float], None]
+        self,
+        place: Place,
+        id: str,
+        *,
+        waits_seconds: Sequence[float] = WAITS_SECONDS,
+        sleep: Callable[[float], None],
+        pack_each: int = PACK_EACH,
     ) -> None:
         self.place = place
         self.id = id
@@ -94,6 +106,7 @@ class ClaimedLog:
         """Of the writes that were unsure and are known now: the hash of the slot, and whether it is stored."""
         self._packed_to = 0
         """The last slot that a pack was seen to hold."""
+        self._pack_each = pack_each
         self._packing = packing(place)
         self._unpacked: list[Slot] = []
         """For a place with packs: the slots behind that, verified."""
@@ -218,6 +231,7 @@ class ClaimedLog:
             raise AssertionError("D6: what stands behind our own slots is ours, or a claim")
         if answer is not Answer.STORED:
             raise self.unknown(data, doing)
+        self._pack_if_due()
         return data
 
     def claim(self, make: Callable[[LogState, str], bytes], token: str, may: Callable[[LogState], None]) -> bool:
@@ -354,6 +368,13 @@ class ClaimedLog:
             place.delete_slots(self.id, removable(slots))
         self._packed_to, self._unpacked = last, []
         return len(slots)
+
+    def _pack_if_due(self) -> None:
+        """Pack each so many slots, and at a release if they are enough to be worth a request of their own (D7)."""
+        each, count = self._pack_each, len(self._unpacked)
+        if each and count and (count % each == 0 or (self.state.is_released and count >= each // SHORT)):
+            with suppress(UnavailableError, PlaceError):
+                self.pack(tidy=False)
 
     def _holds_pack(self, slots: Sequence[Slot]) -> bool:
         before = slots[0].number - 1

@@ -11,7 +11,7 @@ from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import ConversationNotLoadedError, ReadOnlyError
-from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
+from transcript_store.places._claimed import PACK_EACH, WAITS_SECONDS, ClaimedLog
 from transcript_store.places._errors import NotOnAPlaceError, PlaceError
 from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._place import Place
@@ -37,15 +37,23 @@ class PlacedConversation(ConversationStore):
         place: where it lives.
         id: of the conversation.
         waits_seconds: how long to wait between two attempts of a call that nobody answers.
+        pack_each: on a place that packs, how many slots are packed together, by the way: after a write, and at a close if there are
+            a 32nd of them. 0 leaves it to :meth:`pack`.
         options: those of ``ConversationStore``. Of ``file_system`` only the clock, chance and waiting are used.
     """
 
     def __init__(
-        self, place: Place, id: str, *, waits_seconds: Sequence[float] = WAITS_SECONDS, **options: Any
+        self,
+        place: Place,
+        id: str,
+        *,
+        waits_seconds: Sequence[float] = WAITS_SECONDS,
+        pack_each: int = PACK_EACH,
+        **options: Any,
     ) -> None:
         self._id = checked_id(id)
         self._machine: FileSystem = options.get("file_system") or filesystem.REAL
-        self._slots = ClaimedLog(place, id, waits_seconds=waits_seconds, sleep=self._machine.wait)
+        self._slots = ClaimedLog(place, id, waits_seconds=waits_seconds, sleep=self._machine.wait, pack_each=pack_each)
         self._writer: PlacedWriter | None = None
         """The storage that was opened last."""
         if options.get("encryption_key") is not None or options.get("retired_keys"):

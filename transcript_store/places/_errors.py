@@ -9,7 +9,7 @@ from transcript_store.errors import ConversationLockedError, StorageError, Trans
 from transcript_store.ways_out import WayOut
 from transcript_store.words import safe
 
-__all__ = ["ConversationTakenOverError", "NotOnAPlaceError", "PlaceError", "UnavailableError"]
+__all__ = ["ConversationTakenOverError", "NotOnAPlaceError", "PlaceError", "UnavailableError", "UnsuitablePlaceError"]
 
 
 class UnavailableError(Exception):
@@ -67,6 +67,20 @@ class NotOnAPlaceError(TranscriptStoreError):
     way_out: WayOut | None = WayOut.SAVE_AND_FORK
 
     _says = "{error.path}: cannot {error.doing}: it is on a place, and not in a folder"
+
+
+class UnsuitablePlaceError(PlaceError):
+    """The server ignores conditions: it writes over what is there already, although it was asked not to. Nothing was stored.
+
+    Two writers would overwrite one another, and neither would be told. Use a server that keeps them; docs/engines.md names some.
+    """
+
+    def __init__(self, *, path: str, doing: str) -> None:
+        reason = "the server ignores conditions, and two writers would overwrite one another"
+        super().__init__(path=path, doing=doing, reason=reason, outcome="not stored")
+
+    def _way_out(self) -> WayOut | None:
+        return WayOut.CHOOSE_A_FIT_SERVER
 
 
 _UNKNOWN = "Whether it is stored is unknown; the next call finds out"

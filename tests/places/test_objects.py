@@ -1,0 +1,288 @@
+"""Conversations on an object store: what is asked of it, under which names, and what is told if it does not do that.
+
+The incident: servers that speak S3, ignore ``If-None-Match``, and answer 200 to both of two writers (rclone, JuiceFS's gateway). And the client
+library, which hangs in a forked child, and whose errors repeat the address, the key, and what the server said. Here the objects are in memory, in a folder, or
+a server answers whatever it is told to; tests/places/test_objects_on_servers.py has real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.places.loopback import Answer, Ask, Fate, Loopback
+from tests.places.telling import placed
+from transcript_store import MissingExtraError
+from transcript_store.places import (
+    ObjectPlace,
+    PlaceError,
+    UnavailableError,
+    UnsuitablePlaceError,
+)
+from transcript_store.testing import check_place
+
+KEY, SECRET, TOKEN = "AKIAOFNOBODY", "secret-of-nobody", "token-of-nobody"
+BODY = "SENT-BY-THE-SERVER"
+
+
+def place_at(server: Loopback, **more: Any) -> ObjectPlace:
+    return ObjectPlace(
+        "s3://bucket/agents",
+        endpoint=server.endpoint,
+        region="us-east-1",
+        access_key_id=KEY,
+        secret_access_key=SECRET,
+        session_token=TOKEN,
+        retry_config={"max_retries": 0},
+        **more,
+    )
+
+
+def test_objects_in_memory_keep_the_contract():
+    """E1 and those behind it."""
+    place = ObjectPlace("memory:///agents")
+    check_place(lambda: place)
+
+
+def test_each_object_has_its_name(tmp_path: Path):
+    """Slots, packs and probes are where the documentation says; what is named otherwise is passed over."""
+    place = ObjectPlace(f"file://{tmp_path}")
+    log = placed(place, pack_each=3)
+    log.initialize()
+    for text in ("one", "two", "three"):
+        log.append_message({"text": text})
+    names = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "c").rglob("*") if path.is_file())
+    there = f"c/{log.id}"
+    assert names == [
+        f"{there}/p/000000000003-000000000001",
+        *(f"{there}/s/{slot:012}" for slot in (1, 2, 3, 4)),
+    ]
+    for foreign in (f"{there}/s/000000000005.bak", f"{there}/p/notes", "c/readme", f"{there}/s/x/000000000009"):
+        (tmp_path / foreign).parent.mkdir(exist_ok=True)
+        (tmp_path / foreign).write_bytes(b"of somebody")
+    reader = placed(place, log.id, read_only=True)
+    reader.load()
+    assert reader.get_messages() == log.get_messages()
+    assert place.conversations() == [log.id]
+
+
+def test_an_append_is_one_request():
+    """And a claim is one list of slots, one of packs, a get for each slot that no pack holds, the claim, and its confirmation."""
+    place = ObjectPlace("memory:///agents")
+    puts: list[int] = []
+    put = place.put
+    place.put = lambda *given: puts.append(given[1]) or put(*given)  # type: ignore[method-assign, func-returns-value]
+    place.read = None  # type: ignore[method-assign, assignment]
+    place.packs_from = lambda *given: False  # type: ignore[method-assign]
+    log = placed(place)
+    log.initialize()
+    for _ in range(5):
+        log.append_message({"text": "x"})
+    assert puts == [1, 2, 3, 4, 5, 6]
+
+
+def test_ids_are_listed_over_pages():
+    """A conversation of 2,500 slots stands between two others: it is passed with a request of its own."""
+    place = ObjectPlace("memory:///agents")
+    ids = sorted(str(uuid4()) for _ in range(3))
+    for each, slots in zip(ids, (1, 2500, 1), strict=True):
+        for slot in range(1, slots + 1):
+            assert place.put(each, slot, b"x", b"")
+    assert place.conversations() == ids
+    assert [place.conversations(limit=1, after=after) for after in ("", *ids)] == [[ids[0]], [ids[1]], [ids[2]], []]
+    assert [len(place.read(ids[1], after)) for after in (0, 2499, 2500)] == [2500, 1, 0]
+
+
+def test_what_one_pack_holds_is_not_read_from_another():
+    """A pack within another is not fetched, nor a slot that a pack holds."""
+    place = ObjectPlace("memory:///agents")
+    one = str(uuid4())
+    for slot in range(1, 7):
+        place.put(one, slot, b"%d" % slot, b"")
+    for first, last in ((1, 2), (1, 4), (3, 5)):
+        place.put_pack(one, first, last, b"of %d" % first)
+    assert sorted((piece.first, piece.last, piece.is_pack) for piece in place.read(one)) == [
+        (1, 4, True),
+        (3, 5, True),
+        (6, 6, False),
+    ]
+
+
+# ---- what is told ------------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    (Answer(400, f"<Error><Code>InvalidRequest</Code><Message>{BODY}</Message></Error>"), "400 (InvalidRequest)"),
+    (
+        Answer(403, f"<Error><Code>SignatureDoesNotMatch</Code><Message>{BODY}</Message></Error>"),
+        "403 (SignatureDoesNotMatch)",
+    ),
+    (Answer(401, BODY), "401"),
+    (
+        Answer(404, f"<Error><Code>NoSuchBucket</Code><Message>{BODY}</Message></Error>"),
+        "(NoSuchBucket)",
+    ),
+    (Answer(405, BODY), "405"),
+    (Answer(501, f"<Error><Code>Not{BODY}Implemented</Code></Error>"), "501"),
+]
+SILENT = [
+    (Answer(500, BODY), "500"),
+    (Answer(503, f"<Error><Code>SlowDown</Code><Message>{BODY}</Message></Error>"), "503 (SlowDown)"),
+    (Answer(429, BODY), "429"),
+    (Answer(408, BODY), "408"),
+    (Fate.REFUSED, "did not answer"),
+]
+
+
+def tells_nothing(error: BaseException, server: Loopback) -> bool:
+    behind: BaseException | None = error
+    told = ""
+    while behind is not None:  # what a debugger, or a service that collects errors, would find behind it
+        told += "".join([str(behind), repr(behind), repr(vars(behind)), *traceback.format_exception_only(behind)])
+        behind = behind.__cause__ or behind.__context__
+    secrets = (KEY, SECRET, TOKEN, BODY, "127.0.0.1", str(server.port), "bytes-of-a-message")
+    return not [secret for secret in secrets if secret in told]
+
+
+@pytest.mark.parametrize(("fate", "says"), REFUSED)
+def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
+    """B1, B3: each call says so, with the status and the server's word for it, and nothing that is somebody's."""
+    with Loopback(on_request=lambda ask: fate) as server:
+        place = place_at(server)
+        for call in (lambda: place.put(str(uuid4()), 1, b"bytes-of-a-message", b""), lambda: place.packs_from("x", 1)):
+            with pytest.raises(PlaceError) as told:
+                call()
+            assert told.value.outcome == "not stored"
+            assert says in str(told.value)
+            assert told.value.path == "s3://bucket/agents"
+            assert tells_nothing(told.value, server)
+            assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)
+
+
+@pytest.mark.parametrize(("fate", "says"), SILENT)
+def test_what_may_have_been_done_is_unknown(fate: Answer | Fate, says: str):
+    """B1, B3, R6: the place does not know, and the log finds no answer either."""
+    with Loopback(on_request=lambda ask: fate) as server:
+        place = place_at(server)
+        with pytest.raises(UnavailableError) as told:
+            place.put(str(uuid4()), 1, b"bytes-of-a-message", b"")
+        assert says in str(told.value)
+        assert tells_nothing(told.value, server)
+        with pytest.raises(PlaceError) as failed:
+            placed(place, waits_seconds=()).initialize(system_prompt="bytes-of-a-message")
+        assert failed.value.outcome == "unknown"
+
+
+def test_a_refusal_after_a_repeated_request_is_unknown():
+    """B3: the client library sends a request again by itself; what it had sent first may have been done."""
+    fates = [Answer(503), Answer(403)]
+    with Loopback(on_request=lambda ask: fates.pop(0)) as server:
+        place = ObjectPlace("s3://b", endpoint=server.endpoint, access_key_id=KEY, secret_access_key=SECRET)
+        with pytest.raises(UnavailableError, match="403"):
+            place.put(str(uuid4()), 1, b"", b"")
+    assert [ask.method for ask in server.asked] == ["PUT", "PUT"]
+
+
+@pytest.mark.parametrize("ignores", [Answer(200), Answer(204)])
+def test_a_server_that_ignores_conditions_is_refused(ignores: Answer):
+    """R12: before the first write of a conversation, at each write, and readers are not bothered."""
+    with Loopback(on_request=lambda ask: ignores) as server:
+        place = place_at(server)
+        for _ in range(2):
+            with pytest.raises(UnsuitablePlaceError) as told:
+                placed(place).initialize()
+            assert told.value.outcome == "not stored"
+            assert "If-None-Match" in str(told.value)
+            assert tells_nothing(told.value, server)
+    assert {ask.path.split("/")[3] for ask in server.puts("")} == {"probe"}
+
+
+def test_a_server_that_keeps_conditions_is_asked_once():
+    """A probe that is answered with 409 says nothing: another name is asked for."""
+    seen: dict[str, int] = {}
+
+    def keeps(ask: Ask) -> Answer:
+        if ask.method == "PUT":
+            seen[ask.path] = seen.get(ask.path, 0) + 1
+            if len(seen) == 1:
+                return Answer(409)
+        return Answer(200 if ask.method != "PUT" or seen[ask.path] == 1 else 412)
+
+    with Loopback(on_request=keeps) as server:
+        place = place_at(server)
+        assert [place.put("a", slot, b"x", b"") for slot in (1, 2, 2)] == [True, True, False]
+    probes = [ask.path for ask in server.puts("/probe/")]
+    assert len(probes) - len(set(probes)) == 1
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"s3://{KEY}:{SECRET}@bucket",
+        f"https://nobody.blob.example/container?sig={SECRET}",
+        f"what://{KEY}",
+        f"s3://b?x={TOKEN}",
+    ],
+)
+def test_an_address_is_not_repeated(address: str):
+    """What stands before an @ or behind a ? is in no name, and a refusal repeats nothing of it."""
+    try:
+        name = ObjectPlace(address).name
+    except PlaceError as error:
+        name = "".join([str(error), repr(error), repr(error.__cause__ or error.__context__)])
+    assert not [secret for secret in (SECRET, TOKEN, "blob.example") if secret in name]
+
+
+def test_plain_http_goes_to_this_machine_alone():
+    """To another one whoever wants it has to say so."""
+    place = ObjectPlace("s3://b", endpoint="http://192.0.2.1:9", access_key_id=KEY, secret_access_key=SECRET)
+    with pytest.raises(PlaceError, match="plain http") as told:
+        place.put("a", 1, b"", b"")
+    assert "192.0.2.1" not in str(told.value)
+
+
+# ---- processes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_is_refused_at_once():
+    """B2: the client library would hang there, also for a place that the child opened. The parent goes on."""
+    place = ObjectPlace("memory:///agents")
+    place.put("a", 1, b"", b"")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for opened in (place, ObjectPlace("memory:///agents")):
+                try:
+                    opened.read("a")
+                except PlaceError as error:
+                    code = 7 if "forked" in str(error) and error.outcome == "not stored" else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert place.put("a", 2, b"", b"")
+
+
+def test_the_client_library_is_imported_only_when_asked_for(monkeypatch: pytest.MonkeyPatch):
+    """Without it, the extra is named; and ``transcript_store.places`` needs none."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from transcript_store.places import ObjectPlace, PlacedConversation; print('obstore' in sys.modules)",
+        ],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout == "False\n"
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(MissingExtraError, match=r"transcript-store\[objects\]"):
+        ObjectPlace("s3://bucket")

@@ -1,0 +1,275 @@
+"""Conversations in an object store: S3, GCS, Azure, and what speaks S3.
+
+::
+
+    <root>/c/<id>/s/<slot, 12 digits>       one slot                             put if absent
+    <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes, whoever writes it
+    <root>/m/<id>                           the summary, as JSON                 put if the one before it is the one that was read
+    <root>/d/<YYYY-MM-DD>/<id>              empty: it was written to on this day put once
+    <root>/probe/<random>                   what the server was tried with       removed again
+
+Ids are random, so names spread over a store's partitions. The slots alone decide: a summary and a mark of a day may be late, or missing.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from heapq import nlargest
+from typing import Any
+
+import orjson
+
+from transcript_store._json.times import is_time
+from transcript_store.places._bucket import Bucket, Listed, is_same
+from transcript_store.places._errors import PlaceError, UnavailableError, UnsuitablePlaceError
+from transcript_store.places._place import PackingPlace, Piece, Summary
+
+__all__ = ["ObjectPlace"]
+
+# What is named otherwise is nobody's of ours, and is passed over.
+_SLOT = re.compile(r"c/[^/]+/s/(\d{12})")
+_PACK = re.compile(r"c/[^/]+/p/(\d{12})-(\d{12})")
+_OF_A_CONVERSATION = re.compile(r"c/([0-9a-f-]{36})/[sp]/.*")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_ROUNDS = 10
+_REMEMBERED = 10_000
+_LAST = "~"
+"""Comes after every digit and letter in a name."""
+
+
+class ObjectPlace(PackingPlace):
+    """A place in a bucket of an object store. It is a ``PackingPlace``.
+
+    An append is one request. Any number of threads may use it, but one process: it is refused in a child that was forked from a
+    process that had used an object store. Open it after the fork, or start the child by ``spawn``.
+
+    The server must keep conditions (``If-None-Match``): before the first write of a process it is tried with an object that is put twice
+    under one name.
+
+    Args:
+        url: ``s3://bucket/prefix``, ``gs://…``, ``az://…``, or what else obstore's ``from_url`` takes; ``memory:///`` for tests.
+            TLS is required unless the address is of this machine.
+        name: what errors call it. Otherwise it is the scheme, the bucket and the prefix.
+        options: as obstore has them: ``endpoint``, ``region``, ``access_key_id``, ``credential_provider``, ``client_options``,
+            ``retry_config`` … What is not given is taken from the environment, as obstore does it. It repeats a request twice,
+            within ten seconds.
+
+    Raises:
+        MissingExtraError: obstore is not installed.
+        PlaceError: the address, or an option, cannot be used.
+    """
+
+    def __init__(self, url: str, *, name: str | None = None, **options: Any) -> None:
+        self._bucket = Bucket(url, options, name)
+        self.name = self._bucket.name
+        self._is_fit = False
+        self._marked: dict[str, str] = {}
+        """Of conversations: the day that was marked last."""
+
+    # ---- slots -----------------------------------------------------------------------------------------------------------
+
+    def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:  # noqa: ARG002 (no object store can look at another)
+        """Put a slot if it is absent."""
+        self._require_fit()
+        return self._bucket.create(_slot_key(id, slot), data)
+
+    def read(self, id: str, after: int = 0) -> list[Piece]:
+        """List slots, then packs, then get what was listed. What is gone meanwhile was packed before: then it is begun anew.
+
+        Whoever reads from the beginning asks for packs first as well: the slots that they hold need not be listed.
+        """
+        for _ in range(_ROUNDS):
+            packed = after or _reach(self._listed_packs(id, 1))
+            slots = self._listed(f"c/{id}/s", f"c/{id}/s/{packed:012}")
+            packs = self._listed_packs(id, after + 1)
+            held = {slot for _, first, last in packs for slot in range(first, last + 1)}
+            wanted = [(listed, first, last, True) for listed, first, last in _uncovered(packs)]
+            for listed in slots:
+                named = _SLOT.fullmatch(listed.key)
+                if named and (slot := int(named[1])) not in held:
+                    wanted.append((listed, slot, slot, False))
+            found = self._bucket.at_once(lambda one: self._piece(*one), wanted)
+            pieces = [piece for piece in found if piece is not None]
+            if len(pieces) == len(wanted):
+                return pieces
+        raise UnavailableError("what was listed is not there any more, each time")
+
+    def _piece(self, listed: Listed, first: int, last: int, is_pack: bool) -> Piece | None:
+        """What was listed, if the name still holds it: a name that was freed may have been taken since."""
+        found = self._bucket.get(listed.key)
+        return Piece(first, last, found.data, is_pack) if found and is_same(listed.tag, found.tag) else None
+
+    def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
+        """The ids that have a slot. A conversation of more objects than a page has costs a request of its own."""
+        found: list[str] = []
+        begin: str | None = f"c/{after}/{_LAST}" if after else ""
+        while begin is not None and len(found) < limit:
+            begin = self._some_conversations(begin, found, limit)
+        return found
+
+    def _some_conversations(self, begin: str, found: list[str], limit: int) -> str | None:
+        """Add ids behind a name. Returns the name to go on from, as soon as a page had one conversation alone; None at the end."""
+        for page in self._bucket.list("c", begin):
+            named = (_OF_A_CONVERSATION.fullmatch(listed.key) for listed in page)
+            ids = sorted({name[1] for name in named if name})
+            for each in ids:
+                if each not in found[-1:]:
+                    found.append(each)
+                    if len(found) == limit:
+                        return None
+            if len(ids) == 1:
+                return f"c/{ids[0]}/{_LAST}"
+        return None
+
+    # ---- packs -----------------------------------------------------------------------------------------------------------
+
+    def put_pack(self, id: str, first: int, last: int, data: bytes) -> None:
+        """Put a pack if it is absent."""
+        self._require_fit()
+        self._bucket.create(_pack_key(id, first, last), data)
+
+    def packs_from(self, id: str, slot: int) -> bool:
+        """Whether a pack holds this slot or a later one."""
+        return bool(self._listed_packs(id, slot))
+
+    def delete_slots(self, id: str, slots: Iterable[int]) -> None:
+        """Remove slots, each with a request."""
+        self._bucket.delete(_slot_key(id, slot) for slot in slots)
+
+    # ---- lists and forgetting --------------------------------------------------------------------------------------------
+
+    def put_summary(self, summary: Summary) -> None:
+        """Mark the day, once, and keep the summary, unless one of a later slot is kept already."""
+        self._require_fit()
+        day = summary.updated_at[:10]
+        if self._marked.get(summary.id) != day:
+            self._bucket.create(f"d/{day}/{summary.id}", b"")  # first: a summary without its mark would be in no list
+            self._marked[summary.id] = day
+            if len(self._marked) > _REMEMBERED:
+                del self._marked[next(iter(self._marked))]
+        key, data = f"m/{summary.id}", _summary_bytes(summary)
+        for _ in range(_ROUNDS):
+            there = self._bucket.get(key)
+            if there is not None and (kept := _as_summary(summary.id, there.data)) and kept.slot > summary.slot:
+                return
+            if self._bucket.create(key, data) if there is None else self._bucket.swap(key, data, there):
+                return
+
+    def summaries(
+        self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
+    ) -> list[Summary]:
+        """The newest summaries behind ``before``. Every summary of the days that they are of is read: a request for each.
+
+        Raises ``PlaceError`` if a label is given: objects have no index of labels.
+        """
+        if label is not None:
+            raise self._bucket.refused(
+                "list by a label",
+                "an object store has no index of labels: PostgreSQL has one, and so has the search index",
+            )
+        last = before[0][:10] if before else _LAST
+        found: list[Summary] = []
+        for day in sorted((day for day in self._days() if day <= last), reverse=True):
+            of_the_day: list[Summary] = []
+            for page in self._bucket.list(f"d/{day}"):
+                ids = [listed.key.rpartition("/")[2] for listed in page]
+                # Of a later day, it has been in the list already.
+                is_due = (
+                    each for each in self._bucket.at_once(self._summary, ids) if each and each.updated_at[:10] == day
+                )
+                of_the_day += [each for each in is_due if before is None or (each.updated_at, each.id) < before]
+                of_the_day = nlargest(limit, of_the_day, key=lambda each: (each.updated_at, each.id))
+            found += of_the_day
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def _days(self) -> list[str]:
+        return [day for day in self._bucket.folders("d") if _DAY.fullmatch(day)]
+
+    def _summary(self, id: str) -> Summary | None:
+        there = self._bucket.get(f"m/{id}")
+        return _as_summary(id, there.data) if there else None
+
+    def expunge(self, id: str, keep: int) -> None:
+        """Remove the summary and the marks, then empty slots and packs. Their names stay: a writer that stalled must find them taken."""
+        self._bucket.delete([f"m/{id}", *(f"d/{day}/{id}" for day in self._days())])
+        self._marked.pop(id, None)
+        full = [listed for page in self._bucket.list(f"c/{id}") for listed in page if listed.size]
+        firsts = [(listed.key, _PACK.fullmatch(listed.key), _SLOT.fullmatch(listed.key)) for listed in full]
+        below = [key for key, pack, slot in firsts if (pack and int(pack[2]) < keep) or (slot and int(slot[1]) < keep)]
+        self._bucket.at_once(lambda key: self._bucket.replace(key, b""), below)
+
+    # ---- names -----------------------------------------------------------------------------------------------------------
+
+    def _listed(self, folder: str, after: str) -> list[Listed]:
+        """What is not empty: what was expunged has a name and no more."""
+        return [listed for page in self._bucket.list(folder, after) for listed in page if listed.size]
+
+    def _listed_packs(self, id: str, slot: int) -> list[tuple[Listed, int, int]]:
+        """The packs that hold this slot or a later one, each with the first and the last of its slots."""
+        found = self._listed(f"c/{id}/p", f"c/{id}/p/{slot - 1:012}-{_LAST}")
+        named = [(listed, _PACK.fullmatch(listed.key)) for listed in found]
+        return [(listed, int(name[2]), int(name[1])) for listed, name in named if name]
+
+    # ---- the server ------------------------------------------------------------------------------------------------------
+
+    def _require_fit(self) -> None:
+        """R12: refuse a server that ignores conditions, before anything is written that matters."""
+        if self._is_fit:
+            return
+        for _ in range(_ROUNDS):
+            key = f"probe/{secrets.token_hex(16)}"
+            if self._bucket.create(key, b"1"):  # otherwise it may be there or not: another name is asked for
+                is_kept = not self._bucket.create(key, b"2")
+                with suppress(PlaceError, UnavailableError):  # whoever may not remove anything may write all the same
+                    self._bucket.delete([key])
+                if not is_kept:
+                    raise UnsuitablePlaceError(path=self.name, doing="write to the place")
+                self._is_fit = True
+                return
+        raise UnavailableError("the object store says of every new name that it is taken")
+
+
+def _slot_key(id: str, slot: int) -> str:
+    return f"c/{id}/s/{slot:012}"
+
+
+def _pack_key(id: str, first: int, last: int) -> str:
+    return f"c/{id}/p/{last:012}-{first:012}"
+
+
+def _summary_bytes(summary: Summary) -> bytes:
+    return orjson.dumps({"updated_at": summary.updated_at, "slot": summary.slot}) + b"\n" + summary.data
+
+
+def _as_summary(id: str, data: bytes) -> Summary | None:
+    """What was put as a summary; None if these bytes are no summary of ours."""
+    head, _, rest = data.partition(b"\n")
+    try:
+        members = orjson.loads(head)
+        at, slot = members["updated_at"], members["slot"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return Summary(id, at, slot, rest) if is_time(at) and type(slot) is int else None
+
+
+def _reach(packs: list[tuple[Listed, int, int]]) -> int:
+    """The last slot up to which packs hold every slot."""
+    last = 0
+    for _, first, end in sorted(packs, key=lambda pack: pack[1]):
+        if first <= last + 1:
+            last = max(last, end)
+    return last
+
+
+def _uncovered(packs: list[tuple[Listed, int, int]]) -> list[tuple[Listed, int, int]]:
+    """Those packs that no other one holds whole."""
+    kept: list[tuple[Listed, int, int]] = []
+    for pack in sorted(packs, key=lambda pack: (pack[1], -pack[2])):
+        if not kept or pack[2] > kept[-1][2]:
+            kept.append(pack)
+    return kept

@@ -21,6 +21,7 @@ from tests.crash.operations import (
     OTHER_ID,
     TRANSCRIPT,
     Case,
+    Step,
     append,
     append_event,
     batch,
@@ -129,6 +130,18 @@ class Sealing(Case):
     @property
     def starts_loaded(self) -> bool:
         return False
+
+
+def with_both(step: Step) -> Step:
+    """A step that opens the library, given the keys. It looks at no file to know which: it is refused calls, and a look would be one."""
+
+    @wraps(step)
+    def given_both(store: Any) -> object:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(operations, "library_on", lambda disk: ConversationLibrary(LIBRARY, file_system=disk, **BOTH))
+            return step(store)
+
+    return given_both
 
 
 # ---- conversations ---------------------------------------------------------------------------------------------------
@@ -444,9 +457,9 @@ CASES = [
     Case(sealed_and_replaced, (delete_generation, append), world=SEALED),
     Case(sealed_and_grown, (append, replace, append), world=IN_TURNS),
     Case(sealed_and_grown, (unseal,), world=UNSEALING),
-    Case(sealed_and_grown, (append, sealed(fork)), world=SEALED),
-    Case(sealed_and_replaced, (close, sealed(delete)), world=SEALED),
-    Sealing(nothing, (sealed(create_together), load, append), world=SEALED),
+    Case(sealed_and_grown, (append, with_both(fork)), world=SEALED),
+    Case(sealed_and_replaced, (close, with_both(delete)), world=SEALED),
+    Sealing(nothing, (with_both(create_together), load, append), world=SEALED),
     Sealing(sealed_and_grown, (load, append), world=SEALED),
     SEALED_BESIDE,
     Sealing(sealed_beside_plain, (seal,), world=BEING_SEALED),

@@ -76,11 +76,11 @@ class ListsOnePage(SimulatedPlace):
 @pytest.mark.parametrize(
     ("wrong", "steps"),
     [
-        (Overwrites, 2),
-        pytest.param(SaysItIsOurs, 2, marks=pytest.mark.long),
+        (Overwrites, 6),
+        pytest.param(SaysItIsOurs, 6, marks=pytest.mark.long),
         pytest.param(PrefersSlots, 6, marks=pytest.mark.long),
         pytest.param(ForgetsTheFirst, 6, marks=pytest.mark.long),
-        pytest.param(ListsOnePage, 4, marks=pytest.mark.long),
+        pytest.param(ListsOnePage, 6, marks=pytest.mark.long),
     ],
 )
 def test_the_machine_objects(wrong: type[SimulatedPlace], steps: int):

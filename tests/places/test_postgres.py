@@ -423,10 +423,11 @@ def test_a_server_that_forgot_is_refused(url: str, sql: psycopg.Connection[Any])
     log = placed(PostgresPlace(url))
     log.initialize()
     log.append_message({"n": 0})
-    sql.execute("DELETE FROM ts_slot WHERE conversation = %s AND slot = 2", (log.id,))
+    one = log.id
+    sql.execute("DELETE FROM ts_slot WHERE conversation = %s AND slot = 2", (one,))
     with pytest.raises(Exception, match="not there any more"):
         log.append_message({"n": 1})
-    assert sql.execute("SELECT max(slot) FROM ts_slot WHERE conversation = %s", (log.id,)).fetchall() == [(1,)]
+    assert sql.execute("SELECT max(slot) FROM ts_slot WHERE conversation = %s", (one,)).fetchall() == [(1,)]
 
 
 @SERVER
@@ -437,8 +438,9 @@ def test_a_deleted_conversation_is_forgotten(url: str, sql: psycopg.Connection[A
     log.initialize(messages=[{"text": "one"}])
     place.expunge(log.id, 99)
     assert len(place.read(log.id)) == 1
+    one = log.id
     log.close()
-    ConversationLibrary(place).delete(log.id)
-    assert sql.execute("SELECT count(*) FROM ts_slot WHERE conversation = %s", (log.id,)).fetchall() == [(1,)]
+    ConversationLibrary(place).delete(one)
+    assert sql.execute("SELECT count(*) FROM ts_slot WHERE conversation = %s", (one,)).fetchall() == [(1,)]
     with pytest.raises(ConversationNotFoundError, match="was deleted"):
-        placed(place, log.id).load()
+        placed(place, one).load()

@@ -329,7 +329,7 @@ def test_nothing_of_it_has_a_name_on_the_disk(place: SimulatedPlace, tmp_path: P
 def test_a_full_disk_here_does_not_lose_what_is_there(
     place: SimulatedPlace, change: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """P2: the place has it, and the spool refuses. The error says that the outcome is open, and the next call fetches everything anew."""
+    """G2: the place has it, and the spool refuses. The error says that the outcome is open, and the next call fetches everything anew."""
     make, is_made = CHANGES[change]
     library = ConversationLibrary(place, file_system=SimulatedFileSystem())
     with library.create(id=ID, messages=[says("one")]) as store:

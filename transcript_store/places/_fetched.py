@@ -22,7 +22,7 @@ class Fetched(Storage):
         self.slots = slots
         self.spool = Spool(machine)
         self.is_filled = True
-        """P2: whether the spool has everything but what is ``fresh``."""
+        """G2: whether the spool has everything but what is ``fresh``."""
         super().__init__(self.spool, slots.path, options, **more)
 
     def fetch(self) -> None:

@@ -2,11 +2,11 @@
 
 A storage of the core reads and writes a folder, here one in a spool. Invariants, which the tests name:
 
-P1  The spool is never ahead of the place: each commit of the writer puts its slot first, and only when that is stored does the spool get
+G1  The spool is never ahead of the place: each commit of the writer puts its slot first, and only when that is stored does the spool get
     the same bytes. What was not put, because another writer claimed or nobody answered, is not in the spool either.
-P2  What the place has and the spool has not is known (``fresh``), or the spool is known to be of no use (``is_filled`` is False). The next
+G2  What the place has and the spool has not is known (``fresh``), or the spool is known to be of no use (``is_filled`` is False). The next
     call takes it in, or fetches everything anew.
-P3  A write begins only when the claim is held. After a write whose outcome is unknown the conversation is claimed anew (D6), so the
+G3  A write begins only when the claim is held. After a write whose outcome is unknown the conversation is claimed anew (D6), so the
     outcome is known before anything is written behind it.
 
 So the core's states hold as they are. A write without an answer leaves CHANGING: the next call looks before it writes. A writer that is
@@ -119,7 +119,7 @@ class PlacedWriter(Fetched, Writer):
     # ---- the claim -------------------------------------------------------------------------------------------------------
 
     def _claim(self, may: Callable[[LogState], None]) -> None:
-        """Claim the conversation; ``may`` raises if it must not be claimed. Then P2 holds, and there may be news."""
+        """Claim the conversation; ``may`` raises if it must not be claimed. Then G2 holds, and there may be news."""
 
         def make(state: LogState, token: str) -> bytes:
             return encoded(state, "claim", self._at(state), token=token, holder=self._holder)
@@ -181,7 +181,7 @@ class PlacedWriter(Fetched, Writer):
             super()._ensure_writable()
 
     def begin_write(self) -> None:
-        """P3: what a call computes from is what stands there, also if that came late."""
+        """G3: what a call computes from is what stands there, also if that came late."""
         self._required_head = None
         if self.state is not State.READY or not self.slots.is_held:
             self._ensure_writable()
@@ -277,7 +277,7 @@ class PlacedWriter(Fetched, Writer):
 
     @contextmanager
     def _put(self, doing: str, make: Callable[[LogState], bytes]) -> Iterator[None]:
-        """P1: store a slot, then do what the block does to the spool."""
+        """G1: store a slot, then do what the block does to the spool."""
         self._store_slot(doing, make)
         with self._in_step(doing):
             yield
@@ -294,7 +294,7 @@ class PlacedWriter(Fetched, Writer):
 
     @contextmanager
     def _in_step(self, doing: str) -> Iterator[None]:
-        """P2: the spool has the first of what is fresh when the block has ended well."""
+        """G2: the spool has the first of what is fresh when the block has ended well."""
         try:
             yield
         except BaseException as error:

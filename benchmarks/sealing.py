@@ -132,7 +132,7 @@ def measured(make: Callable[..., Work], said: list[dict[str, str]], rounds: int,
 
 
 def bare_loop(said: list[dict[str, str]], rounds: int) -> dict[str, float]:
-    """What nobody who reads records like ours can do without, in microseconds for each message."""
+    """The work that every reader of such records has to do, in microseconds for each message."""
     import orjson
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from pybase64 import b64decode, b64encode

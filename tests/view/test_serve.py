@@ -415,7 +415,7 @@ def test_the_list_is_filtered_sorted_and_paged(library, tmp_path):
 
 
 def test_a_conversation_without_a_title_is_called_by_its_first_prompt(tmp_path):
-    """In the list and above its hits, as on its page; by another one when it is replaced; by its id if there is none."""
+    """The list, its hits and its page show the first prompt; after a replace the new one; without a prompt the id."""
     folder = tmp_path / "library"
     folder.mkdir()
     path = conversations.store(folder / "one", [])

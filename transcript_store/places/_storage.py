@@ -44,9 +44,9 @@ from transcript_store.ways_out import WayOut
 logger = logging.getLogger("transcript_store.places")
 
 IDLE_SECONDS = 60
-"""Who has written nothing for so long may be taken over without being asked for it. Politeness only: no promise needs it."""
+"""A writer that wrote nothing for so long may be taken over without `take_over=True`. Politeness only: no promise needs it."""
 _POLL_SECONDS = 0.5
-"""Between two looks at a conversation that another writer has, for who waits for it."""
+"""How long a writer that waits for another one sleeps between two looks."""
 
 
 class PlacedWriter(Fetched, Writer):

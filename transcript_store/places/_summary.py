@@ -34,7 +34,7 @@ def keep_summary(slots: ClaimedLog, members: dict[str, Any], updated_at: str) ->
 
 
 def shown(summary: Summary, path: str) -> ConversationSummary:
-    """A line of a list. A summary that is none of ours is shown as one without facts, with the damage."""
+    """A line of a list. What somebody else wrote as a summary is shown without facts, and as damaged."""
     try:
         found = orjson.loads(summary.data)
         metadata = found["metadata"]

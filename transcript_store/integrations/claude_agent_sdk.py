@@ -50,8 +50,8 @@ from transcript_store.integrations._conversations import (
     Options,
     close_within,
     conversation,
+    home_at,
     id_of,
-    library_at,
 )
 from transcript_store.integrations._values import (
     of_items,
@@ -109,9 +109,11 @@ class TranscriptSessionStore:
         lock_timeout_seconds: float = 10.0,
         redact: Redact | None = None,
     ) -> None:
-        self._directory = library_at(directory)
+        self._directory = home_at(directory)
         self._options = Options(durability, lock_timeout_seconds, redact)
-        self._max_bytes = self._options.store(directory).max_line_bytes  # which checks the options
+        self._max_bytes = self._options.store(
+            self._directory, id_of(FRAMEWORK)
+        ).max_line_bytes  # which checks the options
 
     def __repr__(self) -> str:
         return f"TranscriptSessionStore({self._directory!r})"

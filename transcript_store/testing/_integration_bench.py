@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transcript_store import ConversationLibrary, ConversationStore, repair, verify
 from transcript_store.errors import ConversationNotFoundError
-from transcript_store.places import Place
+
+if TYPE_CHECKING:  # whoever has no place needs none
+    from transcript_store.places import Place
 
 __all__ = ["IntegrationBench"]
 

@@ -18,12 +18,14 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transcript_store import CorruptTranscriptError
-from transcript_store.places import Place
 from transcript_store.testing._arguments import require_function
 from transcript_store.testing._integration_bench import MakeBench, Underneath
+
+if TYPE_CHECKING:
+    from transcript_store.places import Place
 
 __all__ = ["check_integration"]
 

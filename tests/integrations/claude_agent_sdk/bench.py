@@ -23,7 +23,6 @@ class Bench(IntegrationBench):
 
     @property
     def store(self) -> TranscriptSessionStore:
-        assert isinstance(self.directory, str)
         return TranscriptSessionStore(self.directory)
 
     async def add(self, key: str, items: list[Any]) -> None:

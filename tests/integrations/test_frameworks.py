@@ -39,14 +39,14 @@ def environment(framework: Framework) -> Path:
     return made
 
 
-def run(place: Path, where: Path, report: Path, *arguments: str, path: str = "") -> dict[str, str]:
+def run(place: Path, where: Path, report: Path, *arguments: str, path: str = "", **more: str) -> dict[str, str]:
     """Run pytest in an environment; returns how each test ended, by its name."""
     options = ["-q", "-p", "no:cacheprovider", "--timeout=120", f"--junitxml={report}", "-o", "junit_family=xunit1"]
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
     done = subprocess.run(
         [place / "bin" / "python", "-m", "pytest", *options, *arguments],
         cwd=where,
-        env={**environ, "PYTHONPATH": path, "OPENAI_API_KEY": ""},
+        env={**environ, "PYTHONPATH": path, "OPENAI_API_KEY": "", **more},
         capture_output=True,
         text=True,
         check=False,
@@ -79,6 +79,19 @@ def test_ours(framework: Framework, tmp_path: Path) -> None:
 @with_tests
 def test_theirs(framework: Framework, tmp_path: Path, record_property: Note) -> None:
     """Each of their tests that uses such a store passes with ours, except those that are listed with a reason."""
+    run_theirs(framework, tmp_path)
+    record_property(f"tests of {framework.name} that passed with our store", THEIRS[framework.name].passed)
+
+
+def test_theirs_on_a_place(tmp_path: Path, record_property: Note) -> None:
+    """The same tests of OpenAI's Agents SDK pass when our session is on a place, and no others fail."""
+    (framework,) = (each for each in FRAMEWORKS if each.name == "openai-agents")
+    run_theirs(framework, tmp_path, TRANSCRIPT_STORE_ON_A_PLACE="1")
+    record_property(f"tests of {framework.name} that passed with our store on a place", THEIRS[framework.name].passed)
+
+
+def run_theirs(framework: Framework, tmp_path: Path, **environ: str) -> None:
+    """Run their tests with ours, and compare what failed with what is listed."""
     place, theirs = environment(framework), THEIRS[framework.name]
     plugins = Path(__file__).parent / "plugins"
     found = run(
@@ -88,6 +101,7 @@ def test_theirs(framework: Framework, tmp_path: Path, record_property: Note) -> 
         *("-p", f"theirs_{framework.folder}", "-n", "2", *theirs.files),
         *("-k", " and ".join(f"not {name}" for name in UNDECIDED[framework.name])),
         path=str(plugins),
+        **environ,
     )
     failed = {name for name, how in found.items() if how == "failed"}
     expected = set(IMPOSSIBLE[framework.name])
@@ -95,4 +109,3 @@ def test_theirs(framework: Framework, tmp_path: Path, record_property: Note) -> 
     assert expected - failed == set(), "these are listed, and passed or did not run"
     counts = Counter(found.values())
     assert (counts["passed"], counts["skipped"]) == (theirs.passed, theirs.skipped)
-    record_property(f"tests of {framework.name} that passed with our store", theirs.passed)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
+from tests.places.servers import seaweedfs
 from transcript_store import ConversationLibrary
 from transcript_store.errors import StorageError
 from transcript_store.places import PlacedConversation, PostgresPlace
@@ -272,3 +274,24 @@ def test_an_identity_has_no_secret_in_it() -> None:
     )
     assert one.identity == two.identity != other.identity
     assert not [secret for secret in (USER, PASSWORD, "example") if secret in one.identity]
+
+
+@pytest.mark.long
+def test_f9_on_an_object_store(tmp_path: Path) -> None:
+    """F9 behind a refresh on SeaweedFS, and a search without one that says as of when."""
+    with ExitStack() as at_the_end:
+        server = seaweedfs(tmp_path)
+        at_the_end.callback(server.kill)
+        library = ConversationLibrary(server.place("agents"))
+        with SearchIndex(ConversationLibrary(server.place("agents")), cache=tmp_path / "cache") as index:
+            with library.create(messages=[said("needle 1")]) as conversation:
+                conversation.append_message(said("needle 2"))
+                answer = index.search("needle", refresh=True)
+                assert (len(answer), answer.as_of is not None) == (2, True)
+                conversation.append_message(said("needle 3"))
+                assert index.search("needle").as_of == answer.as_of
+                assert len(index.search("needle", refresh=True)) == 3
+                one = conversation.id
+            assert server.place("agents").identity == server.place("agents").identity != server.place("others").identity
+            library.delete(one)
+            assert (found(index, "needle"), found(index, "needle", refresh=True)) == ([], [])

@@ -1,4 +1,4 @@
-"""Sessions on a PostgreSQL that processes share: the contract, and agents under the SDK's own runner that are killed at random.
+"""Sessions on servers that processes share: the contract, and agents under the SDK's own runner that are killed at random.
 
 Pods and replicas lose the disk with the process. Here the next process has nothing of the last one but the address of the server.
 """
@@ -17,6 +17,7 @@ from agents.testing import ScriptedModel, assistant_message
 from tests.integrations.killed import live_and_die, numbers_in
 from tests.integrations.openai_agents.bench import Bench
 from tests.kit.postgres import PostgresServer, programs
+from tests.places.servers import seaweedfs
 from transcript_store import ConversationLibrary
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.messages import parts_of
@@ -45,6 +46,15 @@ def url(server: PostgresServer) -> str:
 def test_the_contract_of_integrations_on_postgresql(url):
     """I1 to I11: processes take turns at one key, also if one of them is killed."""
     check_integration(Bench, place=lambda: PostgresPlace(url))
+
+
+def test_the_contract_of_integrations_on_an_object_store(tmp_path):
+    """I1 to I10 on SeaweedFS. (What I11 forks cannot use the client of an object store, and is refused.)"""
+    server = seaweedfs(tmp_path)
+    try:
+        check_integration(Bench, place=lambda: server.place("agents"), is_shared=False)
+    finally:
+        server.kill()
 
 
 def test_what_the_runner_was_told_is_stored_is_there_once_and_in_order(url, record_property):

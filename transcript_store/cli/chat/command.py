@@ -7,6 +7,7 @@ from signal import SIGHUP
 
 from transcript_store.cli._shared.arguments import path, seconds
 from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.places import is_address
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, is_at_a_terminal, one_line, say
 from transcript_store.cli.chat import HINT
@@ -121,14 +122,17 @@ def run(arguments: Namespace) -> int:
 
 def _picked(arguments: Namespace) -> str | None:
     """The folder of the conversation that is picked; None if none is."""
-    from transcript_store.cli._shared.conversations import chat_library
+    from transcript_store.cli._shared.conversations import chat_place
     from transcript_store.cli.chat.finding import picked
 
     if arguments.directory is not None:
         raise Misuse("--resume is for the library in your data directory: DIR names a conversation already")
     if not is_at_a_terminal():
         raise Misuse("--resume without a name asks which one, and there is no terminal: chat --list lists them")
-    return picked(chat_library().directory)
+    library = chat_place()
+    if is_address(library):
+        raise Misuse("on a place --resume needs an id, or the beginning of one: chat --list shows them")
+    return picked(library)
 
 
 def _list(arguments: Namespace) -> int:

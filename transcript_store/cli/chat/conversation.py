@@ -8,9 +8,18 @@ from contextlib import nullcontext
 from typing import Any
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore
-from transcript_store.cli._shared.conversations import LAST, chat_library, find_in
+from transcript_store.cli._shared.conversations import chat_place, find_in
 from transcript_store.cli._shared.conversations import find as conversation_named
 from transcript_store.cli._shared.keys import Keys
+from transcript_store.cli._shared.places import (
+    LAST,
+    conversation_at,
+    existing_on,
+    is_address,
+    library_at,
+    taken_apart,
+    with_id,
+)
 from transcript_store.cli._shared.terminal import Misuse, warnings_hidden
 from transcript_store.redaction import SecretRedactor
 
@@ -27,12 +36,14 @@ class Place:
         self,
         *,
         directory: str,
+        named: str = "",
         conversation: ConversationStore | None,
         library: ConversationLibrary | None,
         redact: SecretRedactor | None = None,
         keys: Keys,
     ) -> None:
         self.directory = directory
+        self._named = named or directory
         self._redact = redact
         self.keys = keys
         self.conversation = conversation
@@ -49,7 +60,9 @@ class Place:
         if self._library is not None:
             self.conversation = self._library.create(id=self._id, **facts)
         else:
-            self.conversation = ConversationStore(self.directory, redact=self._redact, **self.keys.options)
+            self.conversation = conversation_at(
+                self._named, creates=True, redact=self._redact, take_over=True, **self.keys.options
+            )
         return self.conversation
 
     def clean(self, text: str) -> str:
@@ -85,20 +98,28 @@ def find(
             beginning of several ids, or it is ``last`` and there is none, or it reads as a question.
         TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
+    shelf_at = None
+    if directory is not None and is_address(directory) and taken_apart(directory).what is None:
+        shelf_at, directory = directory, None
     if directory is not None:
         if resume is not None:
             raise Misuse("--resume names a conversation of the library, and DIR another: give one of them")
-        store = ConversationStore(_named(directory, new=new), redact=redact, **keys.options)
+        store = conversation_at(_named(directory, new=new), creates=True, redact=redact, take_over=True, **keys.options)
         exists = store.exists()
         if exists and new:
             raise Misuse(f"{store.directory}: --new, and something is there already")
         if exists:
             store.load()
         found = store if exists else None
-        return Place(directory=store.directory, conversation=found, library=None, redact=redact, keys=keys)
-    shelf = ConversationLibrary(chat_library().directory, redact=redact, **keys.options)
+        return Place(
+            directory=store.directory, named=directory, conversation=found, library=None, redact=redact, keys=keys
+        )
+    shelf_at = shelf_at or chat_place()
+    shelf = library_at(shelf_at, creates=True, redact=redact, **keys.options)
     name = None
-    if resume is not None:
+    if resume is not None and is_address(shelf_at):
+        _, name = with_id(existing_on(shelf_at, resume))
+    elif resume is not None:
         path = find_in(shelf.directory, resume) or conversation_named(resume)
         if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
             # A conversation outside the library is the user's own: it is never deleted, even if nothing is said in it.
@@ -110,9 +131,9 @@ def find(
             raise ConversationNotFoundError(path=shelf.directory, reason=reason, way_out=None)
         name = os.path.basename(path)
     elif not new:
-        name = next((summary.id for summary in shelf.list()), None)
+        name = next((summary.id for summary in shelf.list(limit=1)), None)
     if name is not None:
-        store = shelf.open(name)
+        store = shelf.open(name, take_over=True)
         return Place(directory=store.directory, conversation=store, library=shelf, redact=redact, keys=keys)
     return Place(
         directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf, redact=redact, keys=keys
@@ -122,6 +143,8 @@ def find(
 def _named(name: str, *, new: bool) -> str:
     """The folder that a name means: of a conversation that is there, else of one that is to be created."""
     path = conversation_named(name)
+    if is_address(path):
+        return path
     if new and os.path.basename(name.rstrip("/")) == LAST and not os.path.lexists(os.path.expanduser(name)):
         # A folder of this name would be meant from then on, and no `last` of that library would be found again.
         raise Misuse(

@@ -145,7 +145,8 @@ Why a target is missed, what was tried, and where the floor is ([DECISIONS.md](.
 - `process-crash` append (100): 3.3 to 4.1 × from run to run; one function without layers and without anything that may fail
   takes 3.35 × where ours takes 3.5.
 - Eight threads (19): 0.36 to 0.44 × from run to run; what is left is the interpreter's lock, handed from thread to thread.
-- 32 tasks: 17 µs of processor time for each append (a bare call through an executor: 23), 1.1 ms for 64 of them, and the syncs that they share.
+- 32 tasks: 17 µs of processor time for each append (a bare call through an executor: 23), 1.1 ms for 64 of them, and the syncs that
+  they share.
 - List snapshots (96), load one (97): every byte is held to be UTF-8 and JSON before anything is said of it. That alone takes 6 to
   10 × as long as reading the file, and twice as long as decoding it. Saving (96) checks the same.
 - `list()` of conversations (141): one reader finds the end of a transcript for a list, a load and a verification.

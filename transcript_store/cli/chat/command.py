@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from signal import SIGHUP
+from signal import SIGHUP, SIGINT
+from typing import TYPE_CHECKING
 
 from transcript_store.cli._shared.arguments import path, seconds
 from transcript_store.cli._shared.keys import add_keys, keys_of
@@ -14,6 +15,9 @@ from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import QWEN
 from transcript_store.cli.chat.servers import USUAL_PORTS
 from transcript_store.cli.listing import lines_of
+
+if TYPE_CHECKING:
+    from transcript_store.cli.chat.conversation import Place
 
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
 DESCRIPTION = f"""\
@@ -87,6 +91,7 @@ def run(arguments: Namespace) -> int:
     from transcript_store.cli.chat.signals import Terminated, raised
 
     keys = keys_of(arguments)
+    place: Place | None = None
     try:
         if arguments.list:
             return _list(arguments)
@@ -106,9 +111,11 @@ def run(arguments: Namespace) -> int:
     except Terminated as end:
         if end.signal == SIGHUP:
             give_up_output()  # the terminal was closed: output that is not flushed yet cannot be written any more
-        kept = "what came is on record" if place.conversation is not None else "nothing was recorded yet"
-        complain(f"{end.signal.name}: stopped; {kept}")
+        complain(f"{end.signal.name}: stopped; {_kept(place)}")
         return int(end.signal) + 128
+    except KeyboardInterrupt:
+        complain(f"stopped; {_kept(place)}")
+        return SIGINT + 128
     except Misuse as error:
         complain(str(error))
         return 2
@@ -118,6 +125,10 @@ def run(arguments: Namespace) -> int:
         way_out = "pip install 'transcript-store[chat]' (or [local], for a model that needs no key)"
         complain(f"chat needs {error.name}, which is not installed: {way_out}")
         return 1
+
+
+def _kept(place: Place | None) -> str:
+    return "what came is on record" if place is not None and place.has_recorded else "nothing was recorded"
 
 
 def _picked(arguments: Namespace) -> str | None:

@@ -7,7 +7,12 @@ import uuid
 from contextlib import nullcontext
 from typing import Any
 
-from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore
+from transcript_store import (
+    ConversationLibrary,
+    ConversationNotFoundError,
+    ConversationNotLoadedError,
+    ConversationStore,
+)
 from transcript_store.cli._shared.conversations import chat_place, find_in
 from transcript_store.cli._shared.conversations import find as conversation_named
 from transcript_store.cli._shared.keys import Keys
@@ -50,6 +55,17 @@ class Place:
         self.was_refused = False
         self._library = library
         self._is_new = conversation is None
+        self._count_at_start = self.record_count
+        self.has_recorded = False
+        """Set at the end of the context: whether a record was added since the conversation was found."""
+
+    @property
+    def record_count(self) -> int:
+        """How many records the conversation has; 0 until it is created, and read."""
+        try:
+            return 0 if self.conversation is None else self.conversation.record_count
+        except ConversationNotLoadedError:  # somebody stopped us between its making and its first use
+            return 0
 
     def create(self, **facts: Any) -> ConversationStore:
         """The store for a new conversation.
@@ -75,7 +91,8 @@ class Place:
     def __exit__(self, *_: object) -> None:
         if self.conversation is None:
             return
-        nothing_said = self._library is not None and self._is_new and self.conversation.record_count == 0
+        self.has_recorded = self.record_count > self._count_at_start
+        nothing_said = self._library is not None and self._is_new and self.record_count == 0
         with warnings_hidden() if self.was_refused else nullcontext():
             self.conversation.close()
         if nothing_said and self._library is not None:
@@ -94,8 +111,8 @@ def find(
     It is a directory, the conversation that ``--resume`` names, a new conversation of the library, or its last one.
 
     Raises:
-        Misuse: two arguments name different conversations, ``--new`` names one that exists or ``last``, a name is the
-            beginning of several ids, or it is ``last`` and there is none, or it reads as a question.
+        Misuse: two arguments name different conversations. Or ``--new`` names a conversation that exists, or ``last``. Or several
+            ids begin with the name. Or the name is ``last`` and no conversation exists. Or the name reads as a question.
         TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
     shelf_at = None

@@ -110,17 +110,24 @@ class Turns:
     def _safely(self, line: str | None) -> None:
         """Take a turn at a terminal. Ctrl-C ends only the turn.
 
-        An empty line, or None, asks the last question again if it has no answer.
+        An empty line, or None, asks the last question again if it has no answer. A question that Ctrl-C kept from the record
+        stands in the next prompt.
         """
-        if line is not None and not line.strip():
-            if self._answerer.client.is_answered:
-                return
-            line = None
+        before = self._place.record_count
         try:
+            if line is not None and not line.strip():
+                if self._answerer.client.is_answered:
+                    return
+                line = None
             self._turn(line)
         except KeyboardInterrupt:
-            say("\n(stopped; what came is on record)")
-            self._mark_unanswered()
+            if self._place.record_count > before:
+                say("\n(stopped; what came is on record)")
+                self._mark_unanswered()
+            else:
+                say("\n(stopped; nothing was recorded)", now=True)
+                if line is not None and self._prompt is not None:
+                    self._prompt.default = line  # it stands nowhere else
 
     def _chosen(self, provider: str | None, model: str | None) -> Choice:
         stored = self._place.conversation
@@ -225,8 +232,10 @@ class Turns:
             try:
                 self._answerer.change(self._chosen("local" if before.is_local else before.provider, name))
                 self._answerer.client  # noqa: B018 (made now, so that an error is shown now, and the old model stays)
-            except (Misuse, TranscriptStoreError) as error:
-                why = in_the_shell(error, "chat") if isinstance(error, TranscriptStoreError) else str(error)
+            except (Misuse, TranscriptStoreError, KeyboardInterrupt) as error:
+                why = (
+                    in_the_shell(error, "chat") if isinstance(error, TranscriptStoreError) else str(error) or "stopped"
+                )
                 self._answerer.change(before)
                 complain(f"{why}; {self._who()} goes on answering")
                 return False

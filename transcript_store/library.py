@@ -31,7 +31,7 @@ from transcript_store._conversation.deleting import delete
 from transcript_store._conversation.key_changes import Shredding, shred
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import Rotation, Rotator
+from transcript_store._conversation.rotation import Rotation, Rotator, required
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.verify import Verification, verify
@@ -503,9 +503,7 @@ class ConversationLibrary:
             KeyProviderError: the provider failed. What comes before that conversation is rotated.
             StorageError: the system refused; the message says what holds.
         """
-        keys = self._keys
-        if keys is None:
-            raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
+        keys = required(self._keys)
         with refusals(self._path, "rotate the key"):
             try:
                 parent = Folder.open(self._files, self._path)

@@ -68,10 +68,11 @@ def shred(folder: Folder, id: str) -> Shredding:
                     folder.handle, name
                 )  # what a rotation that was cut off left; synced with what follows
         folder.replace_file(KEY, [encode_shredded(id, at)])
-        return Shredding(id=id, shredded_at=at, still_readable=tuple(_plain_files(folder)))
+        return Shredding(id=id, shredded_at=at, still_readable=tuple(plain_files(folder)))
 
 
-def _plain_files(folder: Folder) -> list[str]:
+def plain_files(folder: Folder) -> list[str]:
+    """The files of a conversation that are not sealed."""
     found = [] if _is_sealed(folder, TRANSCRIPT) else [folder.path_of(TRANSCRIPT)]
     found += [f"{folder.path_of(ARCHIVE)}/{archive_name(number)}" for number in archive.plain_numbers(folder)]
     if folder.status(QUARANTINE) is not None:

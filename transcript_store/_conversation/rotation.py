@@ -62,6 +62,13 @@ class Rotation:
     that was not given. Where it is a sealed conversation, keep its earlier key and call again."""
 
 
+def required(keys: Keyring | None) -> Keyring:
+    """The keys of a library that is to be rotated; raises ``ValueError`` if it has none."""
+    if keys is None:
+        raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
+    return keys
+
+
 _LEFT_ALONE = (
     NotOursError,
     ConversationLockedError,

@@ -438,6 +438,7 @@ def test_what_needs_a_folder_says_so(place: SimulatedPlace, library: Conversatio
         calls: list[Callable[[], object]] = [
             lambda: store.delete_generation(0),
             lambda: library.delete_folder("x"),
+            lambda: library.shred_folder("x"),
             lambda: library.prune(keep_generations=0),
             lambda: library.prune(older_than="2020-01-01T00:00:00Z", snapshots=FileStore("kept")),
             lambda: library.list(last_extra=True),

@@ -432,6 +432,7 @@ def test_rotate(place: SimulatedPlace):
         assert done.rotated == (ID, third)
         assert [each for each, _ in done.left_alone] == [OTHER_ID]
         assert new.rotate_key().already == (ID, third)
+        assert new.rotate_key([third]).already == (third,)
         assert [place.names(each) for each in (ID, OTHER_ID, third)] == before
         store.append_message({"content": "on"})
     assert len(read(library_on(place, OTHER_KEY), third)) == 3

@@ -10,11 +10,11 @@ one is there or the new one. What a crash left under a temporary name is removed
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from transcript_store._conversation import archive
-from transcript_store._conversation.layout import require_conversation, settle_name
+from transcript_store._conversation.layout import read_metadata, require_conversation, settle_name
 from transcript_store._json.times import format_time
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.scan import first_line
@@ -42,6 +42,16 @@ class Shredding:
     still_readable: tuple[str, ...]
     """Files of the conversation that are not sealed, so that everybody who has them can read them: plain generations that were kept,
     and what stands in quarantine/. Delete them, or the conversation."""
+
+
+def id_of(folder: Folder) -> str:
+    """The id of the conversation in a folder that is not called by it: as its transcript says, or metadata.json if that is damaged."""
+    require_conversation(folder)
+    with suppress(FileNotFoundError, NotOursError), folder.reading(TRANSCRIPT) as source:
+        found = read_header(first_line(source.read, source.size))
+        if not isinstance(found, NotAHeader):
+            return found[0].conversation
+    return str(read_metadata(folder).members["id"])
 
 
 def shred(folder: Folder, id: str) -> Shredding:

@@ -70,8 +70,8 @@ class PlacedLibrary(ConversationLibrary):
     * ``together()`` creates each conversation by itself.
     * A rotation and a shred replace one cell of the place each, and leave nothing alone because it is open to write. ``shred()`` claims
       the conversation, if it can be read, so that its writer is told.
-    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``seal()`` of a conversation, and of ``prune()``
-      ``keep_generations`` and ``snapshots``.
+    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``shred_folder()``, ``seal()`` of a conversation, and of
+      ``prune()`` ``keep_generations`` and ``snapshots``.
 
     Args:
         directory: the place.
@@ -205,8 +205,9 @@ class PlacedLibrary(ConversationLibrary):
                 return replace(item, left_alone=str(error))
             return item if is_gone else None
 
-    def rotate_key(self) -> Rotation:
-        return rotate((self._slots(each).key for each in self._ids()), required(self._keyring))
+    def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
+        ids = self._ids() if names is None else map(checked_id, names)
+        return rotate((self._slots(each).key for each in ids), required(self._keyring))
 
     def _ids(self) -> Iterator[str]:
         after = ""
@@ -217,6 +218,9 @@ class PlacedLibrary(ConversationLibrary):
             if len(page) < _PAGE:
                 return
             after = page[-1]
+
+    def shred_folder(self, name: str) -> NoReturn:  # noqa: ARG002
+        self._refuse("look into a folder")
 
     def shred(self, id: str) -> Shredding:
         writer = PlacedWriter(self._slots(checked_id(id)), self._machine, _OPTIONS)

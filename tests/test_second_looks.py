@@ -45,6 +45,7 @@ from transcript_store import (
     repair,
     verify,
 )
+from transcript_store._conversation.twice import twice
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
@@ -188,6 +189,23 @@ def test_a_repair_leaves_a_folder_alone_that_was_moved_away():
     assert disk.tree()["/chats/aside/transcript.jsonl"] == damaged
     assert not any("/quarantine" in path for path in disk.tree())
     assert messages(disk.another_process()) == SAID
+
+
+def test_whoever_changes_from_look_to_look_is_looked_at_until_it_is_quiet():
+    """P12: a writer that is at work for several looks in a row is no damage; the mutant looked twice and believed the second."""
+    waited: list[float] = []
+
+    class Clock:
+        def wait(self, seconds: float) -> None:
+            waited.append(seconds)
+
+    found = iter(["torn at 10", "torn at 20", "torn at 30", "fine", "never asked"])
+    assert twice(Clock(), lambda: next(found), lambda what: what == "fine") == "fine"
+    assert len(waited) == 3
+    found = iter(["torn at 10", "torn at 20", "torn at 20", "never asked"])
+    assert twice(Clock(), lambda: next(found), lambda what: what == "fine") == "torn at 20"
+    counted = iter(range(100))
+    assert twice(Clock(), lambda: next(counted), lambda what: False) == 19  # the last of twenty
 
 
 # ---- removing -------------------------------------------------------------------------------------------------------
@@ -477,3 +495,26 @@ def test_parents_that_an_earlier_attempt_made_are_synced_too():
     with ConversationStore("/a/b/c/chat", file_system=after, read_only=True) as store:
         store.load()
         assert store.get_messages() == SAID
+
+
+def test_what_cannot_be_removed_keeps_nobody_from_creating():
+    """P7: the disk refuses to remove what an earlier delete left. A group of conversations is created all the same.
+
+    The mutant let that error out, and the import of a whole library failed over a folder in the trash.
+    """
+    disk = SimulatedFileSystem()
+    library_on(disk).create(id=OTHER_ID, messages=SAID).close()
+
+    def refuse(call: Call) -> None:
+        if call.name in ("remove", "remove_directory", "unlink", "rmdir") and "/.trash-" in call.path:
+            refused.append(call)
+            raise OSError(errno.EPERM, "injected")
+
+    refused: list[Call] = []
+    disk.on_call = refuse
+    library_on(disk).delete(OTHER_ID)
+    with library_on(disk).together() as group:
+        group.add(messages=SAID)
+    assert len(refused) >= 2
+    assert any("/.trash-" in path for path in disk.tree())
+    assert len(library_on(disk).list()) == 1

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, TypedDict, Unpack, get_args
+from typing import Any, Literal, NoReturn, Self, TypedDict, Unpack, get_args
 
 from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
@@ -29,6 +29,7 @@ from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.reads import ConversationState, HeldConversation, Reads, TranscriptPosition
+from transcript_store._conversation.storable import Contents, Storable
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
 from transcript_store._conversation.writer import Writer
@@ -47,9 +48,6 @@ from transcript_store.errors import (
     ReadOnlyError,
 )
 from transcript_store.ways_out import WayOut
-
-if TYPE_CHECKING:
-    from transcript_store._conversation.redacting import Redacting
 
 logger: logging.Logger = logging.getLogger("transcript_store.conversation")
 
@@ -100,14 +98,6 @@ class NewConversation(TypedDict, total=False):
     features: Sequence[Feature] | None
     """What the conversation can besides, which earlier versions of this library do not know; so they refuse to read it.
     ``retract``: messages can be taken back (:meth:`ConversationStore.retract`)."""
-
-
-class _New(NamedTuple):
-    """What a conversation begins with, checked and encoded."""
-
-    fields: dict[str, Any]
-    entries: list[Entry]
-    features: Sequence[str]
 
 
 class ConversationStore(Reads):
@@ -206,7 +196,7 @@ class ConversationStore(Reads):
             take_over=take_over is True,
             holder=holder,
         )
-        self._redacting = None if redact is None else _redacting(redact, self._path, max_line_bytes)
+        self._storable = Storable(redact, self._path, max_line_bytes)
         self._storage: Storage | None = None
         self._loaded_by: int | None = None
         """In a forked child, the process that may have loaded it."""
@@ -242,7 +232,7 @@ class ConversationStore(Reads):
     @property
     def redacts(self) -> bool:
         """Whether the store was given a ``redact``: then what is stored may be less than what was given."""
-        return self._redacting is not None
+        return self._storable.redacts
 
     # ---- begin and end -------------------------------------------------------------------------------------------
 
@@ -276,7 +266,7 @@ class ConversationStore(Reads):
         """
         if id is not None:
             _metadata.checked_id(id)
-        new = self._new(contents)
+        new = self._storable.contents(contents, NewConversation.__annotations__)
         with self._exclusively():
             self._refuse_read_only()
             self._initialize(new, id)
@@ -325,7 +315,7 @@ class ConversationStore(Reads):
             TranscriptStoreError: as :meth:`load` and :meth:`initialize`.
         """
         tail_only = _wants_the_tail_only(verify)
-        new = self._new(contents)
+        new = self._storable.contents(contents, NewConversation.__annotations__)
         with self._exclusively():
             created = self._load_or_initialize(new, tail_only=tail_only)
             if not created:
@@ -336,7 +326,7 @@ class ConversationStore(Reads):
                     _warn_of_what_differs(self._path, ", ".join(names))
         return created
 
-    def _load_or_initialize(self, new: _New, *, tail_only: bool) -> bool:
+    def _load_or_initialize(self, new: Contents, *, tail_only: bool) -> bool:
         while True:
             try:
                 self._load(tail_only=tail_only)
@@ -446,7 +436,7 @@ class ConversationStore(Reads):
         """
         limit = self._options.max_line_bytes
         entry = (encode(message, "message", limit), None if extra is None else encode(extra, "extra", limit), None)
-        return self._append(self._one(entry), if_head)[0]
+        return self._append(self._storable.one(entry), if_head)[0]
 
     def append_messages(
         self,
@@ -473,7 +463,7 @@ class ConversationStore(Reads):
             InvalidMessageError: also for a time that is not valid; ``member`` names it (``times[2]``). Nothing was written.
             TranscriptStoreError: as :meth:`append_message`.
         """
-        return tuple(self._append(self._entries(messages, extras, times), if_head))
+        return tuple(self._append(self._storable.entries(messages, extras, times), if_head))
 
     def append_event(self, extra: Mapping[str, Any], *, if_head: str | None = None) -> AppendResult:
         """Append a record without a message: ``get_messages()`` skips it, ``get_records()`` shows it.
@@ -484,7 +474,8 @@ class ConversationStore(Reads):
         Raises:
             TranscriptStoreError: as :meth:`append_message`.
         """
-        return self._append(self._one((None, encode(extra, "extra", self._options.max_line_bytes), None)), if_head)[0]
+        entry = None, encode(extra, "extra", self._options.max_line_bytes), None
+        return self._append(self._storable.one(entry), if_head)[0]
 
     def retract(self, n: int = 1, *, if_head: str | None = None) -> AppendResult:
         """Take back the last ``n`` messages; on return that is as durable as an append.
@@ -550,8 +541,8 @@ class ConversationStore(Reads):
         """
         if if_head is not None:
             arguments.require_head("if_head", if_head)
-        entries = self._entries(messages, extras, times)
-        changes = self._changes(metadata_changes)
+        entries = self._storable.entries(messages, extras, times)
+        changes = self._storable.changes(metadata_changes)
         enabled = arguments.features(features)
         with self._exclusively():
             storage = self._writable()
@@ -592,7 +583,7 @@ class ConversationStore(Reads):
         numbers = arguments.record_numbers(seqs)
         if if_head is not None:
             arguments.require_head("if_head", if_head)
-        changes = self._changes(metadata_changes)
+        changes = self._storable.changes(metadata_changes)
         enabled = arguments.features(features)
         with self._exclusively():
             storage = self._writable()
@@ -629,17 +620,17 @@ class ConversationStore(Reads):
             ProviderMismatchError: the conversation's messages have another provider's form; nothing was changed.
             TranscriptStoreError: as :meth:`load`, :meth:`initialize` and :meth:`replace_transcript`.
         """
-        entries = self._entries(messages, extras)
-        changes = self._changes(metadata_changes)
-        origin = self._storable({} if restored_from is None else {"restored_from": restored_from})
-        given = self._storable({"provider": provider})
+        entries = self._storable.entries(messages, extras)
+        changes = self._storable.changes(metadata_changes)
+        origin = self._storable.fields({} if restored_from is None else {"restored_from": restored_from})
+        given = self._storable.fields({"provider": provider})
         with self._exclusively():
             self._refuse_read_only()
             if self._storage is None or not self._storage.is_open:
                 try:
                     self._load()
                 except ConversationNotFoundError:
-                    self._initialize(_New({**changes, **given, **origin}, entries, ()))
+                    self._initialize(Contents({**changes, **given, **origin}, entries, ()))
                     return
             storage = self._writable()
             storage.settle()
@@ -665,7 +656,7 @@ class ConversationStore(Reads):
             InvalidMetadataError: a field cannot have this value. Nothing was written.
             TranscriptStoreError: as :meth:`append_message`.
         """
-        checked = self._changes(changes)
+        checked = self._storable.changes(changes)
         with self._exclusively():
             storage = self._writable()
             if checked:
@@ -789,7 +780,7 @@ class ConversationStore(Reads):
         storage = self._new_storage(options, read_only=self._read_only)
         self._begin(storage, storage.load)
 
-    def _initialize(self, new: _New, id: str | None = None) -> None:
+    def _initialize(self, new: Contents, id: str | None = None) -> None:
         if self._storage is not None and self._storage.is_open:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         members_at = partial(_metadata.new_members, id=id or new_id(self._files), **new.fields)
@@ -845,35 +836,6 @@ class ConversationStore(Reads):
         storage.settle()
         return storage
 
-    def _new(self, contents: NewConversation) -> _New:
-        """What a conversation begins with that begins with these contents; raises if it cannot."""
-        limit = self._options.max_line_bytes
-        fields, entries, features = arguments.new_conversation(contents, NewConversation.__annotations__, limit)
-        if self._redacting is not None:
-            fields, entries = self._redacting.fields(fields), self._redacting.entries(entries)
-        return _New(fields, entries, features)
-
-    def _entries(
-        self,
-        messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
-        extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None,
-        times: Iterable[str | datetime | None] | None = None,
-    ) -> list[Entry]:
-        entries = arguments.entries(messages, extras, times, self._options.max_line_bytes)
-        return entries if self._redacting is None else self._redacting.entries(entries)
-
-    def _one(self, entry: Entry) -> Sequence[Entry]:
-        return (entry,) if self._redacting is None else self._redacting.entries((entry,), "message", "extra")
-
-    def _storable(self, given: dict[str, Any]) -> dict[str, Any]:
-        fields = _metadata.checked_fields(given, self._options.max_line_bytes)
-        return fields if self._redacting is None else self._redacting.fields(fields)
-
-    def _changes(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Changes of the metadata, as they may be stored."""
-        changes = arguments.changes(given, self._options.max_line_bytes)
-        return changes if self._redacting is None else self._redacting.fields(changes)
-
     @staticmethod
     def _changed(storage: Writer, changes: dict[str, Any]) -> dict[str, Any]:
         storage.settle()  # members are what an interrupted call left on the disk, not what memory had before it
@@ -884,12 +846,6 @@ class ConversationStore(Reads):
 def _warn_of_what_differs(path: str, names: str) -> None:
     """Log, without values, that arguments do not count; once for a conversation and what differs."""
     logger.warning("%s: the given %s differs from what is on record, which is kept", path, names)
-
-
-def _redacting(redact: Redact, path: str, max_bytes: int) -> Redacting:
-    from transcript_store._conversation.redacting import Redacting  # here: its patterns are a twentieth of the import
-
-    return Redacting(redact, path, max_bytes)
 
 
 @lru_cache(maxsize=100)

@@ -17,7 +17,7 @@ from tests.kit.machines import HASTY
 from tests.kit.oracle_of_repair import of_line
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
-from transcript_store import repair
+from transcript_store import ConversationStore, repair
 from transcript_store._log.salvage import GAP, MODES, Mode
 
 
@@ -193,3 +193,20 @@ def test_members_that_this_version_does_not_know_are_kept(base: Base) -> None:
             known = [json.loads(line) for line in records if GAP.encode() not in line]
             assert known
             assert all(record["later"] == {"a": [1]} for record in known)
+
+
+def test_a_first_record_that_was_edited_stays_taken_back(tmp_path: Path) -> None:
+    """P14: `accept-edits` takes a record in under its own number, also the first one, so a retraction that names it still does.
+
+    The mutant forgot the number of the first record, and what had been taken back was said again.
+    """
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(features=["retract"], messages=[{"content": "plum"}, {"content": "pear"}])
+        store.retract(2)
+    transcript = tmp_path / "c" / "transcript.jsonl"
+    transcript.write_bytes(transcript.read_bytes().replace(b"plum", b"PLUM"))
+    repair(tmp_path / "c", mode="accept-edits", dry_run=False)
+    with ConversationStore(tmp_path / "c", read_only=True) as store:
+        store.load()
+        assert [record.message["content"] for record in store.get_records() if record.message] == ["PLUM", "pear"]
+        assert store.get_messages() == []

@@ -16,7 +16,7 @@ from transcript_store._conversation.sealing import Sealing, with_gone
 from transcript_store._conversation.storage import State, Storage
 from transcript_store._log import quarantine
 from transcript_store._log.image import Image
-from transcript_store._log.record import Copied, Entry
+from transcript_store._log.record import SEALED, Copied, Entry
 from transcript_store._os.names import KEY
 from transcript_store._os.refusals import refusals
 from transcript_store._sealing.providers import Keyring
@@ -33,18 +33,6 @@ class Changes(Storage):
     @abstractmethod
     def _changing(self, doing: str) -> AbstractContextManager[None]:
         """A change that ends in a commit; ``doing`` says which, in an error."""
-
-    @abstractmethod
-    def _image(
-        self,
-        members: dict[str, Any],
-        entries: Iterable[Entry | Copied],
-        features: Iterable[str],
-        sealing: Sealing | None,
-        count: int | None = None,
-        **more: Any,
-    ) -> Image:
-        """The transcript of a generation that begins."""
 
     @abstractmethod
     def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Sealing | None) -> None:
@@ -111,7 +99,7 @@ class Changes(Storage):
         if sealing is not None:
             members[SEALS] = self._seals() + 1
         replaces = {"generation": live, "records": end.seq, "head": end.head.decode()}
-        image = self._image(members, entries, sorted(features), sealing, count, replaces=replaces)
+        image = self.image_of(members, entries, sorted(features), sealing, count, replaces=replaces)
         with self._changing("replace the transcript"):
             self.log.sync()
             self.state = State.CHANGING
@@ -121,6 +109,26 @@ class Changes(Storage):
             self._put_in_place(image, members, sealing)
             self.state = State.READY
         self.renew_mark()
+
+    def image_of(
+        self,
+        members: dict[str, Any],
+        entries: Iterable[Entry | Copied],
+        features: Iterable[str],
+        sealing: Sealing | None,
+        count: int | None = None,
+        **more: Any,
+    ) -> Image:
+        """The transcript of a generation that begins, sealed if there is a data key; raises if its metadata is too long."""
+        required = [feature for feature in features if feature != SEALED]
+        if sealing is None:
+            require_to_fit(members)
+            return self.log.image(members, entries, required, **more)
+        require_to_fit(members, sealing.document(members, None))
+        more["begins_with"] = len(entries) if isinstance(entries, Sequence) else count
+        sealer = sealing.sealer(members["generation"])
+        stored = sealing.stored(members)
+        return self.log.image(stored, entries, [*required, SEALED], sealer=sealer, check=sealing.checked, **more)
 
     # ---- seal and unseal -----------------------------------------------------------------------------------------
 

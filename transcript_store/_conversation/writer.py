@@ -17,13 +17,13 @@ from typing import Any
 from transcript_store._conversation import archive
 from transcript_store._conversation.changes import Changes
 from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occupant_of, settle_name
-from transcript_store._conversation.metadata import GONE, SEALS, require_to_fit
+from transcript_store._conversation.metadata import GONE, SEALS
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._conversation.storage import Options, State
 from transcript_store._json.times import format_time
 from transcript_store._log.image import Image, begins_at
 from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
-from transcript_store._log.record import RETRACT, SEALED, Copied, Entry, Mark, Position
+from transcript_store._log.record import RETRACT, Copied, Entry, Mark, Position
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
@@ -154,31 +154,11 @@ class Writer(Changes):
             self.sealing = self._new_sealing(keys, members["id"])  # a provider that raises: nothing is touched
             kept = {name: value for name, value in members.items() if name not in (SEALS, GONE)}
             members = {**kept, SEALS: 1}
-        return members, self._image(members, entries, features, self.sealing, count)
+        return members, self.image_of(members, entries, features, self.sealing, count)
 
     def _new_sealing(self, keys: Keyring, conversation: str) -> Sealing:
         """The data key of a conversation that is being created."""
         return Sealing.new(keys, conversation, self.files, f"{self.path}/{KEY}")
-
-    def _image(
-        self,
-        members: dict[str, Any],
-        entries: Iterable[Entry | Copied],
-        features: Iterable[str],
-        sealing: Sealing | None,
-        count: int | None = None,
-        **more: Any,
-    ) -> Image:
-        """The transcript of a generation that begins, sealed if there is a data key; raises if its metadata is too long."""
-        required = [feature for feature in features if feature != SEALED]
-        if sealing is None:
-            require_to_fit(members)
-            return self.log.image(members, entries, required, **more)
-        require_to_fit(members, sealing.document(members, None))
-        more["begins_with"] = len(entries) if isinstance(entries, Sequence) else count
-        sealer = sealing.sealer(members["generation"])
-        stored = sealing.stored(members)
-        return self.log.image(stored, entries, [*required, SEALED], sealer=sealer, check=sealing.checked, **more)
 
     def _make_folder(self) -> None:
         """Make the folder, and make it again if it is moved away (deleted, say) between two calls."""

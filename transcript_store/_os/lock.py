@@ -41,7 +41,6 @@ class Lock:
         self._name = name
         self._way_out = way_out
         self._poll_seconds = poll_seconds
-        self._is_ours = True
         self._files = folder.files
         self._handle = -1
         """The file; it may be open while the lock is not taken."""

@@ -145,8 +145,9 @@ def _of_term(connection: sqlite3.Connection, term: Term) -> str:
 
 def _of_part(connection: sqlite3.Connection, part: str) -> str:
     """The words that contain a part, by how they begin: whatever begins with all up to the end of the part contains it too."""
-    beginning = "SELECT DISTINCT substr(text, 1, instr(text, ?1) + ?2 - 1) FROM word WHERE instr(text, ?1) LIMIT ?3"
-    found = connection.execute(beginning, (part, len(part), _BEGINNINGS_OF_A_PART + 1)).fetchall()
+    beginning = "SELECT DISTINCT substr(text, 1, instr(text, :part) + :length - 1) FROM word WHERE instr(text, :part) LIMIT :most"
+    asked = {"part": part, "length": len(part), "most": _BEGINNINGS_OF_A_PART + 1}
+    found = connection.execute(beginning, asked).fetchall()
     if len(found) > _BEGINNINGS_OF_A_PART or len(part.encode()) > LONGEST_WORD:
         raise TooManyWordsError
     return " OR ".join(f'"{word}" *' for (word,) in found) or f'"{part}"'

@@ -90,7 +90,7 @@ def run(arguments: Namespace) -> int:
         else:
             library = arguments.libraries[place] if arguments.libraries else ""  # as it was given: a path may be long
             say_found(answer, library, of_several=len(directories) > 1)
-        say_what_is_missing(answer, directory)
+        say_what_is_missing(answer, directory, keys)
     return 0
 
 
@@ -163,7 +163,7 @@ def _how_many(answer: Answer) -> str:
     return f"{shown} of {total}; --limit shows more"
 
 
-def say_what_is_missing(answer: Answer, directory: str) -> None:
+def say_what_is_missing(answer: Answer, directory: str, keys: Keys) -> None:
     """Say on standard error what of a library was not searched, and what of the query means nothing."""
     if answer.not_indexed:
         left = many(answer.not_indexed, "conversation")
@@ -171,7 +171,9 @@ def say_what_is_missing(answer: Answer, directory: str) -> None:
         complain(f"{directory}: there may be more: {left} not indexed yet; {why}")
     if answer.not_searched:
         left = many(answer.not_searched, "sealed conversation")
-        complain(f"{directory}: there may be more: {left} not read: give the key, in --key-file or {VARIABLE}")
+        give = f"not read: give the key, in --key-file or {VARIABLE}"
+        why = "not opened by the key that was given: `verify` says why" if keys else give
+        complain(f"{directory}: there may be more: {left} {why}")
     say_ignored(answer.ignored)
     if not answer.hits and (none := none_in(directory)) is not None:
         complain(f"{directory}: {none}")

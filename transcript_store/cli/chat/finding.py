@@ -29,7 +29,7 @@ def show_found(library: str, query: str, keys: Keys) -> bool:
         complain(in_the_shell(error, "chat"))
         return False
     say_found(answer, library)
-    say_what_is_missing(answer, library)
+    say_what_is_missing(answer, library, keys)
     return True
 
 

@@ -29,6 +29,7 @@ from transcript_store.search._catalogue import sweep
 from transcript_store.search._database import Database
 from transcript_store.search._listing import ORDERS, listed, page_of
 from transcript_store.search._plan import functions
+from transcript_store.search._shelf import FolderShelf
 
 
 def main() -> None:
@@ -183,10 +184,10 @@ class Look:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **more: Any) -> Any:
         began = time.process_time()
         try:
-            return sweep(*arguments)
+            return sweep(*arguments, **more)
         finally:
             self.seconds += time.process_time() - began
 
@@ -279,14 +280,16 @@ def pages(path: Path, rows: int) -> None:
     print(f"{rows:,} rows, {path.stat().st_size / 1e6:.0f} MB")
 
     def timed(after: str | None, order: Order, filter: str = "", times: int = 51) -> float:
-        return 1e3 * processor(lambda: listed(database, "/library", page_of(50, after, order, filter)), times)
+        return 1e3 * processor(
+            lambda: listed(database, FolderShelf("/library"), page_of(50, after, order, filter)), times
+        )
 
     asked = "SELECT * FROM conversation ORDER BY updated_at DESC, n DESC LIMIT 50"
     bare = 1e3 * processor(lambda: database.connection.execute(asked).fetchall(), 51)
     for order in ORDERS:
         took = timed(None, order)
         print(f"50 by {order}: {took:.2f} ms, the bare query {bare:.2f} ms: {took / bare:.1f} x")
-    second = listed(database, "/library", page_of(50, None, "updated", "")).next
+    second = listed(database, FolderShelf("/library"), page_of(50, None, "updated", "")).next
     print(f"the page behind it: {timed(second, 'updated'):.2f} ms")
     print(f"title: with how many there are: {timed(None, 'updated', 'title:77777', 3):.0f} ms")
     database.close()

@@ -161,6 +161,11 @@ class ConversationLibrary:
         """The absolute path of the library."""
         return self._path
 
+    @property
+    def redact(self) -> Redact | None:
+        """What the library's conversations are opened and created with, unless a call gives another one."""
+        return self._redact
+
     def __repr__(self) -> str:
         return f"ConversationLibrary({self._path!r})"
 
@@ -239,6 +244,23 @@ class ConversationLibrary:
             store.close()
             raise
         return store
+
+    def store(self, id: str, **options: Unpack[StoreOptions]) -> ConversationStore:
+        """The store of the conversation with this id, neither loaded nor made yet: for whoever opens it later, or again and again.
+
+        Nothing is looked at. :meth:`open` and :meth:`create` do the same and load it; they also refuse what stands in a folder of
+        another name.
+
+        Args:
+            id: a canonical lower-case UUID.
+            options: members of :class:`StoreOptions`; none of them is required.
+
+        Raises:
+            InvalidIdError: the id is not a canonical lower-case UUID.
+            TypeError: an option is of another type.
+            ValueError: an option has no such value.
+        """
+        return self._store(id, options)
 
     def list(
         self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None

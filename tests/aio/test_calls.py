@@ -35,8 +35,9 @@ from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStor
 
 USER, REPLY = {"role": "user", "content": "Where were we?"}, {"role": "assistant", "content": "Here."}
 
-in_the_thread = {"held", "on_close", "together"}
-"""What belongs to the thread that it is called in, for as long as a block lasts: ``call()`` does it there."""
+in_the_thread = {"held", "on_close", "together", "store", "redact"}
+"""What belongs to the thread that it is called in, for as long as a block lasts: ``call()`` does it there. And what is made without
+asking the disk: the library underneath has it."""
 
 
 def public(door: type) -> dict[str, Any]:

@@ -41,7 +41,12 @@ class Framework(NamedTuple):
 
 
 FRAMEWORKS = (
-    Framework("openai-agents", "0.24.0", "agents", ("pytest-asyncio", "pytest-mock", "inline-snapshot", "httpx")),
+    Framework(
+        "openai-agents",
+        "0.24.0",
+        "agents",
+        ("pytest-asyncio", "pytest-mock", "inline-snapshot", "httpx", "psycopg[binary]>=3.2"),
+    ),
     Framework("claude-agent-sdk", "0.2.187", "claude_agent_sdk", ("trio",), from_source=True),
     Framework("pydantic-ai", "2.68.0", "pydantic_ai", (), distribution="pydantic-ai-slim", has_tests=False),
 )

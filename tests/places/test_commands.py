@@ -137,6 +137,16 @@ def test_what_is_written_there(cli: Cli, begun: str, tmp_path: Path) -> None:
     assert "nothing is due" in cli("prune", begun, "--older-than", "7d", "--dry-run").out
 
 
+def test_what_was_said_there_is_found(cli: Cli, begun: str, a_cache_of_its_own: None) -> None:
+    """F9: search knows a place; the command that it prints shows what was found."""
+    found = cli("search", "evening", begun, "--wait")
+    assert found.code == 0
+    assert "Good evening" in found.out
+    shows = next(line.split() for line in found.out.splitlines() if "transcript-store show" in line)[1:]
+    assert "Good evening" in cli(*shows).out
+    assert "nothing was found" in cli("search", "morning", begun).out
+
+
 def test_a_page_of_it(cli: Cli, begun: str, tmp_path: Path) -> None:
     """F12: the page of a conversation on a place is the page of its records."""
     assert cli("view", f"{begun}/last", "--output", str(tmp_path / "it.html")).code == 0
@@ -170,7 +180,7 @@ MISTAKES = [
     (("show", "ftp://host/x/last"), "there is no engine for ftp://"),
     (("record", "{place}"), "name a conversation in it"),
     (("serve", "{place}"), "needs the directory of a library"),
-    (("search", "x", "{place}"), "needs the directory of a library"),
+    (("mcp", "{place}"), "needs the directory of a library"),
 ]
 
 

@@ -26,6 +26,7 @@ from transcript_store._log.retractions import TakenBack
 from transcript_store._log.scan import NO_BATCH, Walk, batch_before, first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Source
+from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
@@ -147,8 +148,14 @@ def open_transcript(directory: filesystem.AnyPath) -> Iterator[TranscriptFile]:
         UnsupportedVersionError: it was written by a later version.
         StorageError: the system refuses to read it.
     """
-    path = filesystem.absolute_path(directory)
-    with refusals(path, "read the transcript"), open_folder(filesystem.REAL, path) as folder:
+    with transcript_in(filesystem.REAL, filesystem.absolute_path(directory)) as transcript:
+        yield transcript
+
+
+@contextmanager
+def transcript_in(files: FileSystem, path: str) -> Iterator[TranscriptFile]:
+    """As :func:`open_transcript`, on any file system."""
+    with refusals(path, "read the transcript"), open_folder(files, path) as folder:
         try:
             with folder.reading(TRANSCRIPT) as source:
                 found = read_header(first_line(source.read, source.size))

@@ -20,6 +20,7 @@ from transcript_store._log.record import SEALED, Header
 from transcript_store._log.scan import first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
+from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import METADATA, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, refusals, refused
 from transcript_store.errors import (
@@ -89,7 +90,11 @@ def summary_of(directory: filesystem.AnyPath) -> ConversationSummary | None:
     Raises:
         StorageError: the directory that the folder stands in cannot be opened.
     """
-    path, files = filesystem.absolute_path(directory), filesystem.REAL
+    return summary_in(filesystem.REAL, filesystem.absolute_path(directory))
+
+
+def summary_in(files: FileSystem, path: str) -> ConversationSummary | None:
+    """As :func:`summary_of`, on any file system."""
     parent, _, name = path.rpartition("/")
     with refusals(path, "look at it"):
         try:

@@ -11,6 +11,8 @@ Frameworks make a session object for each request, and several for one key. So t
   the same damage, or goes on.
 * No more than ``MOST_OPEN`` stay open that nobody uses, with at most ``MOST_BYTES`` of their ends in memory; the longest unused one
   is closed first.
+* On a place nothing is different for the frameworks: a call that writes claims the conversation if another process wrote last, and a
+  change that another writer got in front of is made again, behind what that one wrote.
 * A forked child begins with an empty table. At the end of the interpreter all are closed.
 """
 
@@ -21,6 +23,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -33,6 +36,7 @@ from transcript_store.conversation import ConversationStore, Durability, Redact
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
+    ConversationLockedError,
     ConversationNotFoundError,
     ConversationNotLoadedError,
     CorruptTranscriptError,
@@ -45,10 +49,15 @@ from transcript_store.errors import (
 )
 from transcript_store.file_names import TRANSCRIPT
 from transcript_store.integrations._values import of_items
+from transcript_store.library import ConversationLibrary
+from transcript_store.ways_out import WayOut
 
 logger: logging.Logger = logging.getLogger("transcript_store.integrations")
 
 T = TypeVar("T")
+
+Home = str | ConversationLibrary
+"""Where the conversations are: the absolute path of their folder, or a library, which may be on a place."""
 
 NAMESPACE = UUID("6d1f1f0a-2f3c-5f0e-8a43-0b6a54f1c7d9")
 """It never changes: with another one no conversation would be found again."""
@@ -75,10 +84,22 @@ class Options(NamedTuple):
     lock_timeout_seconds: float = 10.0
     redact: Redact | None = None
 
-    def store(self, directory: str | os.PathLike[str]) -> ConversationStore:
+    @classmethod
+    def of(cls, home: Home, durability: Durability, lock_timeout_seconds: float, redact: Redact | None) -> Options:
+        """With what the library takes out of messages, if nothing else was asked for."""
+        if redact is None and isinstance(home, ConversationLibrary):
+            redact = home.redact
+        return cls(durability, lock_timeout_seconds, redact)
+
+    def store(self, home: Home, id: str) -> ConversationStore:
         """A store that is not loaded; raises ``TypeError`` or ``ValueError`` if an option cannot be."""
-        options = self._replace(redact=of_items(self.redact))
-        return ConversationStore(directory, hold_lock=False, cache_bytes=CACHE_BYTES, **options._asdict())
+        options: Any = {
+            **self._replace(redact=of_items(self.redact))._asdict(),
+            "hold_lock": False,
+            "cache_bytes": CACHE_BYTES,
+        }
+        library = ConversationLibrary(home) if isinstance(home, str) else home
+        return library.store(id, **options)
 
     def key(self) -> tuple[object, ...]:
         """Equal for two options that one store can be opened with."""
@@ -101,25 +122,52 @@ def id_of(framework: str, *key: str) -> str:
     return str(uuid5(NAMESPACE, json.dumps([framework, *key])))
 
 
-def library_at(directory: str | os.PathLike[str]) -> str:
-    """The absolute path of the folder with the conversations.
+def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
+    """The library that was given, or the absolute path of the folder with the conversations.
 
     Raises:
         ValueError: a file is there: the database of the store that was used before, say.
     """
+    if isinstance(directory, ConversationLibrary):
+        return directory
     path = os.path.realpath(directory)
     if os.path.isfile(path):
         raise ValueError(f"{path} is a file: name the folder for the conversations, which is made if there is none")
     return path
 
 
+def path_of(home: Home) -> str:
+    """What errors call a home, and what a conversation's path begins with."""
+    return home if isinstance(home, str) else home.directory
+
+
+def is_folder(home: Home) -> bool:
+    """Whether the conversations are in a folder, and not on a place."""
+    return isinstance(home, str) or type(home) is ConversationLibrary
+
+
+def to_read(home: Home, id: str) -> ConversationStore:
+    """The conversation's store, loaded to read.
+
+    Raises:
+        ConversationNotFoundError: nothing was stored yet.
+        TranscriptStoreError: as ``ConversationStore.load``.
+    """
+    library = ConversationLibrary(home) if isinstance(home, str) else home
+    store = library.store(id, read_only=True)
+    store.load()
+    return store
+
+
 class Conversation:
     """One conversation, opened by the first call that needs it, and again by the first call after it was closed."""
 
-    def __init__(self, directory: str, id: str, options: Options) -> None:
-        self.key = directory, id, options.key()
+    def __init__(self, home: Home, id: str, options: Options) -> None:
+        self.key = home, id, options.key()
         self.id = id
-        self.store = options.store(f"{directory}/{id}")
+        self.again_seconds = 0.0 if is_folder(home) else options.lock_timeout_seconds
+        """For so long a call is made again in front of which another writer got."""
+        self.store = options.store(home, id)
         self.awaited = AsyncConversationStore.of(self.store)
         self.busy = threading.Lock()
         """A call has it, which may be many calls of the store: a close comes before it or after it."""
@@ -154,7 +202,7 @@ class Conversation:
     ) -> T | None:
         try:
             with self.busy:
-                return self._opened(function, begin, store)
+                return self._in_front_of_nobody(function, begin, store)
         except _ABOUT_THE_CALL:
             raise
         except TranscriptStoreError:
@@ -162,6 +210,24 @@ class Conversation:
             raise
         finally:
             self.bytes = _size_of_its_end(store)
+
+    def _in_front_of_nobody(
+        self,
+        function: Callable[[ConversationStore], T],
+        begin: Callable[[ConversationStore], T] | None,
+        store: ConversationStore,
+    ) -> T | None:
+        """Make the call again as long as other writers get in front of it, and no longer than it may wait for their turns.
+
+        That happens on a place alone: nothing of the call is stored then, and each time another writer came forward.
+        """
+        until = time.monotonic() + self.again_seconds
+        while True:
+            try:
+                return self._opened(function, begin, store)
+            except ConversationLockedError as error:
+                if error.way_out is not WayOut.LOAD_ANEW or time.monotonic() >= until:
+                    raise
 
     def _opened(
         self,
@@ -191,18 +257,18 @@ class Conversation:
                 raise CorruptTranscriptError(path=store.directory, kind="wrong-conversation", reason=reason)
 
 
-_Key = tuple[str, str, tuple[object, ...]]
+_Key = tuple[Home, str, tuple[object, ...]]
 _table: OrderedDict[_Key, Conversation] = OrderedDict()
 """The longest unused one stands first."""
 _guard = threading.Lock()
 
 
 @asynccontextmanager
-async def conversation(directory: str, id: str, options: Options) -> AsyncIterator[Conversation]:
+async def conversation(home: Home, id: str, options: Options) -> AsyncIterator[Conversation]:
     """The conversation with this id, for one call or a few; it is not closed meanwhile."""
-    key = (directory, id, options.key())
+    key = (home, id, options.key())
     with _guard:
-        found = _table.get(key) or Conversation(directory, id, options)
+        found = _table.get(key) or Conversation(home, id, options)
         _table[key] = found
         _table.move_to_end(key)
         found.users += 1
@@ -217,22 +283,28 @@ async def conversation(directory: str, id: str, options: Options) -> AsyncIterat
             found.users -= 1
 
 
-def close(directory: str, id: str, options: Options) -> None:
+def close(home: Home, id: str, options: Options) -> None:
     """Close the conversation, when the call on it that is under way is done. The next call opens it again."""
     with _guard:
-        found = _table.get((directory, id, options.key()))
+        found = _table.get((home, id, options.key()))
     if found is not None:
         with found.busy:
             found.store.close()
 
 
-def close_within(directory: str) -> None:
-    """The same for all conversations in a folder, and in the folders within."""
+def close_within(home: Home) -> None:
+    """The same for all conversations of a library, or in a folder, and in the folders within."""
     with _guard:
-        found = [each for (place, *_), each in _table.items() if f"{place}/".startswith(f"{directory}/")]
+        found = [each for (place, *_), each in _table.items() if _is_within(place, home)]
     for each in found:
         with each.busy:
             each.store.close()
+
+
+def _is_within(place: Home, home: Home) -> bool:
+    if isinstance(place, str) and isinstance(home, str):
+        return f"{place}/".startswith(f"{home}/")
+    return place is home
 
 
 def _surplus() -> list[Conversation]:
@@ -267,6 +339,9 @@ async def _close_unused(surplus: Sequence[Conversation]) -> None:
 
 
 def _size_of_its_end(store: ConversationStore) -> int:
+    size: int | None = getattr(store, "size_bytes", None)  # of a conversation on a place
+    if size is not None:
+        return min(CACHE_BYTES, size)
     try:
         return min(CACHE_BYTES, os.stat(f"{store.directory}/{TRANSCRIPT}").st_size)
     except OSError:

@@ -21,9 +21,10 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import count
 from typing import Any
 
 from transcript_store.conversation import AppendResult, ConversationStore, Durability, Record, Redact
@@ -47,11 +48,15 @@ import anyio.to_thread
 
 from transcript_store.integrations._conversations import (
     Conversation,
+    Home,
     Options,
     close_within,
     conversation,
+    home_at,
     id_of,
-    library_at,
+    is_folder,
+    path_of,
+    to_read,
 )
 from transcript_store.integrations._values import (
     of_items,
@@ -81,13 +86,14 @@ Entry = dict[str, Any]
 class TranscriptSessionStore:
     """A ``SessionStore`` of the Claude Agent SDK: each session is a conversation, and each of its sub-agents.
 
-    A project is a library in ``directory``: a folder that is called as the project, if that can be a name. An entry whose
+    In a directory a project is a library in ``directory``: a folder that is called as the project, if that can be a name. An entry whose
     ``uuid`` is stored already is left out, also within one call; so a batch may be tried again. When ``append`` returns, its
     entries survive a power loss: all of them or, after a crash before that, none. Several processes may use one session; they take
     turns, and each call sees what the others stored before it.
 
     Args:
-        directory: the folder with the projects. It is made if there is none.
+        directory: the folder with the projects, which is made if there is none. Or a ``ConversationLibrary``, which may be on a place: all
+            projects are in it, and the list of sessions is as late as a list of the library is.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others. After 60 s the SDK gives a batch up.
         redact: as of ``ConversationStore``: takes out of an entry what must not be stored, before it is. It gets an entry's ``message``,
@@ -103,18 +109,18 @@ class TranscriptSessionStore:
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        directory: str | os.PathLike[str] | ConversationLibrary,
         *,
         durability: Durability = "power-loss",
         lock_timeout_seconds: float = 10.0,
         redact: Redact | None = None,
     ) -> None:
-        self._directory = library_at(directory)
-        self._options = Options(durability, lock_timeout_seconds, redact)
-        self._max_bytes = self._options.store(directory).max_line_bytes  # which checks the options
+        self._home = home_at(directory)
+        self._options = Options.of(self._home, durability, lock_timeout_seconds, redact)
+        self._max_bytes = self._options.store(self._home, id_of(FRAMEWORK)).max_line_bytes  # which checks the options
 
     def __repr__(self) -> str:
-        return f"TranscriptSessionStore({self._directory!r})"
+        return f"TranscriptSessionStore({path_of(self._home)!r})"
 
     # ---- the protocol --------------------------------------------------------------------------------------------
 
@@ -131,8 +137,16 @@ class TranscriptSessionStore:
         redact = of_items(self._options.redact)
         given = [_Given.of(entry, f"entries[{k}]", self._max_bytes, redact) for k, entry in enumerate(entries)]
         if given:
-            async with conversation(*self._place(key), self._options) as found:
-                await found.call(partial(self._append, found, key, given), partial(self._begin, found, key, given))
+            for life in count():
+                async with conversation(*self._place(key, life), self._options) as found:
+                    try:
+                        await found.call(
+                            partial(self._append, found, key, given), partial(self._begin, found, key, given)
+                        )
+                        return
+                    except ConversationNotFoundError:  # it was deleted, and on a place an id has one life
+                        if is_folder(self._home):
+                            raise
 
     async def load(self, key: Key) -> list[Entry] | None:
         """The entries in order, as they were given; None if nothing was stored under this key.
@@ -140,8 +154,13 @@ class TranscriptSessionStore:
         Raises:
             TranscriptStoreError: the session cannot be read. It is never taken for an empty one.
         """
-        async with conversation(*self._place(key), self._options) as found:
-            return await found.call(_entries)
+        life = 0
+        while True:
+            async with conversation(*self._place(key, life), self._options) as found:
+                entries = await found.call(_entries)
+                if entries is not None or is_folder(self._home) or not await found.awaited.exists():
+                    return entries
+            life += 1
 
     async def list_sessions(self, project_key: str) -> list[dict[str, Any]]:
         """The sessions of a project with the times of their last entries, in milliseconds since 1970; in any order.
@@ -176,14 +195,16 @@ class TranscriptSessionStore:
         Raises:
             TranscriptStoreError: as ``ConversationLibrary.delete``.
         """
-        directory, name = self._place(key)
         if key.get("subpath") is None:
-            subagents = self._subagents(key)
-            for one in await _listed(subagents):
-                await self._delete(subagents, os.path.basename(one.directory))
-            with suppress(OSError):  # somebody put something there, or there is none
-                os.rmdir(subagents)
-        await self._delete(directory, name)
+            home = self._subagents(key)
+            for one in await self._subagents_of(key):
+                await self._delete(home, os.path.basename(one.directory))
+            if isinstance(home, str):
+                with suppress(OSError):  # somebody put something there, or there is none
+                    os.rmdir(home)
+        for life in count():
+            if not await self._delete(*self._place(key, life)):
+                return
 
     async def list_subkeys(self, key: Key) -> list[str]:
         """The paths of the session's sub-agents, in any order.
@@ -191,14 +212,15 @@ class TranscriptSessionStore:
         Raises:
             StorageError: the folder cannot be read.
         """
-        keys = [_key_in(one) for one in await _listed(self._subagents(key))]
+        keys = [_key_in(one) for one in await self._subagents_of(key)]
         return [found[2] for found in keys if found is not None and found[2] is not None]
 
     # ---- besides -------------------------------------------------------------------------------------------------
 
     def directory(self, key: Key) -> str:
-        """The folder of the conversation that belongs to a key."""
-        return "/".join(self._place(key))
+        """The folder of the conversation that belongs to a key; on a place, what errors call it."""
+        home, name = self._place_now(key)
+        return f"{path_of(home)}/{name}"
 
     def conversation(self, key: Key) -> ConversationStore:
         """The conversation underneath, loaded to read: use it in a ``with`` statement, or close it.
@@ -207,41 +229,66 @@ class TranscriptSessionStore:
             ConversationNotFoundError: nothing was stored under this key.
             TranscriptStoreError: as ``ConversationStore.load``.
         """
-        store = ConversationStore(self.directory(key), read_only=True)
-        store.load()
-        return store
+        return to_read(*self._place_now(key))
 
     def close(self) -> None:
         """Close the sessions' files. The next call opens what it needs again. No other process waits for this."""
-        close_within(self._directory)
+        close_within(self._home)
 
     # ---- within --------------------------------------------------------------------------------------------------
 
-    def _project(self, project_key: str) -> str:
+    def _project(self, project_key: str) -> Home:
+        if not isinstance(self._home, str):
+            return self._home
         name = project_key if _A_NAME.fullmatch(project_key) else id_of(FRAMEWORK, project_key)
-        return f"{self._directory}/{name}"
+        return f"{self._home}/{name}"
 
-    def _subagents(self, key: Key) -> str:
+    def _subagents(self, key: Key) -> Home:
+        if not isinstance(self._home, str):
+            return self._home
         main = id_of(FRAMEWORK, key["project_key"], key["session_id"])
         return f"{self._project(key['project_key'])}/{_SUBAGENTS}/{main}"
 
-    def _place(self, key: Key) -> tuple[str, str]:
+    def _place(self, key: Key, life: int = 0) -> tuple[Home, str]:
+        """Where the conversation is, and its id. On a place an id that was deleted stays deleted: the next one has another life."""
         subpath = key.get("subpath")
-        if subpath is None:
-            return self._project(key["project_key"]), id_of(FRAMEWORK, key["project_key"], key["session_id"])
-        return self._subagents(key), id_of(FRAMEWORK, key["project_key"], key["session_id"], subpath)
+        home = self._project(key["project_key"]) if subpath is None else self._subagents(key)
+        parts = [key["project_key"], key["session_id"], *([] if subpath is None else [subpath])]
+        if life:
+            parts = [json.dumps(parts), "life", str(life), ""]  # no key has four parts
+        return home, id_of(FRAMEWORK, *parts)
+
+    def _place_now(self, key: Key) -> tuple[Home, str]:
+        """Where it is in the last life that there was; in the first if there was none."""
+        home, name = self._place(key)
+        if not isinstance(home, str):
+            for life in count(1):
+                later = self._place(key, life)[1]
+                if is_folder(home) or not home.store(later, read_only=True).exists():
+                    break
+                name = later
+        return home, name
 
     async def _sessions(self, project_key: str, *, extra: bool) -> list[tuple[str, ConversationSummary]]:
         found = [(_key_in(one), one) for one in await _listed(self._project(project_key), last_extra=extra)]
         return [
             (key[1], one)
             for key, one in found
-            if key is not None and key[0] == project_key and one.updated_at is not None
+            if key is not None and key[0] == project_key and key[2] is None and one.updated_at is not None
         ]
 
-    async def _delete(self, directory: str, id: str) -> None:
-        async with conversation(directory, id, self._options) as found:
-            await found.awaited.call(partial(_delete, found, self._options.lock_timeout_seconds))
+    async def _subagents_of(self, key: Key) -> list[ConversationSummary]:
+        own = key["project_key"], key["session_id"]
+        found = [(_key_in(one), one) for one in await _listed(self._subagents(key))]
+        if isinstance(self._home, str):  # they are in a folder of their own
+            return [one for _, one in found]
+        return [one for its, one in found if its is not None and its[:2] == own and its[2] is not None]
+
+    async def _delete(self, home: Home, id: str) -> bool:
+        """Delete it, if it is there; whether it may have another life."""
+        async with conversation(home, id, self._options) as found:
+            await found.awaited.call(partial(_delete, found, home, self._options.lock_timeout_seconds))
+            return not is_folder(home) and await found.awaited.exists()
 
     def _append(self, found: Conversation, key: Key, given: Sequence[_Given], store: ConversationStore) -> None:
         memo: _Memo = found.memo or _Memo.read(store)
@@ -393,8 +440,22 @@ def _uuids(entries: Iterable[Entry]) -> Iterator[str]:
     return (entry["uuid"] for entry in entries if isinstance(entry.get("uuid"), str))
 
 
-async def _listed(directory: str, *, last_extra: bool = False) -> list[ConversationSummary]:
-    return await anyio.to_thread.run_sync(partial(ConversationLibrary(directory).list, last_extra=last_extra))
+async def _listed(home: Home, *, last_extra: bool = False) -> list[ConversationSummary]:
+    library = ConversationLibrary(home) if isinstance(home, str) else home
+    listing = partial(library.list, last_extra=last_extra) if is_folder(home) else partial(_read, library, last_extra)
+    return await anyio.to_thread.run_sync(listing)
+
+
+def _read(library: ConversationLibrary, last_extra: bool) -> list[ConversationSummary]:
+    """A list on a place has no extras, so each conversation is read for them."""
+    ours = [one for one in library.iter_list() if _key_in(one) is not None]
+    if not last_extra:
+        return ours
+    found = []
+    for one in ours:
+        with suppress(ConversationNotFoundError), library.open(one.id or "", read_only=True) as store:
+            found += [replace(one, updated_at=each.at, last_extra=each.extra) for each in store.get_records(last=1)]
+    return found
 
 
 def _key_in(summary: ConversationSummary) -> tuple[str, str, str | None] | None:
@@ -409,14 +470,17 @@ def _mtime(summary: ConversationSummary) -> int:
     return int(datetime.fromisoformat(summary.updated_at or "").timestamp() * 1000)
 
 
-def _delete(found: Conversation, patience_seconds: float, store: ConversationStore) -> None:
+def _delete(found: Conversation, home: Home, patience_seconds: float, store: ConversationStore) -> None:
     found.memo = None
     store.close()
     until = time.monotonic() + patience_seconds
     while True:
         try:
             with suppress(ConversationNotFoundError):
-                delete_conversation(store.directory)
+                if isinstance(home, str):
+                    delete_conversation(store.directory)
+                else:
+                    home.delete(found.id)
             return
         except ConversationLockedError:  # it is somebody's turn
             if time.monotonic() >= until:

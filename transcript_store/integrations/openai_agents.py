@@ -33,8 +33,19 @@ except ModuleNotFoundError as _error:
         raise
     raise MissingExtraError(feature="transcript_store.integrations.openai_agents", extra="openai-agents") from _error
 
-from transcript_store.integrations._conversations import Conversation, Options, close, conversation, id_of, library_at
+from transcript_store.integrations._conversations import (
+    Conversation,
+    Options,
+    close,
+    conversation,
+    home_at,
+    id_of,
+    is_folder,
+    path_of,
+    to_read,
+)
 from transcript_store.integrations._values import readable, require_items, restored, stored
+from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage, decode_message, encode_message
 
 __all__ = ["TranscriptSession"]
@@ -56,18 +67,19 @@ class TranscriptSession:
 
     Args:
         session_id: the session's key: any text.
-        directory: the folder with the conversations, a library. It is made if there is none.
+        directory: the folder with the conversations, a library, which is made if there is none. Or a ``ConversationLibrary``, which may
+            be on a place: objects that are given the same one share what is open.
         session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` gives if it is not told.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others.
         keep_cleared: whether ``clear_session()`` keeps what it clears, in ``archive/``. With False, what was cleared and
-            compacted is removed.
+            compacted is removed; on a place that cannot be.
         redact: as of ``ConversationStore``: takes out of an item what must not be stored, before it is. Give the same function
             each time.
 
     Raises:
         TypeError: the key is no text, or ``redact`` cannot be called.
-        ValueError: ``directory`` is a file, or there is no such ``durability``.
+        ValueError: ``directory`` is a file, there is no such ``durability``, or ``keep_cleared`` is False on a place.
         CorruptTranscriptError: any call; the session is damaged. ``transcript-store verify`` and ``repair`` help.
         ConversationLockedError: any call; a store that holds its lock (``hold_lock=True``) has the session open.
         TranscriptStoreError: any call, as ``ConversationStore``.
@@ -78,7 +90,7 @@ class TranscriptSession:
     def __init__(
         self,
         session_id: str,
-        directory: str | os.PathLike[str],
+        directory: str | os.PathLike[str] | ConversationLibrary,
         session_settings: SessionSettings | dict[str, Any] | None = None,
         *,
         durability: Durability = "power-loss",
@@ -90,13 +102,18 @@ class TranscriptSession:
         self.session_settings = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         )
-        options = Options(durability, lock_timeout_seconds, redact)
-        self._place = (library_at(directory), id_of(FRAMEWORK, session_id), options)
-        self._max_bytes = options.store(directory).max_line_bytes  # which checks the options
+        home = home_at(directory)
+        options = Options.of(home, durability, lock_timeout_seconds, redact)
+        self._place = (home, id_of(FRAMEWORK, session_id), options)
+        self._max_bytes = options.store(*self._place[:2]).max_line_bytes  # which checks the options
+        if not (keep_cleared or is_folder(home)):
+            raise ValueError(
+                "keep_cleared must be True on a place: what is cleared stays in its slots until the session is deleted"
+            )
         self._keep_cleared = keep_cleared
 
     def __repr__(self) -> str:
-        return f"TranscriptSession({self.session_id!r}, {os.path.dirname(self.directory)!r})"
+        return f"TranscriptSession({self.session_id!r}, {path_of(self._place[0])!r})"
 
     # ---- the protocol --------------------------------------------------------------------------------------------
 
@@ -149,8 +166,8 @@ class TranscriptSession:
 
     @property
     def directory(self) -> str:
-        """The conversation's folder."""
-        return "/".join(self._place[:2])
+        """The conversation's folder; on a place, what errors call it."""
+        return f"{path_of(self._place[0])}/{self._place[1]}"
 
     def close(self) -> None:
         """Close the session's files. The next call opens them again. No other process waits for this."""
@@ -163,9 +180,7 @@ class TranscriptSession:
             ConversationNotFoundError: nothing was added yet.
             TranscriptStoreError: as ``ConversationStore.load``.
         """
-        store = ConversationStore(self.directory, read_only=True)
-        store.load()
-        return store
+        return to_read(*self._place[:2])
 
     # ---- hooks that the SDK looks for by name, to compact in one commit ------------------------------------------
     # They are private there. Without them it clears and then adds, and a crash in between leaves an empty session. A subclass may

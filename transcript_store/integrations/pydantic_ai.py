@@ -47,8 +47,18 @@ except ModuleNotFoundError as _error:
         raise
     raise MissingExtraError(feature="transcript_store.integrations.pydantic_ai", extra="pydantic-ai") from _error
 
-from transcript_store.integrations._conversations import Options, close, conversation, id_of, library_at
+from transcript_store.integrations._conversations import (
+    Home,
+    Options,
+    close,
+    conversation,
+    home_at,
+    id_of,
+    path_of,
+    to_read,
+)
 from transcript_store.integrations._values import of_items, readable, redacted, restored, stored
+from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage
 
 __all__ = ["TranscriptHistory"]
@@ -74,7 +84,7 @@ class _Run:
     nothing can be taken back: the last messages may be the other's."""
 
 
-_runs: WeakValueDictionary[tuple[str, str, str], _Run] = WeakValueDictionary()
+_runs: WeakValueDictionary[tuple[Home, str, str], _Run] = WeakValueDictionary()
 """By folder and run: an agent may have one history twice (its own, and one of a run), and what one of them stored is stored."""
 
 
@@ -85,7 +95,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
     Args:
         key: the history's key: any text.
-        directory: the folder with the conversations, a library. It is made if there is none.
+        directory: the folder with the conversations, a library, which is made if there is none. Or a ``ConversationLibrary``, which may
+            be on a place: objects that are given the same one share what is open.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others.
         redact: as of ``ConversationStore``: takes out of a message what must not be stored, before it is. The run that is under way
@@ -103,20 +114,21 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     def __init__(
         self,
         key: str,
-        directory: str | os.PathLike[str],
+        directory: str | os.PathLike[str] | ConversationLibrary,
         *,
         durability: Durability = "power-loss",
         lock_timeout_seconds: float = 10.0,
         redact: Redact | None = None,
     ) -> None:
         self.key = key
-        options = Options(durability, lock_timeout_seconds, redact)
-        self._place = (library_at(directory), id_of(FRAMEWORK, key), options)
-        self._max_bytes = options.store(directory).max_line_bytes  # which checks the options
+        home = home_at(directory)
+        options = Options.of(home, durability, lock_timeout_seconds, redact)
+        self._place = (home, id_of(FRAMEWORK, key), options)
+        self._max_bytes = options.store(*self._place[:2]).max_line_bytes  # which checks the options
         self._run: _Run | None = None
 
     def __repr__(self) -> str:
-        return f"TranscriptHistory({self.key!r}, {self._place[0]!r})"
+        return f"TranscriptHistory({self.key!r}, {path_of(self._place[0])!r})"
 
     # ---- without a run -------------------------------------------------------------------------------------------
 
@@ -147,8 +159,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
     @property
     def directory(self) -> str:
-        """The conversation's folder."""
-        return "/".join(self._place[:2])
+        """The conversation's folder; on a place, what errors call it."""
+        return f"{path_of(self._place[0])}/{self._place[1]}"
 
     def conversation(self) -> ConversationStore:
         """The conversation underneath, loaded to read: use it in a ``with`` statement, or close it.
@@ -157,9 +169,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             ConversationNotFoundError: nothing was stored yet.
             TranscriptStoreError: as ``ConversationStore.load``.
         """
-        store = ConversationStore(self.directory, read_only=True)
-        store.load()
-        return store
+        return to_read(*self._place[:2])
 
     def close(self) -> None:
         """Close the history's files. The next call opens them again. No other process waits for this."""

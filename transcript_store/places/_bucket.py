@@ -10,12 +10,14 @@ B3  "Not stored" is said only of what the server refused, or of what was never s
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -82,6 +84,8 @@ class Bucket:
         except ImportError as error:
             raise MissingExtraError(feature="a place on an object store", extra="objects") from error
         self.name = name or _name(url)
+        where = [_name(url), *(str(options[key]) for key in sorted(options) if "endpoint" in key.lower())]
+        self.identity = "objects:" + sha256(json.dumps(where).encode()).hexdigest()
         self._api = obstore
         self._store = self._opened(url, options)
 

@@ -76,6 +76,11 @@ class PlacedConversation(ConversationStore):
             raise ConversationNotLoadedError(path=self.directory, reason="it is not loaded yet")
         return self._slots.state.epoch
 
+    @property
+    def size_bytes(self) -> int:
+        """How long the live transcript is, as far as its slots were read; 0 if nothing was loaded or created yet."""
+        return self._slots.state.end.offset_bytes
+
     def outcome(self, error: PlaceError) -> bool | None:
         """Whether the write is stored that ended in this error; None as long as nobody knows. The next call that writes finds out."""
         return None if error.slot_hash is None else self._slots.outcome(error.slot_hash)

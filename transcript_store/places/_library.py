@@ -39,6 +39,7 @@ from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._keys import rotate
 from transcript_store.places._patience import patiently
 from transcript_store.places._place import Place
+from transcript_store.places._shelf import PlacedShelf
 from transcript_store.places._storage import PlacedWriter
 from transcript_store.places._summary import shown
 from transcript_store.ways_out import WayOut
@@ -107,6 +108,14 @@ class PlacedLibrary(ConversationLibrary):
     @staticmethod
     def _named(directory: Any) -> str:
         return str(directory.name)
+
+    @property
+    def shelf(self) -> PlacedShelf:
+        """What an index reads of the library (``transcript_store.search``); each has one of its own, and closes it."""
+        return PlacedShelf(self._place, self._placed_reader, self.store, (self._waits, self._machine.wait))
+
+    def _placed_reader(self, id: str) -> PlacedReader:
+        return PlacedReader(self._slots(checked_id(id)), self._machine, _OPTIONS)
 
     # ---- what is other than in a folder ----------------------------------------------------------------------------------
 

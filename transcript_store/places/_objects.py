@@ -140,6 +140,11 @@ class ObjectPlace(PackingPlace):
         """Remove slots, each with a request."""
         self._bucket.delete(_slot_key(id, slot) for slot in slots)
 
+    @property
+    def identity(self) -> str:
+        """A hash of the bucket's address and of its server's."""
+        return self._bucket.identity
+
     # ---- lists and forgetting --------------------------------------------------------------------------------------------
 
     def put_summary(self, summary: Summary) -> None:

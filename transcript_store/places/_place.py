@@ -54,6 +54,21 @@ class Place(Protocol):
 
         return PlacedLibrary
 
+    @property
+    def identity(self) -> str | None:
+        """The same text for the same place, in each process: what is derived from it is called so. It holds no password and no address.
+
+        It is inherited, and None then: nothing that is derived from the place is kept.
+        """
+        return None
+
+    def ends(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]] | None:  # noqa: ARG002
+        """The ids behind ``after`` that have slot 1, each with its last slot, in the order of their text, at most ``limit``.
+
+        What was acknowledged before the call is in it. It is inherited, and None then: the place cannot say so at once.
+        """
+        return None
+
     def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         """Put ``data`` into a slot if nothing is there, as one step of the engine; True if this call did it.
 

@@ -54,6 +54,16 @@ _CONVERSATIONS = """
     )
     SELECT id::text FROM found WHERE id IS NOT NULL LIMIT %s
 """
+_ENDS = """
+    WITH RECURSIVE found (id) AS (
+        (SELECT conversation FROM ts_slot WHERE conversation {beyond} %s::uuid ORDER BY conversation LIMIT 1)
+        UNION ALL
+        SELECT (SELECT conversation FROM ts_slot WHERE conversation > found.id ORDER BY conversation LIMIT 1)
+          FROM found WHERE found.id IS NOT NULL
+    )
+    SELECT id::text, (SELECT slot FROM ts_slot WHERE conversation = id ORDER BY slot DESC LIMIT 1) FROM found
+     WHERE id IS NOT NULL AND EXISTS (SELECT FROM ts_slot WHERE conversation = id AND slot = 1) LIMIT %s
+"""
 _LEAST = "00000000-0000-0000-0000-000000000000"
 
 _PUT_SUMMARY = """
@@ -186,6 +196,18 @@ class PostgresPlace(Place):
         """The ids that have a slot, each found by the index."""
         statement = _CONVERSATIONS.format(beyond=">" if after else ">=")
         return [found for (found,) in self._rows(statement, (after or _LEAST, limit), "list the conversations")]
+
+    def ends(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """The last slot of each conversation that was not expunged, found by the index; all as of one moment."""
+        rows = self._rows(
+            _ENDS.format(beyond=">" if after else ">="), (after or _LEAST, limit), "look at the conversations"
+        )
+        return [(found, slot) for found, slot in rows]
+
+    @property
+    def identity(self) -> str:
+        """A hash of where the database is, and of what it is called there."""
+        return self._connections.identity
 
     def put_summary(self, summary: Summary) -> None:
         """Keep a summary, unless one of a later slot is kept already, or the conversation was expunged."""

@@ -5,17 +5,29 @@ A server's errors hold addresses, users and values. None of that leaves this mod
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from transcript_store.places._errors import PlaceError, UnavailableError
+
+_WHERE = {
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "dbname": "PGDATABASE",
+    "service": "PGSERVICE",
+    "options": "PGOPTIONS",
+}
+"""What says where a database is, and the variable that says so otherwise."""
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -88,6 +100,8 @@ class Connections:
         if not readable:
             raise ValueError("this is no connection string of PostgreSQL, such as postgresql://user@host/database")
         self._conninfo = conninfo
+        where = {part: given.get(part) or os.environ.get(variable) for part, variable in _WHERE.items()}
+        self.identity = "postgresql:" + sha256(json.dumps(where).encode()).hexdigest()
         self._options: dict[str, Any] = {
             "connect_timeout": max(2, round(timeout_seconds)),
             "tcp_user_timeout": round(timeout_seconds * 1000),

@@ -50,6 +50,9 @@ class Answer:
     """Whether another process is updating the index, so that this one did not."""
     ignored: tuple[str, ...]
     """Pieces of the query that mean nothing: words without a letter, dates that are none."""
+    as_of: str | None = None
+    """Everything that was acknowledged before then is found: RFC 3339 in UTC. None if nobody knows: something is left to index, or on an
+    object store nothing was refreshed yet."""
     not_searched: int = 0
     """How many sealed conversations were not searched: no key was given, or none of them opens it, or it is damaged."""
 
@@ -70,7 +73,7 @@ class Listing:
     next: str | None
     """What to give as ``after`` for the next page; None on the last one."""
     as_of: str
-    """The list is as the library was then, or later: RFC 3339 in UTC."""
+    """The list is as the library was then, or later: RFC 3339 in UTC. On an object store, as its writers left word."""
     not_looked_at: int
     """How many folders were not looked at since, because the time for it was over."""
     ignored: tuple[str, ...]

@@ -10,10 +10,9 @@ import os
 import time
 from typing import NamedTuple
 
-from transcript_store.errors import StorageError
 from transcript_store.file_names import METADATA, TRANSCRIPT
 from transcript_store.search._database import Database
-from transcript_store.transcripts import summary_of
+from transcript_store.search._shelf import FolderShelf, PlacedShelf, Shelf
 
 SETTLED_NS = 2 * 10**9
 _FILES = tuple(b"/" + os.fsencode(name) for name in (TRANSCRIPT, METADATA))
@@ -30,16 +29,19 @@ FACTS: dict[str, str | int | None] = {
 
 
 class Swept(NamedTuple):
-    """What a sweep looked at. ``left`` folders were not, because the time was over."""
+    """What a sweep looked at. ``left`` folders were not, because the time was over. It is not exact if what writers said is all that is
+    known, on a place that cannot say what stands there now.
+    """
 
     began_at: float
     left: int
+    is_exact: bool
 
 
-def sweep(database: Database, library: str, deadline: float) -> Swept:
-    """Bring the catalogue up to date with what stands in the library; until the deadline (of ``time.monotonic``).
+def sweep(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float, *, refresh: bool = False) -> Swept:
+    """Bring the catalogue up to date with the library; until the deadline (of ``time.monotonic``).
 
-    A folder that was looked at is in the catalogue as it was at ``began_at`` or later, and one that was gone is not.
+    A folder that was looked at is in the catalogue as it was at ``began_at`` or later, and one that was gone is not; if ``is_exact``.
 
     Raises:
         StorageError: the library cannot be read. (One that does not exist has no conversations.)
@@ -49,19 +51,38 @@ def sweep(database: Database, library: str, deadline: float) -> Swept:
     known: dict[bytes, tuple[int, str]] = {
         folder: (n, stamp)
         for folder, n, stamp in database.connection.execute("SELECT folder, n, stamp FROM conversation")
-    }  # before the directory is read: what is known and not there was deleted
-    try:
-        names = [name for name in os.listdir(os.fsencode(library)) if not name.startswith(b".")]
-    except FileNotFoundError:
-        names = []
-    except OSError as error:
-        doing = "list the conversations"
-        raise StorageError(path=library, doing=doing, errno=error.errno or 0, strerror=str(error.strerror)) from error
+    }  # before the library is looked at: what is known and not there was deleted
+    look = (
+        _look_at_files(shelf, known, deadline)
+        if isinstance(shelf, FolderShelf)
+        else _look_at_word(shelf, known, deadline, refresh)
+    )
+    if not look.left and look.is_exact:
+        _forget(database, [n for n, _ in known.values()])
+    changed, left = look.changed, look.left
+    for at in range(0, len(changed), _AT_A_TIME):
+        if at and time.monotonic() > deadline:
+            return Swept(began_at, left + len(changed) - at, look.is_exact)
+        _note(database, shelf, changed[at : at + _AT_A_TIME])
+    return Swept(began_at, left, look.is_exact)
+
+
+class _Look(NamedTuple):
+    """What looks other than it is known, how many were not looked at, and whether what is not there was deleted."""
+
+    changed: list[tuple[bytes, str]]
+    left: int
+    is_exact: bool
+
+
+def _look_at_files(shelf: FolderShelf, known: dict[bytes, tuple[int, str]], deadline: float) -> _Look:
+    """What was looked at is taken out of ``known``."""
+    names = shelf.names()
     # What is new comes first. Of a library that is too large for one look, each look begins elsewhere.
     turn = time.time_ns() % (len(names) or 1)
     names = sorted(names[turn:] + names[:turn], key=known.__contains__)
     changed: list[tuple[bytes, str]] = []
-    looked, above = 0, os.fsencode(library) + b"/"
+    looked, above = 0, os.fsencode(shelf.name) + b"/"
     now = time.time_ns()  # a moment that is past already only makes more of them unsettled
     for name in names:
         looked += 1
@@ -72,14 +93,22 @@ def sweep(database: Database, library: str, deadline: float) -> Swept:
                 changed.append((name, stamp))
         if not looked % _LOOKS_AT_A_TIME and time.monotonic() > deadline:
             break
-    left = len(names) - looked
-    if not left:
-        _forget(database, [n for n, _ in known.values()])
-    for at in range(0, len(changed), _AT_A_TIME):
-        if at and time.monotonic() > deadline:
-            return Swept(began_at, left + len(changed) - at)
-        _note(database, library, changed[at : at + _AT_A_TIME])
-    return Swept(began_at, left)
+    return _Look(changed, len(names) - looked, is_exact=True)
+
+
+def _look_at_word(shelf: PlacedShelf, known: dict[bytes, tuple[int, str]], deadline: float, refresh: bool) -> _Look:
+    """The same by what a place says. How many there are nobody knows before the end: a look that was cut off says that one is left."""
+    before = {os.fsdecode(folder): stamp for folder, (_, stamp) in known.items()}
+    pages, is_exact = shelf.looks(before, refresh=refresh)
+    changed: list[tuple[bytes, str]] = []
+    for page in pages:
+        for folder, stamp in page:
+            known.pop(os.fsencode(folder), None)
+            if stamp != before.get(folder):
+                changed.append((os.fsencode(folder), stamp))
+        if time.monotonic() > deadline:
+            return _Look(changed, 1, is_exact)
+    return _Look(changed, 0, is_exact)
 
 
 def _stamp_of(directory: bytes, now: int) -> str | None:
@@ -108,8 +137,8 @@ def _forget(database: Database, gone: list[int]) -> None:
             connection.executemany("DELETE FROM label WHERE n = ?", ((n,) for n in gone))
 
 
-def _note(database: Database, library: str, changed: list[tuple[bytes, str]]) -> None:
-    summaries = [(folder, stamp, summary_of(f"{library}/{os.fsdecode(folder)}")) for folder, stamp in changed]
+def _note(database: Database, shelf: Shelf, changed: list[tuple[bytes, str]]) -> None:
+    summaries = [(folder, stamp, shelf.summary(os.fsdecode(folder))) for folder, stamp in changed]
     places = ", ".join("?" * (2 + len(FACTS)))
     updates = ", ".join(f"{fact} = excluded.{fact}" for fact in ("stamp", *FACTS))
     statement = (

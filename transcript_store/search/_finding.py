@@ -18,9 +18,10 @@ from transcript_store.search._indexing import short
 from transcript_store.search._matching import Match
 from transcript_store.search._plan import Plan, TooManyWordsError, conditions, plan_for
 from transcript_store.search._query import Query
+from transcript_store.search._shelf import Shelf
 from transcript_store.search._texts import COLUMNS, texts_of
 from transcript_store.search._words import fold
-from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile, open_transcript
+from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile
 
 if TYPE_CHECKING:
     from transcript_store.conversation import Record
@@ -36,10 +37,10 @@ Redact = Callable[[dict[str, Any]], dict[str, Any]]
 class Finder:
     """Asks the index of a library. With ``redact`` a message is what that leaves of it: nothing is found in what it takes out."""
 
-    def __init__(self, database: Database, library: str, redact: Redact | None) -> None:
+    def __init__(self, database: Database, shelf: Shelf, redact: Redact | None) -> None:
         self._connection = database.connection
         self._has_words = database.has_words
-        self._library = library
+        self._shelf = shelf
         self._redact = redact
 
     def found(
@@ -56,7 +57,7 @@ class Finder:
         total = self._count(plan) if plan.is_exact else None
         # How many there are is known before the first is read, if the index decides.
         is_ranked = bool(plan.match) and (sort == "rank" or (sort is None and total is not None and total <= _RANKED))
-        with _Opened(self._library, self._redact) as opened:
+        with _Opened(self._shelf, self._redact) as opened:
             rows = self._ranked(plan) if is_ranked else self._newest(plan)
             found = (opened.hit(_row_of(row), match) for row in rows)
             hits = islice((hit for hit in found if hit is not None and _is_in_time(query, hit.at)), limit)
@@ -105,7 +106,7 @@ class Finder:
         where, values = conditions(replace(query, after=None, before=None))
         statement = f"SELECT c.folder, c.title FROM conversation c WHERE {where} ORDER BY c.updated_at DESC, c.n DESC"
         for folder, title in self._connection.execute(statement, values).fetchall():
-            with _Opened(self._library, self._redact) as opened:
+            with _Opened(self._shelf, self._redact) as opened:
                 transcript = opened.transcript(folder)
                 if transcript is not None:
                     found = (
@@ -140,8 +141,8 @@ _OF_ITS = "CROSS JOIN conversation c ON c.life = d.life"
 class _Opened:
     """The transcripts that hits are read from, each opened once; use it in a ``with`` statement."""
 
-    def __init__(self, library: str, redact: Redact | None) -> None:
-        self._library = library
+    def __init__(self, shelf: Shelf, redact: Redact | None) -> None:
+        self._shelf = shelf
         self._redact = redact
         self._stack = ExitStack()
         self._transcripts: dict[bytes, TranscriptFile | None] = {}
@@ -161,7 +162,7 @@ class _Opened:
                 self._taken_back.clear()
                 self._stack.close()
             try:
-                found = self._stack.enter_context(open_transcript(self._directory(folder)))
+                found = self._stack.enter_context(self._shelf.transcript(os.fsdecode(folder)))
             except TranscriptStoreError:
                 found = None
             self._transcripts[folder] = found
@@ -209,7 +210,7 @@ class _Opened:
         )
 
     def _directory(self, folder: bytes) -> str:
-        return f"{self._library}/{os.fsdecode(folder)}"
+        return self._shelf.path(os.fsdecode(folder))
 
 
 def newest_first(hits: Iterable[Hit]) -> tuple[Hit, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from transcript_store.errors import StorageError
 from transcript_store.file_names import absolute_path
 from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
-from transcript_store.search._catalogue import sweep
+from transcript_store.search._catalogue import Swept, sweep
 from transcript_store.search._database import Database, cache_folder, is_busy, path_in, remove
 from transcript_store.search._finding import Finder, Redact, newest_first
 from transcript_store.search._indexing import PENDING, Indexer
@@ -25,6 +25,7 @@ from transcript_store.search._matching import matcher, with_pattern
 from transcript_store.search._plan import functions
 from transcript_store.search._query import parse
 from transcript_store.search._sealed import SealedFinder
+from transcript_store.search._shelf import FolderShelf, shelf_of
 
 if TYPE_CHECKING:  # a command that searches starts in two thirds of the time without what writes conversations
     from transcript_store.keys import KeyProvider
@@ -48,7 +49,8 @@ class SearchIndex:
     at the same time. One object may be used by several threads; one call waits for the other.
 
     Args:
-        library: the library, or its directory. Every conversation directly under it is searched, whatever its folder is called.
+        library: the library, or its directory. Every conversation directly under it is searched, whatever its folder is called. A library
+            on a place has an index here too.
         cache: the directory that the file stands in; None for ``transcript-store`` in the user's cache directory.
         encryption_key: the key of sealed conversations. Nothing of them comes into the index: with the key a search reads them, one
             after the other, in memory.
@@ -63,27 +65,32 @@ class SearchIndex:
         encryption_key: bytes | KeyProvider | None = None,
         retired_keys: Sequence[bytes | KeyProvider] = (),
     ) -> None:
-        self._library = absolute_path(library) if isinstance(library, (str, os.PathLike)) else library.directory
+        named = absolute_path(library) if isinstance(library, (str, os.PathLike)) else library
+        self._shelf = shelf_of(named)
+        self._library, identity = self._shelf.name, self._shelf.identity
+        self._identity = identity or ""
         self._keys: dict[str, Any] = {}
         if encryption_key is not None:
             self._keys = {"encryption_key": encryption_key, "retired_keys": retired_keys}
         folder = cache_folder() if cache is None else os.path.abspath(os.fspath(cache))
-        self._path: str | None = path_in(folder, self._library)
+        self._path: str | None = None if identity is None else path_in(folder, identity)
         self._mutex = RLock()
         self._as_of = 0.0
+        self._found_to: float | None = None
         self._is_closed = False
         self._open()
 
     def _open(self) -> None:
-        self._database = Database(self._path, self._library)
+        self._database = Database(self._path, self._identity)
         functions(self._database.connection)
-        self._indexer = Indexer(self._database, self._library)
+        self._indexer = Indexer(self._database, self._shelf)
 
     def close(self) -> None:
         """Close the index. What it holds stays for the next one."""
         with self._mutex:
             if not self._is_closed:
                 self._is_closed = True
+                self._shelf.close()
                 self._database.close()
 
     def __enter__(self) -> Self:
@@ -97,17 +104,20 @@ class SearchIndex:
 
     # ---- bringing it up to date ------------------------------------------------------------------------------------
 
-    def update(self, *, seconds: float | None = None) -> Update:
+    def update(self, *, seconds: float | None = None, refresh: bool = False) -> Update:
         """Bring the index up to date with the library, for at most so many seconds; None for as long as it takes.
 
         If ``not_indexed`` is 0 afterwards, a search finds everything that was acknowledged before this call (F9), and nothing
         that was deleted, replaced or repaired away before it.
 
+        On an object store this holds with ``refresh``, which has every conversation asked for what came since. Without it, what their
+        writers left for lists is taken, and ``Answer.as_of`` says when the last refresh was.
+
         Raises:
             StorageError: the library cannot be read.
         """
         with self._mutex:
-            return self._surely(lambda: self._update(seconds))
+            return self._surely(lambda: self._update(seconds, refresh=refresh))
 
     def rebuild(self) -> None:
         """Throw the index away and build it anew. Words of what was deleted are in the old file until then.
@@ -135,16 +145,18 @@ class SearchIndex:
         with self._mutex:
             return self._surely(self._status)
 
-    def _update(self, limit: float | None, *, with_texts: bool = True) -> Update:
+    def _update(self, limit: float | None, *, with_texts: bool = True, refresh: bool = False) -> Update:
         began = time.monotonic()
         deadline = began + (float("inf") if limit is None else limit)
         patience = began + (_PATIENCE_SECONDS if limit is None else 0)
         while True:
             try:
-                swept = sweep(self._database, self._library, deadline)
+                swept = sweep(self._database, self._shelf, deadline, refresh=refresh)
                 if not swept.left:
                     self._as_of = swept.began_at
                 left = self._indexer.run(deadline) if with_texts else 0
+                if with_texts:
+                    self._note_as_of(swept, left + swept.left, refresh=refresh)
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
@@ -157,6 +169,20 @@ class SearchIndex:
                 self._anew()
                 continue
             return Update(not_indexed=left + swept.left, is_busy=False)
+
+    def _note_as_of(self, swept: Swept, left: int, *, refresh: bool) -> None:
+        """Remember until when everything is found. What a refresh alone can tell is kept, for whoever searches without one."""
+        self._found_to = swept.began_at if swept.is_exact and not left else None
+        if left:
+            return
+        if self._found_to is not None:
+            if not refresh or isinstance(self._shelf, FolderShelf):
+                return
+            with self._database.writing() as connection:
+                connection.execute("INSERT OR REPLACE INTO about VALUES ('as_of', ?)", (self._found_to,))
+        else:
+            found = self._database.connection.execute("SELECT value FROM about WHERE name = 'as_of'").fetchone()
+            self._found_to = found[0] if found else None
 
     def _pending(self) -> int:
         return self._one(f"SELECT count(*) FROM conversation WHERE {PENDING}")
@@ -232,6 +258,7 @@ class SearchIndex:
         regex: str | None = None,
         redact: Redact | None = None,
         wait: bool = False,
+        refresh: bool = False,
     ) -> Answer:
         """The messages that match a query: words, phrases and filters, as docs/search.md has them. Every text is a query.
 
@@ -247,6 +274,7 @@ class SearchIndex:
             redact: a function that takes secrets out of a message, such as a ``SecretRedactor``. Nothing is found in what it
                 takes out, and no number says that there was something: ``total`` is None, ``elsewhere`` is empty.
             wait: update the index as long as it takes.
+            refresh: the same, and as :meth:`update` says on an object store.
 
         Raises:
             ValueError: the limit is not positive, the sort is neither, or the regular expression is none.
@@ -265,10 +293,11 @@ class SearchIndex:
                 raise ValueError(f"{regex!r:.80} is no regular expression: {error}") from None
 
         def work() -> Answer:
-            done = self._update(None if wait else UPDATE_SECONDS)
-            finder = Finder(self._database, self._library, redact)
+            self._found_to = None
+            done = self._update(None if wait or refresh else UPDATE_SECONDS, refresh=refresh)
+            finder = Finder(self._database, self._shelf, redact)
             hits, total = finder.found(asked, match, limit, sort, is_read=regex is not None and not asked.groups)
-            sealed = SealedFinder(self._database, self._library, redact, self._keys)
+            sealed = SealedFinder(self._database, self._shelf, redact, self._keys)
             more = sealed.found(asked, match, limit)
             if more:  # which of them is better nobody can say: the words of sealed ones are not in the index
                 hits, total = ((*hits, *more) if sort == "rank" else newest_first((*hits, *more)))[:limit], None
@@ -277,7 +306,7 @@ class SearchIndex:
                 hits=hits, total=total if is_counted else None,
                 elsewhere=finder.elsewhere(asked) if is_counted and not hits else {},
                 not_indexed=done.not_indexed, is_busy=done.is_busy,
-                ignored=asked.ignored, not_searched=sealed.not_opened,
+                ignored=asked.ignored, not_searched=sealed.not_opened, as_of=_time(self._found_to),
             )  # fmt: skip
 
         with self._mutex:
@@ -314,9 +343,14 @@ class SearchIndex:
 
         def work() -> Listing:
             done = self._update(None if wait else UPDATE_SECONDS, with_texts=False)
-            found = listed(self._database, self._library, page)
-            as_of = datetime.fromtimestamp(self._as_of, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            return Listing(**found._asdict(), as_of=as_of, not_looked_at=done.not_indexed, ignored=page.ignored)
+            found = listed(self._database, self._shelf, page)
+            return Listing(
+                **found._asdict(), as_of=_time(self._as_of) or "", not_looked_at=done.not_indexed, ignored=page.ignored
+            )
 
         with self._mutex:
             return self._surely(work)
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -15,9 +15,10 @@ from typing import NamedTuple
 from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.messages import role_of
 from transcript_store.search._database import Database
+from transcript_store.search._shelf import Shelf
 from transcript_store.search._texts import Texts, texts_of
 from transcript_store.search._words import fold, words_in
-from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile, open_transcript
+from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile
 
 _DOCUMENTS, _CHARACTERS = 2000, 32 * 2**20
 """A transaction holds at most so many messages, and about so much text: a kill loses little, and memory is bounded."""
@@ -45,9 +46,9 @@ class _Row(NamedTuple):
 class Indexer:
     """Adds texts to an index. It remembers which words are there already, so as not to store each again."""
 
-    def __init__(self, database: Database, library: str) -> None:
+    def __init__(self, database: Database, shelf: Shelf) -> None:
         self._database = database
-        self._library = library
+        self._shelf = shelf
         self._known_words: set[bytes] = set()
 
     def run(self, deadline: float) -> int:
@@ -95,7 +96,7 @@ class Indexer:
             return True
         is_whole, added = True, 0
         try:
-            with open_transcript(os.path.join(self._library, os.fsdecode(row.folder))) as transcript:
+            with self._shelf.transcript(os.fsdecode(row.folder)) as transcript:
                 life, place = self._beginning(row, transcript)
                 for placed, behind in transcript.records(place):
                     if added and batch.is_full():

@@ -11,6 +11,7 @@ from transcript_store.search._catalogue import FACTS
 from transcript_store.search._database import Database
 from transcript_store.search._plan import EVERY, conditions, joined
 from transcript_store.search._query import parse
+from transcript_store.search._shelf import Shelf
 
 if TYPE_CHECKING:
     from transcript_store.library import ConversationSummary
@@ -68,7 +69,7 @@ def page_of(limit: int, after: str | None, order: Order, filter: str) -> Page:
     return Page(limit, order, _place(after, order), joined(where), values, query.ignored)
 
 
-def listed(database: Database, library: str, page: Page) -> Listed:
+def listed(database: Database, shelf: Shelf, page: Page) -> Listed:
     """The page as the catalogue has it."""
     column, is_falling = ORDERS[page.order]
     compare, way = ("<", "DESC") if is_falling else (">", "ASC")
@@ -89,7 +90,7 @@ def listed(database: Database, library: str, page: Page) -> Listed:
         more = json.dumps([page.order, value, n])
     shown = rows[: page.limit]
     labels = _labels(database, [n for n, *_ in shown])
-    return Listed(tuple(_summary(library, labels[n], *facts) for n, _, *facts in shown), total, more)
+    return Listed(tuple(_summary(shelf, labels[n], *facts) for n, _, *facts in shown), total, more)
 
 
 def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str, str]]:
@@ -104,7 +105,7 @@ def _labels(database: Database, conversations: list[int]) -> dict[int, dict[str,
     return found
 
 
-def _summary(library: str, labels: dict[str, str], folder: bytes, *facts: Any) -> ConversationSummary:
+def _summary(shelf: Shelf, labels: dict[str, str], folder: bytes, *facts: Any) -> ConversationSummary:
     from transcript_store.library import ConversationSummary  # which whoever searches does not need
 
     known: dict[str, Any] = {
@@ -112,7 +113,7 @@ def _summary(library: str, labels: dict[str, str], folder: bytes, *facts: Any) -
     }
     known |= {"title": labels.get("title"), "torn_bytes": known["torn_bytes"] or 0, "sealed": bool(known["sealed"])}
     shown = None if known["sealed"] else labels
-    return ConversationSummary(directory=f"{library}/{os.fsdecode(folder)}", labels=shown, **known)
+    return ConversationSummary(directory=shelf.path(os.fsdecode(folder)), labels=shown, **known)
 
 
 def _place(after: str | None, order: Order) -> tuple[str | int, int] | None:

@@ -16,6 +16,7 @@ from transcript_store.search._finding import Redact, passes
 from transcript_store.search._matching import Match
 from transcript_store.search._plan import conditions
 from transcript_store.search._query import Query
+from transcript_store.search._shelf import Shelf
 from transcript_store.search._texts import texts_of
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 class SealedFinder:
     """Reads the sealed conversations of a library. ``keys`` is what a store is given of them; without keys they are only counted."""
 
-    def __init__(self, database: Database, library: str, redact: Redact | None, keys: Mapping[str, Any]) -> None:
+    def __init__(self, database: Database, shelf: Shelf, redact: Redact | None, keys: Mapping[str, Any]) -> None:
         self._connection = database.connection
-        self._library = library
+        self._shelf = shelf
         self._redact = redact
         self._keys = keys
         self.not_opened = 0
@@ -56,9 +57,7 @@ class SealedFinder:
         return hits
 
     def _hits_in(self, folder: str, query: Query, match: Match) -> Iterator[Hit]:
-        from transcript_store.conversation import ConversationStore
-
-        with ConversationStore(f"{self._library}/{folder}", read_only=True, **self._keys) as conversation:
+        with self._shelf.store(folder, **self._keys) as conversation:
             conversation.load()
             metadata = conversation.get_metadata()
             for record in conversation.iter_records():

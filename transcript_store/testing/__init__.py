@@ -55,6 +55,7 @@ if _typing.TYPE_CHECKING:
     from transcript_store.testing._crash_test import *
     from transcript_store.testing._format_contract import *
     from transcript_store.testing._format_samples import *
+    from transcript_store.testing._integration_bench import *
     from transcript_store.testing._integration_contract import *
     from transcript_store.testing._key_provider_contract import *
     from transcript_store.testing._place_contract import *
@@ -69,6 +70,7 @@ else:  # a test that only needs the disk must not import the chat clients
         "_crash_test",
         "_format_contract",
         "_format_samples",
+        "_integration_bench",
         "_integration_contract",
         "_simulated_place",
         "_place_contract",

@@ -15,16 +15,19 @@ import signal
 import tempfile
 import traceback
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transcript_store import ConversationLibrary, ConversationStore, CorruptTranscriptError, repair, verify
+from transcript_store import CorruptTranscriptError
 from transcript_store.testing._arguments import require_function
+from transcript_store.testing._integration_bench import MakeBench, Underneath
 
-__all__ = ["IntegrationBench", "check_integration"]
+if TYPE_CHECKING:
+    from transcript_store.places import Place
+
+__all__ = ["check_integration"]
 
 _KEYS = (
     "",
@@ -70,104 +73,76 @@ _VALUES: tuple[Any, ...] = (
 )
 
 
-class IntegrationBench(ABC):
-    """How the contract uses an integration: yours to write, a few lines each. All in one directory; each key is a conversation."""
-
-    keeps_nan: bool = True
-    """Whether the framework's own encoding keeps NaN and infinities. (pydantic's writes null.)"""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    @abstractmethod
-    def item(self, value: Any) -> Any:
-        """An item of the framework that carries a value which ``json`` can write."""
-
-    @abstractmethod
-    def value_in(self, item: Any) -> Any:
-        """The value that an item carries."""
-
-    @abstractmethod
-    async def add(self, key: str, items: list[Any]) -> None:
-        """Add items by one call of the framework's protocol, with an object of the integration made for this call."""
-
-    @abstractmethod
-    async def items(self, key: str) -> list[Any]:
-        """All items, read by the framework's protocol, with an object made for this call; none if nothing was added."""
-
-    @abstractmethod
-    def folder(self, key: str) -> str:
-        """The conversation's folder."""
-
-    @abstractmethod
-    def close(self, key: str) -> None:
-        """Close the conversation's files. Nobody else waits for this."""
-
-
-MakeBench = Callable[[str], IntegrationBench]
-
-
-def check_integration(make_bench: MakeBench) -> None:
+def check_integration(
+    make_bench: MakeBench, *, place: Callable[[], Place] | None = None, is_shared: bool = True
+) -> None:
     """Check an integration against the contract, with asyncio. It returns nothing if the integration keeps it.
 
     Args:
-        make_bench: makes a bench in an empty directory, whose path it is given.
+        make_bench: makes a bench in an empty directory, whose path it is given; or on a library, if there is a place.
+        place: opens a place without conversations, and each time the same one, as another process would. The conversations stay there.
+        is_shared: whether several processes see the same place. One in memory they do not share, and I11 is left out.
 
     Raises:
-        TypeError: ``make_bench`` is not a function.
+        TypeError: ``make_bench`` or ``place`` is not a function.
         AssertionError: a rule is broken. The message begins with the number of the rule, as in ``I7``.
     """
     require_function("make_bench", make_bench)
+    if place is not None:
+        require_function("place", place)
     for number, check in enumerate(CONTRACT, 1):
+        if place is not None and not is_shared and check is _processes:
+            continue
         with tempfile.TemporaryDirectory() as directory:
             try:
-                checking = check(make_bench(directory))
+                checking = check(Underneath(make_bench, directory, place, f"{number} "))
                 if checking is not None:
                     asyncio.run(checking)
             except Exception as error:
                 raise AssertionError(f"I{number}, {(check.__doc__ or '').strip()} {error!r}") from error
 
 
-async def _nothing(bench: IntegrationBench) -> None:
+async def _nothing(bench: Underneath) -> None:
     """What was never written is empty, and asking for it makes nothing."""
-    assert await bench.items("nobody") == []
+    assert await bench.values("nobody") == []
     assert list(Path(bench.directory).iterdir()) == []
+    assert not bench.is_there("nobody")
 
 
-async def _in_order(bench: IntegrationBench) -> None:
+async def _in_order(bench: Underneath) -> None:
     """Batches come back whole and in order, also after a close; a transcript that verifies is under them."""
     for batch in ([0], [1, 2, 3], [4]):
-        await _add(bench, "k", *batch)
-    assert await _values(bench, "k") == [0, 1, 2, 3, 4]
+        await bench.add("k", *batch)
+    assert await bench.values("k") == [0, 1, 2, 3, 4]
     bench.close("k")
-    assert verify(bench.folder("k")).is_whole
-    await _add(bench, "k", 5)
-    assert await _values(bench, "k") == [0, 1, 2, 3, 4, 5]
+    assert bench.is_whole("k")
+    await bench.add("k", 5)
+    assert await bench.values("k") == [0, 1, 2, 3, 4, 5]
     bench.close("k")
 
 
-async def _keys(bench: IntegrationBench) -> None:
+async def _keys(bench: Underneath) -> None:
     """A key may have any characters and any length. Each has a conversation of its own, inside the directory, named by its id."""
     for number, key in enumerate(_KEYS):
-        await _add(bench, key, number)
+        await bench.add(key, number)
     for number, key in enumerate(_KEYS):
-        assert await _values(bench, key) == [number], f"the key {key[:20]!r}"
+        assert await bench.values(key) == [number], f"the key {key[:20]!r}"
         bench.close(key)
-        assert Path(bench.folder(key)).resolve().is_relative_to(Path(bench.directory).resolve())
-        with ConversationStore(bench.folder(key), read_only=True) as conversation:
-            conversation.load()
-            assert conversation.id == Path(bench.folder(key)).name
+        if bench.library is None:
+            assert bench.folder(key).resolve().is_relative_to(Path(bench.directory).resolve())
+        with bench.read(key) as conversation:
+            assert conversation.id == bench.folder(key).name
 
 
-async def _objects(bench: IntegrationBench) -> None:
+async def _objects(bench: Underneath) -> None:
     """Any number of objects and tasks may use one key: each batch is there once and together, each task's in its order."""
 
     async def task(name: int) -> None:
         for n in range(3):
-            await _add(bench, "k", [name, n, 0], [name, n, 1])
+            await bench.add("k", [name, n, 0], [name, n, 1])
 
     await asyncio.gather(*map(task, range(10)))
-    values = await _values(bench, "k")
+    values = await bench.values("k")
     assert sorted(values) == [[name, n, k] for name in range(10) for n in range(3) for k in range(2)]
     assert all(values[i + 1] == [*values[i][:2], 1] for i in range(0, 60, 2))
     for name in range(10):
@@ -176,96 +151,91 @@ async def _objects(bench: IntegrationBench) -> None:
     bench.close("k")
 
 
-async def _what_json_writes(bench: IntegrationBench) -> None:
+async def _what_json_writes(bench: Underneath) -> None:
     """Whatever ``json.dumps`` writes comes back as ``json.loads`` reads it: NaN, lone surrogates, large integers, enums, tuples."""
-    values = [value for value in _VALUES if bench.keeps_nan or not isinstance(value, float) or math.isfinite(value)]
-    await _add(bench, "k", *values)
+    values = [
+        value for value in _VALUES if bench.bench.keeps_nan or not isinstance(value, float) or math.isfinite(value)
+    ]
+    await bench.add("k", *values)
     bench.close("k")
-    found = await _values(bench, "k")
+    found = await bench.values("k")
     assert [json.dumps(value) for value in found] == [json.dumps(value) for value in values]
     bench.close("k")
 
 
-async def _refused(bench: IntegrationBench) -> None:
+async def _refused(bench: Underneath) -> None:
     """What cannot be written refuses the whole batch, before anything is stored; the next call goes on."""
-    await _add(bench, "k", 1)
+    await bench.add("k", 1)
     try:
-        await _add(bench, "k", 2, object())
+        await bench.add("k", 2, object())
     except Exception:  # noqa: S110  # the framework says which
         pass
     else:
         raise AssertionError("an object() was accepted")
-    await _add(bench, "k", 3)
-    assert await _values(bench, "k") == [1, 3]
+    await bench.add("k", 3)
+    assert await bench.values("k") == [1, 3]
     bench.close("k")
 
 
-async def _copied(bench: IntegrationBench) -> None:
+async def _copied(bench: Underneath) -> None:
     """What is stored is what was given when the call was made, and what is read is the reader's own."""
     value = {"n": [1]}
-    item = bench.item(value)
-    await bench.add("k", [item])
+    await bench.add("k", value)
     value["n"].append(2)
-    (await _values(bench, "k"))[0]["n"].append(3)
-    assert await _values(bench, "k") == [{"n": [1]}]
+    (await bench.values("k"))[0]["n"].append(3)
+    assert await bench.values("k") == [{"n": [1]}]
     bench.close("k")
 
 
-async def _cancelled(bench: IntegrationBench) -> None:
+async def _cancelled(bench: Underneath) -> None:
     """A cancelled call is over when it raises: its batch is stored whole by then, or not at all and never later."""
-    await _add(bench, "k", "first")
+    await bench.add("k", "first")
     for steps in range(12):
-        call = asyncio.create_task(_add(bench, "k", [steps, 0], [steps, 1]))
+        call = asyncio.create_task(bench.add("k", [steps, 0], [steps, 1]))
         for _ in range(steps):
             await asyncio.sleep(0)
         call.cancel()
         with suppress(asyncio.CancelledError):
             await call
-        before = await _values(bench, "k")
+        before = await bench.values("k")
         await asyncio.sleep(0.01)
-        assert await _values(bench, "k") == before
+        assert await bench.values("k") == before
         assert before.count([steps, 0]) == before.count([steps, 1]) <= 1
     bench.close("k")
 
 
-async def _damaged(bench: IntegrationBench) -> None:
+async def _damaged(bench: Underneath) -> None:
     """A damaged session is an error at every read, and never an empty or a shorter history; a repair brings back the rest."""
-    await _add(bench, "k", *range(20))
+    await bench.add("k", *range(20))
     bench.close("k")
-    transcript = Path(bench.folder("k"), "transcript.jsonl")
-    whole = transcript.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    lines[10] = lines[10].replace(b'"seq"', b'"sEq"')
-    transcript.write_bytes(b"".join(lines))
+    bring_back = bench.damage("k")
     for _ in range(2):
-        error = await _error(_values(bench, "k"))
+        error = await _error(bench.values("k"))
         assert isinstance(error, CorruptTranscriptError), repr(error)
-    assert transcript.read_bytes() == b"".join(lines)
-    repair(bench.folder("k"), mode="salvage", dry_run=False)
-    assert len(await _values(bench, "k")) == 19
-    bench.close("k")
-    assert not verify(bench.folder("k")).findings
+    bring_back()
+    if bench.library is None:
+        assert len(await bench.values("k")) == 19
+        bench.close("k")
+        assert bench.is_whole("k")
 
 
-async def _forked(bench: IntegrationBench) -> None:
+async def _forked(bench: Underneath) -> None:
     """The conversation underneath is an ordinary one: it can be listed and forked, and says whose items it has."""
-    await _add(bench, "k", 1, 2)
+    await bench.add("k", 1, 2)
     bench.close("k")
-    folder = Path(bench.folder("k"))
-    library = ConversationLibrary(folder.parent)
-    assert folder.name in [summary.id for summary in library.list()]
-    with library.open(library.fork(folder.name)) as fork, ConversationStore(folder, read_only=True) as original:
-        original.load()
+    library, name = bench.holding("k"), bench.folder("k").name
+    assert name in [summary.id for summary in library.list()]
+    with library.open(library.fork(name)) as fork, bench.read("k") as original:
         assert fork.get_messages() == original.get_messages()
         assert original.get_metadata().provider
 
 
-def _processes(bench: IntegrationBench) -> None:
+def _processes(bench: Underneath) -> None:
     """Objects of several processes take turns at one key, also if one of them is killed, and wait for nobody who did not close.
 
     Each batch that a process was told is stored is there once and together, each process's in its order.
     """
-    asyncio.run(_add(bench, "k", "first"))  # and this process does not close it
+    asyncio.run(bench.add("k", "first"))  # and this process does not close it
     with ExitStack() as at_the_end:
         processes = [_Process(bench, name, count, at_the_end) for name, count in enumerate((10_000, 12, 12))]
         doomed, *others = processes
@@ -274,7 +244,7 @@ def _processes(bench: IntegrationBench) -> None:
         for process in others:
             process.wait_for(12)
             process.end()
-    first, *values = asyncio.run(_values(bench, "k"))
+    first, *values = asyncio.run(bench.values("k"))
     assert first == "first"
     for process in processes:
         own = [value for value in values if value[0] == process.name]
@@ -282,16 +252,16 @@ def _processes(bench: IntegrationBench) -> None:
         assert own == [[process.name, n, k] for n in range(stored) for k in range(2)]
         assert process.said <= stored <= process.said + 1, f"{stored} batches, and {process.said} were told"
     assert all(values[i + 1] == [*values[i][:2], 1] for i in range(0, len(values), 2))
-    asyncio.run(_add(bench, "k", "last"))
-    assert asyncio.run(_values(bench, "k")) == ["first", *values, "last"]
+    asyncio.run(bench.add("k", "last"))
+    assert asyncio.run(bench.values("k")) == ["first", *values, "last"]
     bench.close("k")
-    assert verify(bench.folder("k")).is_whole
+    assert bench.is_whole("k")
 
 
 class _Process:
     """A forked process that adds so many batches under one key, and says after each that it is stored."""
 
-    def __init__(self, bench: IntegrationBench, name: int, count: int, at_the_end: ExitStack) -> None:
+    def __init__(self, bench: Underneath, name: int, count: int, at_the_end: ExitStack) -> None:
         self.name = name
         self.said = 0
         self._pipe, says = os.pipe()
@@ -310,9 +280,10 @@ class _Process:
         os.close(says)
         at_the_end.callback(self.end, signal.SIGKILL)
 
-    async def _live(self, bench: IntegrationBench, count: int, says: int) -> None:
+    async def _live(self, bench: Underneath, count: int, says: int) -> None:
+        bench.open()
         for n in range(count):
-            await _add(bench, "k", [self.name, n, 0], [self.name, n, 1])
+            await bench.add("k", [self.name, n, 0], [self.name, n, 1])
             os.write(says, b".")
 
     def wait_for(self, count: int) -> None:
@@ -337,7 +308,7 @@ class _Process:
         assert with_signal is not None or status == 0, f"process {self.name} failed"
 
 
-CONTRACT: tuple[Callable[[IntegrationBench], Coroutine[Any, Any, None] | None], ...] = (
+CONTRACT: tuple[Callable[[Underneath], Coroutine[Any, Any, None] | None], ...] = (
     _nothing,
     _in_order,
     _keys,
@@ -350,14 +321,6 @@ CONTRACT: tuple[Callable[[IntegrationBench], Coroutine[Any, Any, None] | None], 
     _forked,
     _processes,
 )
-
-
-async def _add(bench: IntegrationBench, key: str, *values: Any) -> None:
-    await bench.add(key, [bench.item(value) for value in values])
-
-
-async def _values(bench: IntegrationBench, key: str) -> list[Any]:
-    return [bench.value_in(item) for item in await bench.items(key)]
 
 
 async def _error(call: Awaitable[Any]) -> Exception | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
 
 from transcript_store.places import Piece, Place, Summary, UnavailableError
 from transcript_store.testing._simulated import SimulatedStop
@@ -73,6 +74,7 @@ class SimulatedPlace(Place):
         self._summaries: dict[str, Summary] = {}
         self._keys: dict[str, bytes] = {}
         self._tags = 0
+        self._identity = f"simulated:{uuid4()}"
         self._lock = threading.RLock()
 
     # ---- for tests -------------------------------------------------------------------------------------------------------
@@ -125,6 +127,20 @@ class SimulatedPlace(Place):
     def conversations(self, *, after: str = "", limit: int = 1000) -> list[str]:
         """The ids that have a slot."""
         return self._request("conversations", "", lambda: sorted({of for of, _ in self._objects if of > after})[:limit])
+
+    @property
+    def identity(self) -> str:
+        """One of its own: another object is another place."""
+        return self._identity
+
+    def ends(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]] | None:
+        """The last slots of what was not expunged."""
+
+        def act() -> list[tuple[str, int]]:
+            ids = sorted({of for of, name in self._objects if name == "s/1" and of > after})[:limit]
+            return [(each, max(_numbers(name)[-1] for of, name in self._objects if of == each)) for each in ids]
+
+        return self._request("ends", "", act)
 
     def put_summary(self, summary: Summary) -> None:
         """Keep a summary, unless one of a later slot is kept already."""
@@ -214,6 +230,10 @@ class SimulatedObjectPlace(SimulatedPlace):
 
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:  # noqa: ARG002 (no object store can look at another)
         return self._create(id, f"s/{slot}", data)
+
+    def ends(self, *, after: str = "", limit: int = 1000) -> None:  # noqa: ARG002
+        """An object store cannot say so at once."""
+        return
 
     def read(self, id: str, after: int = 0) -> list[Piece]:
         """List slots, then packs, then get what was listed. What is gone meanwhile was packed before: then it is begun anew."""

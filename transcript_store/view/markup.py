@@ -234,7 +234,7 @@ def _parser() -> MarkdownIt:
         tokens += pieces
         return tokens
 
-    parser.inline.parse = parse  # type: ignore[method-assign, assignment]
+    parser.inline.parse = parse  # type: ignore[method-assign]
     return parser
 
 

@@ -13,10 +13,10 @@ from claude_agent_sdk.testing import run_session_store_conformance
 
 from tests.compat.api import surface
 from tests.integrations.claude_agent_sdk.bench import PROJECT, Bench, InTheMessage, key_of
-from transcript_store import ConversationLockedError, ConversationStore
+from transcript_store import ConversationLibrary, ConversationLockedError, ConversationStore
 from transcript_store.integrations.claude_agent_sdk import TranscriptSessionStore
 from transcript_store.redaction import SecretRedactor
-from transcript_store.testing import check_integration
+from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check_integration
 
 KEY = key_of("one")
 WEIRD = {"project_key": "../a\ud800", "session_id": "../../b\0", "subpath": "subagents/../x" * 1000}
@@ -37,6 +37,43 @@ def store(tmp_path):
 def test_the_contract_of_integrations(bench):
     """I1 to I11."""
     check_integration(bench)
+
+
+@pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+def test_the_contract_of_integrations_on_a_place(make_place):
+    """I1 to I10: no call of the SDK sees that the conversation is on a place, which one process has in memory."""
+    place = make_place()
+    check_integration(Bench, place=lambda: place, is_shared=False)
+
+
+@pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+def test_the_kit_of_the_sdk_on_a_place(make_place):
+    """All fourteen of its contracts, where all projects are in one library."""
+    anyio.run(run_session_store_conformance, lambda: TranscriptSessionStore(ConversationLibrary(make_place())))
+
+
+def test_a_key_on_a_place_has_more_than_one_life():
+    """An id that was deleted stays deleted there: what is appended under its key afterwards is found, listed and deleted like the first."""
+    store = TranscriptSessionStore(ConversationLibrary(SimulatedPlace()))
+    of_an_agent = {**KEY, "subpath": "subagents/a"}
+
+    async def scenario():
+        for life in range(3):
+            assert await store.load(KEY) is None
+            await store.append(KEY, [said(life)])
+            await store.append(of_an_agent, [said(life)])
+            assert await store.load(KEY) == await store.load(of_an_agent) == [said(life)]
+            assert [one["session_id"] for one in await store.list_sessions(PROJECT)] == ["one"]
+            assert [one["session_id"] for one in await store.list_session_summaries(PROJECT)] == ["one"]
+            assert await store.list_subkeys(KEY) == ["subagents/a"]
+            with store.conversation(KEY) as conversation:
+                assert conversation.id == Path(store.directory(KEY)).name
+            await store.delete(KEY)
+            assert await store.load(of_an_agent) is None
+            assert await store.list_sessions(PROJECT) == []
+
+    anyio.run(scenario)
+    store.close()
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

@@ -17,7 +17,7 @@ from transcript_store import ConversationLibrary, ConversationStore, InvalidMess
 from transcript_store.integrations import _conversations
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.redaction import SecretRedactor
-from transcript_store.testing import check_integration
+from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check_integration
 
 
 def item(n):
@@ -34,6 +34,73 @@ def session(tmp_path):
 def test_the_contract_of_integrations():
     """I1 to I11."""
     check_integration(Bench)
+
+
+@pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+def test_the_contract_of_integrations_on_a_place(make_place):
+    """I1 to I10: no call of a framework sees that the conversation is on a place, which one process has in memory."""
+    place = make_place()
+    check_integration(Bench, place=lambda: place, is_shared=False)
+
+
+@pytest.mark.parametrize("change", ["clear", "compact", "pop", "add"])
+def test_a_change_on_a_place_that_another_got_in_front_of(change):
+    """Another process writes in front of each of our first puts: the call is made again, and nobody is told, and nothing lost."""
+    place = SimulatedPlace()
+    session = TranscriptSession("user-1", ConversationLibrary(place))
+    asyncio.run(fill(session, [1, 2]))
+    name, others = os.path.basename(session.directory), [3, 4, 5]
+
+    def in_front(request):
+        if request.call == "put" and others:
+            place.on_request = None
+            with ConversationLibrary(place).store(name, hold_lock=False) as other:
+                other.load()
+                other.append_message(item(others.pop(0)))
+            place.on_request = in_front
+
+    async def scenario():
+        place.on_request = in_front
+        if change == "clear":
+            await session.clear_session()
+            assert await session.get_items() == []
+        elif change == "compact":
+            assert await session._atomic_replace_items([item("summary")])
+            assert await session.get_items() == [item("summary")]
+        elif change == "pop":
+            assert await session.pop_item() == item(5)
+            assert await session.get_items() == [item(n) for n in (1, 2, 3, 4)]
+        else:
+            await fill(session, [6])
+            assert await session.get_items() == [item(n) for n in range(1, 7)]
+
+    asyncio.run(scenario())
+    assert others == []
+    with session.conversation() as conversation:
+        said = [
+            record.message["content"]
+            for generation in conversation.generations()
+            for record in conversation.get_records(generation=generation.number)
+            if record.message
+        ]
+    assert {"1", "2", "3", "4", "5"} <= set(said)
+    session.close()
+
+
+def test_what_a_place_cannot_do_is_refused_when_the_session_is_made():
+    """What is cleared stays in its slots."""
+    with pytest.raises(ValueError, match="keep_cleared must be True on a place"):
+        TranscriptSession("user-1", ConversationLibrary(SimulatedPlace()), keep_cleared=False)
+
+
+def test_what_a_library_takes_out_is_taken_out():
+    """P22: a library that keeps secrets out keeps them out of a session too, which is told nothing of them."""
+    place = SimulatedPlace()
+    session = TranscriptSession("user-1", ConversationLibrary(place, redact=SecretRedactor()))
+    asyncio.run(session.add_items([{"role": "user", "content": f"use {SECRET}"}]))
+    assert asyncio.run(session.get_items()) == [{"role": "user", "content": "use [redacted:github-token]"}]
+    session.close()
+    assert not [piece for piece in place.read(os.path.basename(session.directory)) if SECRET.encode() in piece.data]
 
 
 async def fill(session, *batches):

@@ -18,7 +18,7 @@ from tests.integrations.pydantic_ai.bench import Bench
 from transcript_store import ConversationChangedError, ConversationStore
 from transcript_store.integrations.pydantic_ai import TranscriptHistory
 from transcript_store.redaction import SecretRedactor
-from transcript_store.testing import check_integration
+from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check_integration
 
 
 @pytest.fixture
@@ -59,6 +59,13 @@ def answering(seen=None):
 def test_the_contract_of_integrations():
     """I1 to I11."""
     check_integration(Bench)
+
+
+@pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
+def test_the_contract_of_integrations_on_a_place(make_place):
+    """I1 to I10: no call of a framework sees that the conversation is on a place, which one process has in memory."""
+    place = make_place()
+    check_integration(Bench, place=lambda: place, is_shared=False)
 
 
 def test_a_history_comes_back_by_itself(history):

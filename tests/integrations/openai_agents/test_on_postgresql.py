@@ -1,0 +1,94 @@
+"""Sessions on a PostgreSQL that processes share: the contract, and agents under the SDK's own runner that are killed at random.
+
+Pods and replicas lose the disk with the process. Here the next process has nothing of the last one but the address of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Iterator
+
+import pytest
+from agents import Agent, RunConfig, Runner
+from agents.testing import ScriptedModel, assistant_message
+
+from tests.integrations.killed import live_and_die, numbers_in
+from tests.integrations.openai_agents.bench import Bench
+from tests.kit.postgres import PostgresServer, programs
+from transcript_store import ConversationLibrary
+from transcript_store.integrations.openai_agents import TranscriptSession
+from transcript_store.messages import parts_of
+from transcript_store.places import PostgresPlace
+from transcript_store.testing import check_integration
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    if programs() is None:
+        pytest.skip("needs PostgreSQL: apt-get install postgresql")
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    """Tables of a test's own. What this process does with them it does on places of its own, so that children can be forked."""
+    url = server.schema()
+    place = PostgresPlace(url, create=True)
+    place.conversations()
+    place.close()
+    return url
+
+
+def test_the_contract_of_integrations_on_postgresql(url):
+    """I1 to I11: processes take turns at one key, also if one of them is killed."""
+    check_integration(Bench, place=lambda: PostgresPlace(url))
+
+
+def test_what_the_runner_was_told_is_stored_is_there_once_and_in_order(url, record_property):
+    """Each run that returned has its question and its answer on the server, once, behind those before it; the next process takes over."""
+
+    @functools.cache
+    def session_of(process: int) -> TranscriptSession:
+        return TranscriptSession("user-1", ConversationLibrary(PostgresPlace(url)))
+
+    async def turn(n: int) -> None:
+        agent = Agent(name="Assistant", model=ScriptedModel([[assistant_message(f"answer {n}")]]))
+        config = RunConfig(tracing_disabled=True)
+        result = await Runner.run(agent, f"question {n}", session=session_of(os.getpid()), run_config=config)
+        assert result.final_output == f"answer {n}"
+
+    def said() -> list[int]:
+        with session_of(os.getpid()).conversation() as conversation:
+            return numbers_in([parts_of(message)[0].text for message in conversation.get_messages()])
+
+    kills = 30
+    assert live_and_die(turn, said, kills) >= kills
+    record_property("agents of a framework killed on PostgreSQL", kills)
+
+
+def test_processes_that_take_turns_at_one_session(url):
+    """Two hosts add and clear at the same time: each item that was acknowledged is there once, or once in what was cleared."""
+    one, two = (TranscriptSession("user-1", ConversationLibrary(PostgresPlace(url))) for _ in range(2))
+
+    async def scenario():
+        for n in range(20):
+            await asyncio.gather(
+                one.add_items([{"role": "user", "content": f"one {n}"}]),
+                two.add_items([{"role": "user", "content": f"two {n}"}]),
+                *([one.clear_session()] if n % 5 == 4 else ()),
+            )
+
+    asyncio.run(scenario())
+    with one.conversation() as conversation:
+        said = [
+            record.message["content"]
+            for generation in conversation.generations()
+            for record in conversation.get_records(generation=generation.number)
+            if record.message
+        ]
+    assert sorted(said) == sorted(f"{name} {n}" for name in ("one", "two") for n in range(20))
+    for session in (one, two):
+        session.close()

@@ -309,10 +309,11 @@ def test_one_conversation_is_named_as_for_any_command(
 ) -> None:
     """`rotate-key` and `shred` take a folder of any name, the beginning of an id, and `last`; a rotation leaves all others as they are."""
     library, name = os.path.split(sealed)
+    neighbour = ("e" if name.startswith("f") else "f") + name[1:]
     if named == "called":
         os.rename(sealed, sealed := f"{library}/{named}")
     with ConversationLibrary(library, encryption_key=read_key_file(key)).create(
-        id=f"f{name[1:]}", messages=MESSAGES
+        id=neighbour, messages=MESSAGES
     ) as store:
         before = Path(store.directory, "key.json").read_bytes()
     if named == "{}/../last":
@@ -323,7 +324,7 @@ def test_one_conversation_is_named_as_for_any_command(
     given = named.replace("{}", sealed).replace("0LD", name[:8])
     done = cli("rotate-key", given, "--key-file", key, "--new-key-file", other, "--json")
     assert (done.code, json.loads(done.out)["rotated"]) == (0, [os.path.basename(sealed)])
-    assert Path(library, f"f{name[1:]}", "key.json").read_bytes() == before
+    assert Path(library, neighbour, "key.json").read_bytes() == before
     assert "worms" in cli("show", sealed, "--key-file", other).out
     done = cli("shred", given, "--yes", "--json")
     assert (done.code, json.loads(done.out)["id"]) == (0, name)

@@ -13,11 +13,10 @@ from transcript_store import ConversationSummary, list_conversations
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, none_in
-from transcript_store.cli._shared.places import is_address, library_at, shown
+from transcript_store.cli._shared.places import is_address, library_at
 from transcript_store.cli._shared.queries import say_ignored
 from transcript_store.cli._shared.sealed import with_titles
 from transcript_store.cli._shared.terminal import (
-    Misuse,
     columns,
     columns_of,
     fitting,
@@ -92,7 +91,9 @@ def run(arguments: Namespace) -> int:
     chosen = (arguments.limit, arguments.sort, arguments.title, arguments.model, arguments.label, arguments.since)
     is_chosen = arguments.filter is not None or any(one is not None for one in chosen)
     if is_address(arguments.directory):
-        return _list_a_place(arguments)
+        is_narrowed = arguments.filter is not None or any(one is not None for one in chosen[1:])
+        _list_from_the_index(arguments, keys, is_chosen=True) if is_narrowed else _list_a_place(arguments)
+        return 0
     if os.path.isdir(arguments.directory) and (is_chosen or (columns() is not None and not arguments.json)):
         shown = _list_from_the_index(arguments, keys, is_chosen=is_chosen)
     else:
@@ -108,11 +109,8 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _list_a_place(arguments: Namespace) -> int:
+def _list_a_place(arguments: Namespace) -> None:
     """Print what the writers on a place left for lists, the newest first: by page, without an index."""
-    others = (arguments.sort, arguments.title, arguments.model, arguments.label, arguments.since, arguments.filter)
-    if any(one is not None for one in others):
-        raise Misuse(f"{shown(arguments.directory)}: a list of a place has --limit and --json, and no other options")
     library = library_at(arguments.directory)
     limit = (
         _ON_A_SCREEN if arguments.limit is None and columns() is not None and not arguments.json else arguments.limit
@@ -128,7 +126,6 @@ def _list_a_place(arguments: Namespace) -> int:
         say(f"{one_line(library.directory)}: there is no conversation yet")
     elif count == limit and columns() is not None and not arguments.json:
         say_marked(f"the newest {count:,}; --limit shows more, 0 all of them", looks=("quiet",))
-    return 0
 
 
 def _list_from_the_index(arguments: Namespace, keys: Keys, *, is_chosen: bool) -> int:
@@ -139,7 +136,7 @@ def _list_from_the_index(arguments: Namespace, keys: Keys, *, is_chosen: bool) -
     if limit is None and columns() is not None and not arguments.json:
         limit = _ON_A_SCREEN
     shown, after = 0, None
-    with SearchIndex(arguments.directory) as index:
+    with SearchIndex(library_at(arguments.directory)) as index:
         while True:
             page = index.list(
                 limit=min(_AT_A_TIME, limit - shown) if limit else _AT_A_TIME,

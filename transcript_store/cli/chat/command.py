@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from transcript_store.cli._shared.arguments import path, seconds
 from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import is_address
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, complain, give_up_output, is_at_a_terminal, one_line, say
 from transcript_store.cli.chat import HINT
@@ -141,8 +140,6 @@ def _picked(arguments: Namespace) -> str | None:
     if not is_at_a_terminal():
         raise Misuse("--resume without a name asks which one, and there is no terminal: chat --list lists them")
     library = chat_place()
-    if is_address(library):
-        raise Misuse("on a place --resume needs an id, or the beginning of one: chat --list shows them")
     return picked(library)
 
 

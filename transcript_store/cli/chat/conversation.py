@@ -42,6 +42,7 @@ class Place:
         *,
         directory: str,
         named: str = "",
+        shelf: str = "",
         conversation: ConversationStore | None,
         library: ConversationLibrary | None,
         redact: SecretRedactor | None = None,
@@ -49,6 +50,10 @@ class Place:
     ) -> None:
         self.directory = directory
         self._named = named or directory
+        self.shelf = shelf or (
+            taken_apart(self._named).library if is_address(self._named) else os.path.dirname(directory)
+        )
+        """What the library is called that it is in: a directory, or an address."""
         self._redact = redact
         self.keys = keys
         self.conversation = conversation
@@ -135,7 +140,7 @@ def find(
     shelf = library_at(shelf_at, creates=True, redact=redact, **keys.options)
     name = None
     if resume is not None and is_address(shelf_at):
-        _, name = with_id(existing_on(shelf_at, resume))
+        _, name = with_id(existing_on(shelf_at, resume.rpartition("/")[2]))
     elif resume is not None:
         path = find_in(shelf.directory, resume) or conversation_named(resume)
         if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
@@ -149,12 +154,9 @@ def find(
         name = os.path.basename(path)
     elif not new:
         name = next((summary.id for summary in shelf.list(limit=1)), None)
-    if name is not None:
-        store = shelf.open(name, take_over=True)
-        return Place(directory=store.directory, conversation=store, library=shelf, redact=redact, keys=keys)
-    return Place(
-        directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf, redact=redact, keys=keys
-    )
+    last = None if name is None else shelf.open(name, take_over=True)
+    where = f"{shelf.directory}/{uuid.uuid4()}" if last is None else last.directory
+    return Place(directory=where, shelf=shelf_at, conversation=last, library=shelf, redact=redact, keys=keys)
 
 
 def _named(name: str, *, new: bool) -> str:

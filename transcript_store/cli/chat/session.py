@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -224,7 +223,7 @@ class Turns:
             return False
         from transcript_store.cli.chat.finding import show_found
 
-        return show_found(os.path.dirname(self._place.directory), query, self._place.keys)
+        return show_found(self._place.shelf, query, self._place.keys)
 
     def _change_model(self, name: str) -> bool:
         if name:

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unp
 from transcript_store._conversation import leftovers
 from transcript_store._conversation.arguments import require_bool, require_count, require_redact
 from transcript_store._conversation.deleting import delete
-from transcript_store._conversation.key_changes import Shredding, shred
+from transcript_store._conversation.key_changes import Shredding, id_of, shred
 from transcript_store._conversation.metadata import checked_id, copied_members
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import Rotation, Rotator
+from transcript_store._conversation.rotation import Rotation, Rotator, required
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.verify import Verification, verify
@@ -509,7 +509,7 @@ class ConversationLibrary:
 
     # ---- keys ----------------------------------------------------------------------------------------------------
 
-    def rotate_key(self) -> Rotation:
+    def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
         """Wrap the data key of every sealed conversation with the library's ``encryption_key``; no record is touched.
 
         Make the library with the key of today and the earlier ones as ``retired_keys``. On return all that is ``rotated`` or
@@ -518,6 +518,9 @@ class ConversationLibrary:
         during a call). Symbolic links are not followed. Ten thousand take some seconds on ext4, xfs and btrfs on Linux 5.17 and
         later; elsewhere each waits for the disk twice.
 
+        Args:
+            names: folders of the library, whatever they are called; None for all that are called by an id.
+
         When nothing that is sealed is ``left_alone``, the earlier keys are not needed any more, except for backups of key files.
 
         Raises:
@@ -525,15 +528,15 @@ class ConversationLibrary:
             KeyProviderError: the provider failed. What comes before that conversation is rotated.
             StorageError: the system refused; the message says what holds.
         """
-        keys = self._keys
-        if keys is None:
-            raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
+        keys = required(self._keys)
         with refusals(self._path, "rotate the key"):
             try:
                 parent = Folder.open(self._files, self._path)
             except FileNotFoundError:
                 return Rotation(rotated=(), already=(), left_alone=())
             with parent:
+                if names is not None:
+                    return Rotator(parent, keys, by_any_name=True).rotate([*names])
                 return Rotator(parent, keys).rotate(parent.names())
 
     def shred(self, id: str) -> Shredding:
@@ -551,15 +554,26 @@ class ConversationLibrary:
             ConversationLockedError: it has a live writer; close that first.
             TranscriptStoreError: as :meth:`delete`.
         """
-        path = self._path_of(checked_id(id))
-        self._refuse_links(id)
+        return self._shred(checked_id(id), id)
+
+    def shred_folder(self, name: str) -> Shredding:
+        """As :meth:`shred`, of a conversation whose folder in this library is called ``name``, and not by its id.
+
+        Raises:
+            TranscriptStoreError: as :meth:`shred`.
+        """
+        return self._shred(name, None)
+
+    def _shred(self, name: str, id: str | None) -> Shredding:
+        path = self._path_of(name)
+        self._refuse_links(name)
         with refusals(path, "destroy the key"):
             try:
                 folder = Folder.open(self._files, path)
             except FileNotFoundError:
-                raise self._not_found(id) from None
+                raise self._not_found(name) from None
             with folder:
-                return shred(folder, id)
+                return shred(folder, id or id_of(folder))
 
     # ---- within --------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class Heard(io.StringIO):
     ("slow", "arguments", "says"),
     [
         ("view.write_page", ("view", "c", "--output", "c.html"), "writing the page …"),
-        ("fork.ConversationLibrary.fork_from", ("fork", "c"), "copying …"),
+        ("_shared.places.ConversationLibrary.fork_from", ("fork", "c"), "copying …"),
         ("export.export", ("export", "c", "--to", "markdown", "--output", "c.md"), "exporting …"),
         ("import_.import_conversations", ("import", "c.jsonl", "--into", "chats"), "importing …"),
         ("doctor.doctor", ("doctor", "c"), "trying what conversations need of it …"),

@@ -246,3 +246,20 @@ def test_any_tree(shape):
 @pytest.mark.parametrize(("reader", "value"), EXPORTS)
 def test_it_keeps_the_contract_of_formats(reader, value, seeds):
     check_format(reader, [json.dumps(value).encode()], seeds=seeds)
+
+
+@pytest.mark.parametrize(
+    ("told", "document", "sessions", "kinds"),
+    [
+        ("an object that is no conversation", b'[{"a": {"chat_messages": []}}]', 1, ["no-messages"]),
+        ("a conversation within an array", b'[{"uuid": "c", "chat_messages": []}, [{"uuid": "d", "chat_messages": []}]]', 1, ["beside"]),
+        ("a text and a number", b'[1, {"uuid": "c", "chat_messages": []}, {"uuid": "d", "chat_messages": []}, "x"]', 2, ["beside"] * 2),
+        ("a conversation without a message", b'[{"uuid": "c", "chat_messages": []}]', 1, []),
+        ("white space alone", b'\xef\xbb\xbf [ {"uuid": "c", "chat_messages": []} ,\r\n {"uuid": "d", "chat_messages": []}\t]\n', 2, []),
+    ],
+)  # fmt: skip
+def test_f6_what_is_no_conversation_is_told(told: str, document: bytes, sessions: int, kinds: list[str]) -> None:
+    """It became an empty conversation without a word, or was passed over in silence."""
+    plans = list(ClaudeAi().plans(Bytes(document)))
+    found = [finding for plan in plans for finding in plan.findings]
+    assert (len(plans), [finding.kind for finding in found]) == (sessions, kinds), told

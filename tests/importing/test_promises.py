@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from tests.importing.helpers import Notebook, everything, files_of, imported, line, notebook, use_notebooks
 from tests.kit.scratch import scratch_directory
 from transcript_store import ConversationExistsError, ConversationLibrary, ConversationStore, verify
-from transcript_store.exporting import export
+from transcript_store.exporting import ExportError, export
 from transcript_store.formats import READERS, Head, Plan, Source, pack
 from transcript_store.importing import import_conversations, note_of
 from transcript_store.sources import FileSource
@@ -124,6 +124,72 @@ def test_f3_a_file_that_is_rewritten_while_it_is_read_is_imported_anew(
     report = imported(source, library)
     assert report.id is not None
     assert original_of(library, report.id) == source.read_bytes()
+
+
+def test_f3_a_large_file_that_grows_while_it_is_imported_has_its_sum(
+    source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sum was left out, for the file's time had moved. Only what stood there at the opening was read, and that is as it was."""
+    monkeypatch.setattr("transcript_store.sources._files._HELD_BYTES", 0)
+    before, summed = source.read_bytes(), FileSource.sha256
+
+    def grown_before(self: FileSource, size: int | None = None) -> str:
+        with source.open("ab") as file:
+            file.write(line(say="more").encode())
+        os.utime(source, ns=(0, 0))
+        return summed(self, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSource, "sha256", grown_before)
+        report = imported(source, library)
+    assert report.id is not None
+    assert original_of(library, report.id) == before
+    assert imported(source, library).action == "grew"
+    assert original_of(library, report.id) == source.read_bytes()
+
+
+def test_f3_a_sum_that_could_not_be_had_is_noted_the_next_time(
+    source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes changed and are as before: "unchanged" for ever, and no original came out. One note is written, and then none (F2)."""
+    monkeypatch.setattr("transcript_store.sources._files._HELD_BYTES", 0)
+    before, summed = source.read_bytes(), FileSource.sha256
+
+    def changed_for_a_moment(self: FileSource, size: int | None = None) -> str:
+        source.write_bytes(before.replace(b"kitchen", b"cellars"))
+        found = summed(self, size)
+        source.write_bytes(before)
+        os.utime(source, ns=(0, 0))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSource, "sha256", changed_for_a_moment)
+        first = imported(source, library)
+    assert first.id is not None
+    with pytest.raises(ExportError, match="import the file again"):
+        original_of(library, first.id)
+    (dry,) = import_conversations([source], library, dry_run=True)
+    second = imported(source, library)
+    assert (dry.action, second.action, second.reason is not None) == ("grew", "grew", True)
+    assert original_of(library, first.id) == before
+    assert second.messages == first.messages
+    assert imported(source, library).action == "unchanged"
+
+
+def test_f3_a_sum_is_not_noted_behind_what_was_added_here(
+    source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody went on with the conversation: nothing is written behind it (F5)."""
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSource, "sha256_of_what_was_read", lambda _: None)
+        report = imported(source, library)
+    assert report.id is not None
+    with library.open(report.id) as store:
+        store.append_message({"role": "user", "content": "mine"})
+        head = store.head
+    assert imported(source, library).action == "unchanged"
+    with library.open(report.id, read_only=True) as store:
+        assert store.head == head
 
 
 def test_f3_the_original_bytes_come_out(source: Path, library: ConversationLibrary) -> None:
@@ -311,6 +377,64 @@ def test_times_are_the_sources_own(source: Path, library: ConversationLibrary) -
     assert records[2].at_datetime.timestamp() <= time.time()
     kept = [(record.extra or {})["source"].get("at") for record in records]
     assert kept == [None, "2025-01-01T10:00:00Z", "9999-01-01T00:00:00Z", "0000-00-00"]
+
+
+def test_f6_a_message_that_the_store_does_not_take_is_named(library: ConversationLibrary, tmp_path: Path) -> None:
+    """Nested as deep as JSON is read, which is deeper than a record may be: it became an event, and was counted as a message."""
+    path = tmp_path / "session.jsonl"
+    deep = '{"role": "user", "content": %s}\n' % ("[" * 1015 + "]" * 1015)
+    path.write_text('{"role": "user", "content": "Hi"}\n' + deep)
+    (report,) = import_conversations([path], library)
+    assert (report.messages, report.events, report.lines.in_messages, report.lines.in_events) == (1, 1, 1, 1)
+    assert [(finding.kind, finding.line) for finding in report.findings] == [("unstorable", 2)]
+    assert report.id is not None
+    with library.open(report.id, read_only=True) as store:
+        assert [message["content"] for message in store.get_messages()] == ["Hi"]
+        note = note_of(store.get_records(last=1)[0])
+    assert note is not None
+    assert [finding["kind"] for finding in note["findings"]] == ["unstorable"]
+    assert original_of(library, report.id) == path.read_bytes()
+    (again,) = import_conversations([path], library)
+    assert again.action == "unchanged"
+
+
+NESTED = "[" * 100_000 + "]" * 100_000
+SAY = '"Hi"'
+BOMBS = {
+    "jsonl": '{"role":"user","content":%s}',
+    "claude-code": '{"type":"user","uuid":"u","parentUuid":null,"sessionId":"s","message":{"role":"user","content":%s}}',
+    "codex": '{"timestamp":"2026-01-01T00:00:00Z","type":"response_item","payload":{"type":"message","role":"user",'
+    '"content":[{"type":"input_text","text":%s}]}}',
+    "pi": '{"type":"message","id":"a","parentId":null,"timestamp":"2026-01-01T00:00:00Z","message":{"role":"user","content":%s}}',
+    "kimi": '{"type":"context.append_message","message":{"role":"user","content":%s}}',
+    "gemini-cli": '{"id":"a","type":"user","content":%s}',
+    "claude-ai": '[{"uuid":"c","chat_messages":[{"uuid":"m","sender":"human","text":"Hi","content":%s}]}]',
+    "chatgpt": '[{"conversation_id":"c","create_time":1.5,"current_node":"n","mapping":{"n":{"id":"n","parent":null,"message":'
+    '{"author":{"role":"user"},"content":{"content_type":"text","parts":[%s]}}}}}]',
+}
+
+
+@pytest.mark.parametrize("format", BOMBS)
+def test_f6_what_is_nested_too_deep_is_named_with_its_place_and_a_way_out(
+    library: ConversationLibrary, tmp_path: Path, format: str
+) -> None:
+    """A hundred thousand levels, in each format: one finding with the line and the byte, and the bytes come out again."""
+    path = tmp_path / "source"
+    first = BOMBS[format] % NESTED
+    whole = first + "\n" if format in ("claude-ai", "chatgpt") else first + "\n" + BOMBS[format] % SAY + "\n"
+    path.write_text(whole)
+    (report,) = (
+        import_conversations([path], library, format=format)
+        if whole.count("\n") > 1
+        else import_conversations([path], library)
+    )
+    (finding,) = [finding for finding in report.findings if finding.kind == "too-deep"]
+    assert (finding.line, finding.offset) == (1, first.startswith("["))
+    assert "1,024 levels" in finding.message
+    assert "import the file again" in finding.message
+    assert report.lines.in_messages + report.lines.in_events + report.lines.left_out == report.lines.total
+    assert report.id is not None
+    assert original_of(library, report.id) == path.read_bytes()
 
 
 def test_a_compaction_is_a_generation(source: Path, library: ConversationLibrary) -> None:

@@ -13,7 +13,7 @@ from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check
 
 @pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
 def test_the_simulated_places_keep_the_contract(make_place: type[SimulatedPlace]):
-    """E1 to E15."""
+    """E1 to E16."""
     place = make_place()
     check_place(lambda: place)
 
@@ -175,6 +175,32 @@ class FreesNames(SimulatedObjectPlace):
         SimulatedPlace.expunge(self, id, keep)
 
 
+class KeepsTheFirstKey(SimulatedPlace):
+    def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        return super()._put_key(id, data, None) if known is None else False
+
+
+class OverwritesKeys(SimulatedPlace):
+    def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        return super()._put_key(id, data, self._keys.get(id))
+
+
+class FreesTheKey(SimulatedPlace):
+    def _expunge_key(self, id: str) -> None:
+        self.set_key(id, None)
+
+
+class KeepsTheKey(SimulatedPlace):
+    def _expunge_key(self, id: str) -> None:
+        pass
+
+
+class PutsTheKeyIntoASlot(SimulatedPlace):
+    def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        self._create(id, "s/1", data)
+        return super()._put_key(id, data, known)
+
+
 def test_a_place_need_not_know_labels():
     """E14: then it says so."""
     place = HasNoLabels()
@@ -208,6 +234,11 @@ def test_a_place_need_not_know_labels():
         (BeginsAnew, "E15"),
         (ForgetsPacks, "E15"),
         (FreesNames, "E15"),
+        (FreesTheKey, "E15"),
+        (KeepsTheKey, "E15"),
+        (KeepsTheFirstKey, "E16"),
+        (OverwritesKeys, "E15"),
+        (PutsTheKeyIntoASlot, "E16"),
     ],
 )
 def test_the_contract_objects(wrong: type[SimulatedPlace], rule: str):

@@ -435,17 +435,14 @@ def test_what_needs_a_folder_says_so(place: SimulatedPlace, library: Conversatio
     with library.create(id=ID, messages=[says("one")]) as store:
         store.replace_transcript([says("two")])
         before = place.names(ID)
-        key = bytes(32)
         calls: list[Callable[[], object]] = [
             lambda: store.delete_generation(0),
             lambda: library.delete_folder("x"),
+            lambda: library.shred_folder("x"),
             lambda: library.prune(keep_generations=0),
             lambda: library.prune(older_than="2020-01-01T00:00:00Z", snapshots=FileStore("kept")),
-            library.rotate_key,
-            lambda: library.shred(ID),
             lambda: library.list(last_extra=True),
-            lambda: ConversationLibrary(place, encryption_key=key),
-            lambda: library.create(encryption_key=key),
+            store.seal,
         ]
         for call in calls:
             with pytest.raises(NotOnAPlaceError) as told:

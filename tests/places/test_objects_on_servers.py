@@ -14,9 +14,11 @@ from uuid import uuid4
 import pytest
 
 from tests.places.loopback import Answer, Ask, Fate, Loopback
+from tests.places.sealed import dies_sealed
 from tests.places.servers import SECRET, Server, options_for, rclone, seaweedfs
 from tests.places.storm import Storm, texts
 from tests.places.telling import placed
+from tests.sealed.conversations import KEY, OTHER_KEY
 from transcript_store.places import (
     ConversationTakenOverError,
     ObjectPlace,
@@ -24,6 +26,7 @@ from transcript_store.places import (
     PlaceError,
     UnsuitablePlaceError,
 )
+from transcript_store.places._bucket import Bucket
 from transcript_store.testing import check_place
 
 pytestmark = pytest.mark.long
@@ -62,9 +65,22 @@ def read(place: ObjectPlace, id: str) -> list[str]:
 
 
 def test_the_contract(server: Server):
-    """E1 to E15."""
+    """E1 to E16."""
     prefix = str(uuid4())
     check_place(lambda: server.place(prefix))
+
+
+def test_sealed_on_a_server(server: Server):
+    """P17: a whole life of a sealed conversation; no object has a text of it."""
+    prefix = str(uuid4())
+
+    def all_bytes() -> bytes:
+        bucket = Bucket(f"s3://tests/{prefix}", server.options, None)
+        found = [bucket.get(listed.key) for page in bucket.list("") for listed in page]
+        assert len(found) > 10
+        return b"".join(each.data for each in found if each)
+
+    dies_sealed(server.place(prefix), KEY, OTHER_KEY, all_bytes)
 
 
 def test_a_message_of_megabytes(server: Server):

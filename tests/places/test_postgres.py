@@ -23,7 +23,9 @@ import pytest
 
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from tests.kit.proxy import Net, Proxy
+from tests.places.sealed import dies_sealed
 from tests.places.telling import placed
+from tests.sealed.conversations import KEY, OTHER_KEY
 from transcript_store import ConversationLibrary, ConversationNotFoundError, MissingExtraError
 from transcript_store.places import (
     ConversationTakenOverError,
@@ -33,6 +35,7 @@ from transcript_store.places import (
     Summary,
     UnavailableError,
 )
+from transcript_store.places import _postgres_schema as schema
 from transcript_store.testing import check_place
 
 SERVER = pytest.mark.long
@@ -124,7 +127,7 @@ def test_a_server_that_is_not_there():
 @SERVER
 @pytest.mark.parametrize("options", [{}, {"prepare_threshold": None, "connections": 1}, {"prepare_threshold": 0}])
 def test_it_keeps_the_contract(url: str, options: dict[str, Any]):
-    """E1 to E15."""
+    """E1 to E16."""
     check_place(lambda: PostgresPlace(url, **options))
 
 
@@ -249,7 +252,7 @@ def test_tables_are_made_once_when_that_is_asked_for(postgres: PostgresServer):
         thread.join()
     assert errors == []
     with postgres.connect(url) as sql:
-        assert sql.execute("SELECT count(*) FROM ts_migration").fetchall() == [(1,)]
+        assert sql.execute("SELECT count(*) FROM ts_migration").fetchall() == [(2,)]
         sql.execute("INSERT INTO ts_migration VALUES (1000)")
         for create in (True, False):
             with pytest.raises(PlaceError, match="upgrade"):
@@ -257,6 +260,32 @@ def test_tables_are_made_once_when_that_is_asked_for(postgres: PostgresServer):
         sql.execute("DELETE FROM ts_migration")
         with pytest.raises(PlaceError, match="up to date"):
             PostgresPlace(url).conversations()
+
+
+@SERVER
+def test_tables_of_an_earlier_version(postgres: PostgresServer):
+    """What the first migration made is kept, and it gets what it lacks; without ``create=True`` nothing is changed."""
+    url = postgres.schema()
+    with postgres.connect(url) as sql:
+        for statement in (schema.BEGIN, schema.MIGRATIONS[0], "INSERT INTO ts_migration (number) VALUES (1)"):
+            sql.execute(statement)
+        begun = str(uuid4())
+        sql.execute("INSERT INTO ts_slot VALUES (%s, 1, '', 'a slot')", (begun,))
+    with pytest.raises(PlaceError, match="create=True"):
+        PostgresPlace(url).conversations()
+    assert PostgresPlace(url, create=True).read(begun) == [(1, 1, b"a slot", False)]
+    assert PostgresPlace(url).put_key(begun, b"a key", None)
+
+
+@SERVER
+def test_sealed_on_a_server(url: str, sql: psycopg.Connection[Any]):
+    """P17: a whole life of a sealed conversation; no row of any table has a text of it."""
+
+    def all_bytes() -> bytes:
+        rows = [sql.execute(f"SELECT * FROM {table}").fetchall() for table in ("ts_slot", "ts_summary", "ts_key")]
+        return repr(rows).encode()
+
+    dies_sealed(PostgresPlace(url), KEY, OTHER_KEY, all_bytes)
 
 
 @SERVER

@@ -10,11 +10,11 @@ one is there or the new one. What a crash left under a temporary name is removed
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from transcript_store._conversation import archive
-from transcript_store._conversation.layout import require_conversation, settle_name
+from transcript_store._conversation.layout import read_metadata, require_conversation, settle_name
 from transcript_store._json.times import format_time
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.scan import first_line
@@ -44,6 +44,16 @@ class Shredding:
     and what stands in quarantine/. Delete them, or the conversation."""
 
 
+def id_of(folder: Folder) -> str:
+    """The id of the conversation in a folder that is not called by it: as its transcript says, or metadata.json if that is damaged."""
+    require_conversation(folder)
+    with suppress(FileNotFoundError, NotOursError), folder.reading(TRANSCRIPT) as source:
+        found = read_header(first_line(source.read, source.size))
+        if not isinstance(found, NotAHeader):
+            return found[0].conversation
+    return str(read_metadata(folder).members["id"])
+
+
 def shred(folder: Folder, id: str) -> Shredding:
     """Destroy the data key of the conversation in a folder; on return it is destroyed, also after a power loss.
 
@@ -68,10 +78,11 @@ def shred(folder: Folder, id: str) -> Shredding:
                     folder.handle, name
                 )  # what a rotation that was cut off left; synced with what follows
         folder.replace_file(KEY, [encode_shredded(id, at)])
-        return Shredding(id=id, shredded_at=at, still_readable=tuple(_plain_files(folder)))
+        return Shredding(id=id, shredded_at=at, still_readable=tuple(plain_files(folder)))
 
 
-def _plain_files(folder: Folder) -> list[str]:
+def plain_files(folder: Folder) -> list[str]:
+    """The files of a conversation that are not sealed."""
     found = [] if _is_sealed(folder, TRANSCRIPT) else [folder.path_of(TRANSCRIPT)]
     found += [f"{folder.path_of(ARCHIVE)}/{archive_name(number)}" for number in archive.plain_numbers(folder)]
     if folder.status(QUARANTINE) is not None:

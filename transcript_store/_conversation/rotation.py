@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from transcript_store._conversation.key_changes import locked
+from transcript_store._conversation.key_changes import id_of, locked
 from transcript_store._conversation.layout import require_conversation
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import unsynced
@@ -62,6 +62,13 @@ class Rotation:
     that was not given. Where it is a sealed conversation, keep its earlier key and call again."""
 
 
+def required(keys: Keyring | None) -> Keyring:
+    """The keys of a library that is to be rotated; raises ``ValueError`` if it has none."""
+    if keys is None:
+        raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
+    return keys
+
+
 _LEFT_ALONE = (
     NotOursError,
     ConversationLockedError,
@@ -81,6 +88,7 @@ _LEFT_ALONE = (
 class _One:
     """A conversation of a batch: its folder, held open, and what its key file held and shall hold."""
 
+    name: str
     folder: Folder
     found: WrappedKey
     new: bytes
@@ -91,8 +99,10 @@ class _One:
 class Rotator:
     """One rotation of a library, whose folder is held open; ``result`` grows with each batch."""
 
-    def __init__(self, library: Folder, keys: Keyring) -> None:
+    def __init__(self, library: Folder, keys: Keyring, *, by_any_name: bool = False) -> None:
         self._library, self._keys = library, keys
+        self._by_any_name = by_any_name
+        """Whether folders are meant that are not called by an id, too."""
         self._together = library.files.can_sync_all(library.handle)
         self._files = unsynced(library.files) if self._together else library.files
         self._device = library.files.handle_status(library.handle).st_dev
@@ -150,7 +160,7 @@ class Rotator:
 
     def _wrapped_anew(self, name: str, held: ExitStack) -> _One:
         """Step 1 for one of them."""
-        if not is_id(name):
+        if not is_id(name) and not self._by_any_name:
             raise NotSealedError(path=name, reason="its name is not the id of a conversation", way_out=None)
         folder = held.enter_context(self._library.subfolder(name))
         if folder.files.handle_status(folder.handle).st_dev == self._device:
@@ -158,15 +168,17 @@ class Rotator:
         found = _key_of(folder, name)
         path = folder.path_of(KEY)
         if found.key_id == self._keys.current_id(path):
-            return _One(folder, found, b"")
+            return _One(name, folder, found, b"")
         data_key = self._keys.unwrap(found.key_id, found.wrapped, path)
-        return _One(folder, found, encode_key_file(WrappedKey(name, *self._keys.wrap(data_key, path))))
+        return _One(
+            name, folder, found, encode_key_file(WrappedKey(found.conversation, *self._keys.wrap(data_key, path)))
+        )
 
     def _write(self, batch: list[_One], held: ExitStack, written: list[_One]) -> None:
         """Step 2; ``written`` are those that a commit is for: their new key file is written, or they need none."""
         self._settle_names(batch)
         for one in batch:
-            name = one.found.conversation
+            name = one.name
             with self._passing_by(name):
                 if one.new:
                     held.enter_context(locked(one.folder, is_settled=True))
@@ -206,7 +218,7 @@ class Rotator:
             if self._together:
                 self._library.sync_all()
         for one in batch:
-            (self._rotated if one.new else self._already).append(one.found.conversation)
+            (self._rotated if one.new else self._already).append(one.name)
 
 
 def _is_too_many(error: Exception) -> bool:
@@ -218,4 +230,4 @@ def _key_of(folder: Folder, name: str) -> WrappedKey:
     if folder.status(KEY) is None:
         require_conversation(folder)
         raise NotSealedError(path=folder.path, reason="it is not sealed", way_out=None)
-    return read_key_file_of(folder, name)
+    return read_key_file_of(folder, name if is_id(name) else id_of(folder))

@@ -78,8 +78,13 @@ class Sealing:
         key_file = encode_key_file(wrapped)
         if known is not None and known.key_file == key_file:
             return known
-        data_key = keys.unwrap(wrapped.key_id, wrapped.wrapped, folder.path_of(KEY))
-        return cls(DataKey(data_key, conversation), folder.files, key_file)
+        return cls.unwrapped(keys, wrapped, folder.files, folder.path_of(KEY))
+
+    @classmethod
+    def unwrapped(cls, keys: Keyring, wrapped: WrappedKey, files: FileSystem, path: str) -> Sealing:
+        """The data key that was wrapped; ``path`` is for the error."""
+        data_key = keys.unwrap(wrapped.key_id, wrapped.wrapped, path)
+        return cls(DataKey(data_key, wrapped.conversation), files, encode_key_file(wrapped))
 
     def sealer(self, generation: int) -> RecordSealer:
         """What seals and opens the records of a generation."""

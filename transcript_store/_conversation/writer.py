@@ -30,6 +30,7 @@ from transcript_store._os.lock import Lock
 from transcript_store._os.names import ARCHIVE, KEY, LOCK, METADATA, QUARANTINE, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, SyncFailedError, refusals, refused
 from transcript_store._sealing import data_key
+from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
@@ -150,13 +151,14 @@ class Writer(Changes):
         members = members_at(begins_at(self.log.stamp(), entries)[1])
         keys = self.options.keys
         if keys is not None:
-            path = f"{self.path}/{KEY}"
-            self.sealing = Sealing.new(
-                keys, members["id"], self.files, path
-            )  # a provider that raises: nothing is touched
+            self.sealing = self._new_sealing(keys, members["id"])  # a provider that raises: nothing is touched
             kept = {name: value for name, value in members.items() if name not in (SEALS, GONE)}
             members = {**kept, SEALS: 1}
         return members, self.image_of(members, entries, features, self.sealing, count)
+
+    def _new_sealing(self, keys: Keyring, conversation: str) -> Sealing:
+        """The data key of a conversation that is being created."""
+        return Sealing.new(keys, conversation, self.files, f"{self.path}/{KEY}")
 
     def _make_folder(self) -> None:
         """Make the folder, and make it again if it is moved away (deleted, say) between two calls."""

@@ -50,12 +50,13 @@ class Messages(Lines):
         found: list[dict[str, Any]] = []
         if last is None:
             taken_back = self.taken_back()
-            for block in _gathered(self.blocks()):
-                if taken_back.meets(block.begin.seq + 1, block.end.seq):
-                    counted = (self.opened(seq, line) for seq, line in numbered(block) if seq not in taken_back)
-                    self._decode(counted, found)
-                elif (together := self._messages_in(block)) is None:
-                    self._decode((self.opened(seq, line) for seq, line in numbered(block)), found)
+            for blocks in _gathered(self.blocks()):
+                if taken_back.meets(blocks[0].begin.seq + 1, blocks[-1].end.seq):
+                    each = (pair for block in blocks for pair in numbered(block))
+                    self._decode((self.opened(seq, line) for seq, line in each if seq not in taken_back), found)
+                elif (together := self._messages_in(blocks)) is None:
+                    each = (pair for block in blocks for pair in numbered(block))
+                    self._decode((self.opened(seq, line) for seq, line in each), found)
                 else:
                     found += together
             return found
@@ -65,25 +66,25 @@ class Messages(Lines):
             self._decode(lines, found)
         return found[::-1]
 
-    def _messages_in(self, block: Block) -> list[dict[str, Any]] | None:
-        """The messages of a block whose lines are decoded together, as one array: what a reader of everything waits for.
+    def _messages_in(self, blocks: list[Block]) -> list[dict[str, Any]] | None:
+        """The messages of blocks that stand one behind the other.
 
-        That takes three quarters of the time of one line after the other. None where lines are unusual: then each line is decoded by
-        itself, which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as
-        well forge a record.)
+        Their lines are decoded together, as one array: what a reader of everything waits for. That takes three quarters of the time of
+        one line after the other. None where lines are unusual: then each line is decoded by itself, which also says what is wrong with
+        one. (Whoever forges lines that verify, and that are records only together, can as well forge a record.)
         """
         sealer = self.sealer_to_write()
         if sealer is None:
-            together = block.lines.replace(b"\n", b",")[:-1]
+            together = b"".join([block.lines for block in blocks]).replace(b"\n", b",")[:-1]
         else:
-            opened = sealer.all_opened(block.lines, block.begin.seq + 1)
+            opened = sealer.all_opened(_each_line(blocks), blocks[0].begin.seq + 1)
             if opened is None:
                 return None
             together = b",".join(opened)
         try:
             records = decode(b"".join((b"[", together, b"]")))
             # A line that ends within an array and one that begins there would be one record together.
-            if len(records) != block.end.seq - block.begin.seq:
+            if len(records) != blocks[-1].end.seq - blocks[0].begin.seq:
                 return None
             if sealer is not None and any("retracts" in record for record in records):
                 return None  # which has to be in sight, too
@@ -239,21 +240,26 @@ class Messages(Lines):
         return self.corrupt("foreign", reason, WayOut.RESTORE_OR_REPAIR, line_number=seq + 1, offset_bytes=offset)
 
 
-def _gathered(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Blocks that stand one behind the other as longer ones: an append makes a short one, and each costs a call or ten."""
+def _gathered(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """Blocks that stand one behind the other, so many together: an append makes a short one, and each costs a call or ten."""
     waiting: list[Block] = []
     length = 0
     for block in blocks:
         waiting.append(block)
         length += len(block.lines)
         if length >= _GATHERED_BYTES:
-            yield _joined(waiting)
+            yield waiting
             waiting, length = [], 0
     if waiting:
-        yield _joined(waiting)
+        yield waiting
 
 
-def _joined(blocks: list[Block]) -> Block:
-    if len(blocks) == 1:
-        return blocks[0]
-    return Block(blocks[0].begin, b"".join(block.lines for block in blocks), blocks[-1].end)
+def _each_line(blocks: list[Block]) -> list[bytes]:
+    """Their lines. That of a single append is not copied, and keeps its LF."""
+    found: list[bytes] = []
+    for begin, lines, end in blocks:
+        if end.seq - begin.seq == 1 and type(lines) is bytes:
+            found.append(lines)
+        else:
+            found += bytes(lines).split(b"\n")[:-1]
+    return found

@@ -92,14 +92,14 @@ class RecordSealer:
             return opened
         return self._retraction(opened, bytes(line), seq, is_copy=is_copy)
 
-    def all_opened(self, lines: bytes | bytearray, first_seq: int) -> list[bytes] | None:
+    def all_opened(self, lines: list[bytes], first_seq: int) -> list[bytes] | None:
         """What is sealed in each of these lines, JSON objects; None if one of them is not as most are: then each is opened by itself.
 
         One call for a stretch of records, and as few steps of Python for each as there can be: what a reader of everything waits for.
         """
         place, decrypt = self._place, self._key.decrypt
         try:
-            parts = [line.split(b'"', 10) for line in bytes(lines).split(b"\n")[:-1]]
+            parts = [line.split(b'"', 10) for line in lines]
             if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL:
                 return None
             places = [b"%b%d/%b" % (place, seq, part[5]) for seq, part in enumerate(parts, first_seq)]

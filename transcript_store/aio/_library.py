@@ -172,13 +172,13 @@ class AsyncConversationLibrary:
         other = into._library if isinstance(into, AsyncConversationLibrary) else into
         return await self.call(lambda library: library.fork_from(directory, through_seq=through_seq, into=other))
 
-    async def rotate_key(self) -> Rotation:
+    async def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
         """As :meth:`ConversationLibrary.rotate_key`.
 
         Raises:
             TranscriptStoreError: as there.
         """
-        return await self.call(ConversationLibrary.rotate_key)
+        return await self.call(lambda library: library.rotate_key(names))
 
     async def shred(self, id: str) -> Shredding:
         """As :meth:`ConversationLibrary.shred`.
@@ -187,6 +187,14 @@ class AsyncConversationLibrary:
             TranscriptStoreError: as there.
         """
         return await self.call(lambda library: library.shred(id))
+
+    async def shred_folder(self, name: str) -> Shredding:
+        """As :meth:`ConversationLibrary.shred_folder`.
+
+        Raises:
+            TranscriptStoreError: as :meth:`ConversationLibrary.shred_folder`.
+        """
+        return await self.call(lambda library: library.shred_folder(name))
 
     async def delete(self, id: str) -> None:
         """As :meth:`ConversationLibrary.delete`.

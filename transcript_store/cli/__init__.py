@@ -170,8 +170,11 @@ def _find(arguments: argparse.Namespace) -> None:
     """
     from transcript_store.cli._shared.conversations import existing
 
-    in_library = getattr(arguments, "id", None)
-    arguments.directory = existing(f"{arguments.directory}/{in_library}" if in_library else arguments.directory)
+    arguments.directory = existing(arguments.directory, getattr(arguments, "id", None))
+    if not arguments.on_places:
+        from transcript_store.cli._shared.places import refuse
+
+        refuse(arguments.directory, arguments.command)
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:

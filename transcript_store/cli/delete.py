@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from transcript_store import delete_conversation
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
 from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.places import is_address, library_at, with_id
 from transcript_store.cli._shared.terminal import one_line, say, say_json
 
 DESCRIPTION = f"""\
@@ -25,7 +26,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
     add_keys(parser, what="not needed to delete; it is looked at, and no more")
     add_json(parser, "one JSON object with the name of the folder that was deleted")
 
@@ -33,8 +34,12 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Delete the conversation, and print the name of its folder."""
     keys_of(arguments)
-    delete_conversation(arguments.directory)
-    name = os.path.basename(arguments.directory)
+    if is_address(arguments.directory):
+        library, name = with_id(arguments.directory)
+        library_at(library).delete(name)
+    else:
+        delete_conversation(arguments.directory)
+        name = os.path.basename(arguments.directory)
     if arguments.json:
         say_json({"deleted": name})
     else:

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from transcript_store import ConversationStore, TranscriptStoreError
+from transcript_store import TranscriptStoreError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_through, count, path
 from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.places import conversation_at
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import (
@@ -49,7 +50,7 @@ _FORMS = (*_TEXTS, *(writer.name for writer in WRITERS))
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
     forms = f"{', '.join(_FORMS)}, or one that an installed package adds"
     parser.add_argument("--to", metavar="FORM", type=_form, required=True, help=f"the form: {forms}")
     parser.add_argument(
@@ -79,7 +80,7 @@ def run(arguments: Namespace) -> int:
     # On standard output the text itself shows that something is done, and a status would stand in the midst of it.
     is_shown = output is not None and not isinstance(output, str)
     with (
-        ConversationStore(arguments.directory, read_only=True, **keys.options) as conversation,
+        conversation_at(arguments.directory, read_only=True, **keys.options) as conversation,
         nullcontext() if is_shown else Working("exporting") as working,
     ):
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 
-from transcript_store import ConversationLibrary, TranscriptStoreError
+from transcript_store import TranscriptStoreError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import destination
+from transcript_store.cli._shared.places import is_address, library_at, with_id
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, say, say_json
 
@@ -28,7 +29,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
     add_through(parser)
     parser.add_argument("--into", metavar="LIBRARY", type=path, help="the library to copy into (default: its own)")
     add_keys(parser, what="the key; the fork is sealed with it too")
@@ -38,10 +39,17 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Fork the conversation, and print the new one's id."""
     into = None if arguments.into is None else destination(arguments.into)
-    library = ConversationLibrary(into or os.path.dirname(arguments.directory), **keys_of(arguments).options)
+    options = keys_of(arguments).options
+    source, own_id = os.path.dirname(arguments.directory), ""
+    if is_address(arguments.directory):
+        source, own_id = with_id(arguments.directory)
+    library = library_at(into or source, creates=into is not None, **options)
     try:
         with Working("copying"):
-            fork = library.fork_from(arguments.directory, through_seq=arguments.through)
+            if not own_id:
+                fork = library.fork_from(arguments.directory, through_seq=arguments.through)
+            else:
+                fork = library_at(source, **options).fork(own_id, through_seq=arguments.through, into=library)
     except TranscriptStoreError:
         raise  # some of these are ValueErrors too
     except ValueError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from transcript_store import ConversationStore
 from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.places import conversation_at
 from transcript_store.cli._shared.terminal import say, say_json
 
 DESCRIPTION = """\
@@ -23,14 +23,14 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
     add_keys(parser)
     add_json(parser, "one JSON object with head, seq (the number of records), generation and id")
 
 
 def run(arguments: Namespace) -> int:
     """Print the head."""
-    with ConversationStore(arguments.directory, read_only=True, **keys_of(arguments).options) as conversation:
+    with conversation_at(arguments.directory, read_only=True, **keys_of(arguments).options) as conversation:
         conversation.load()
         if arguments.json:
             metadata = conversation.get_metadata()

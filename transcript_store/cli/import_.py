@@ -10,10 +10,11 @@ from datetime import datetime
 
 from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.arguments import add_json, path, since
-from transcript_store.cli._shared.conversations import chat_library
+from transcript_store.cli._shared.conversations import chat_place
 from transcript_store.cli._shared.folders import why_not_imported
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import destination
+from transcript_store.cli._shared.places import library_at
 from transcript_store.cli._shared.progress import Working, show_bar
 from transcript_store.cli._shared.redaction import add_redact, redactor_of
 from transcript_store.cli._shared.tally import Tally
@@ -66,7 +67,10 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("paths", metavar="PATH", nargs="*", type=path, help="a file, or a folder with all below it")
     parser.add_argument(
-        "--into", metavar="LIBRARY", type=path, help="where they go (default: where chat keeps its own)"
+        "--into",
+        metavar="LIBRARY",
+        type=path,
+        help="where they go: a directory, or the address of a place (default: where chat keeps its own)",
     )
     parser.add_argument("--format", metavar="NAME", type=_format, help="do not guess the format: one of those below")
     parser.add_argument("--all", action="store_true", help="all that is found on this machine, without a question")
@@ -94,7 +98,7 @@ def run(arguments: Namespace) -> int:
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
-    library = ConversationLibrary(_library(arguments.into), **keys_of(arguments).options)
+    library = library_at(_library(arguments.into), creates=not arguments.dry_run, **keys_of(arguments).options)
     if arguments.paths:
         chosen = None
     else:
@@ -141,7 +145,7 @@ def _library(into: str | None) -> str:
     if into is not None:
         return destination(into)
     try:
-        return chat_library().directory
+        return chat_place()
     except ModuleNotFoundError:
         raise Misuse("--into LIBRARY says where they go (without it the extra `chat` is needed)") from None
 

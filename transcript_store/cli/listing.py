@@ -7,11 +7,13 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 
 from transcript_store import ConversationSummary, list_conversations
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, none_in
+from transcript_store.cli._shared.places import is_address, library_at
 from transcript_store.cli._shared.queries import say_ignored
 from transcript_store.cli._shared.sealed import with_titles
 from transcript_store.cli._shared.terminal import (
@@ -64,7 +66,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DIR",
         nargs="?",
         type=path,
-        help="the directory that holds the conversations (default: that of `chat`)",
+        help="the directory that holds the conversations, or the address of a place (default: that of `chat`)",
     )
     parser.add_argument(
         "--limit", metavar="N", type=count, help="only the first N; 0 for all (default: 50 on a terminal)"
@@ -85,9 +87,13 @@ def run(arguments: Namespace) -> int:
     """Print the list."""
     keys = keys_of(arguments)
     if arguments.directory is None:
-        (arguments.directory,) = libraries([])
+        (arguments.directory,) = libraries([], on_places=True)
     chosen = (arguments.limit, arguments.sort, arguments.title, arguments.model, arguments.label, arguments.since)
     is_chosen = arguments.filter is not None or any(one is not None for one in chosen)
+    if is_address(arguments.directory):
+        is_narrowed = arguments.filter is not None or any(one is not None for one in chosen[1:])
+        _list_from_the_index(arguments, keys, is_chosen=True) if is_narrowed else _list_a_place(arguments)
+        return 0
     if os.path.isdir(arguments.directory) and (is_chosen or (columns() is not None and not arguments.json)):
         shown = _list_from_the_index(arguments, keys, is_chosen=is_chosen)
     else:
@@ -103,6 +109,25 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
+def _list_a_place(arguments: Namespace) -> None:
+    """Print what the writers on a place left for lists, the newest first: by page, without an index."""
+    library = library_at(arguments.directory)
+    limit = (
+        _ON_A_SCREEN if arguments.limit is None and columns() is not None and not arguments.json else arguments.limit
+    )
+    count = 0
+    summaries = library.iter_list()
+    while page := [*islice(summaries, min(_AT_A_TIME, limit - count) if limit else _AT_A_TIME)]:
+        _say(arguments, page, with_headings=not count)
+        count += len(page)
+        if count == limit:
+            break
+    if not count and not arguments.json:
+        say(f"{one_line(library.directory)}: there is no conversation yet")
+    elif count == limit and columns() is not None and not arguments.json:
+        say_marked(f"the newest {count:,}; --limit shows more, 0 all of them", looks=("quiet",))
+
+
 def _list_from_the_index(arguments: Namespace, keys: Keys, *, is_chosen: bool) -> int:
     """Print a list page by page; returns how many conversations are on it."""
     from transcript_store.search import SearchIndex
@@ -111,7 +136,7 @@ def _list_from_the_index(arguments: Namespace, keys: Keys, *, is_chosen: bool) -
     if limit is None and columns() is not None and not arguments.json:
         limit = _ON_A_SCREEN
     shown, after = 0, None
-    with SearchIndex(arguments.directory) as index:
+    with SearchIndex(library_at(arguments.directory)) as index:
         while True:
             page = index.list(
                 limit=min(_AT_A_TIME, limit - shown) if limit else _AT_A_TIME,

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
-from transcript_store import ConversationLibrary, FileStore, PrunedItem, Pruning
+from transcript_store import FileStore, PrunedItem, Pruning
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, too_high
+from transcript_store.cli._shared.places import is_address, library_at
 from transcript_store.cli._shared.sealed import has_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -83,17 +84,17 @@ def run(arguments: Namespace) -> int:
         raise Misuse("nothing is pruned unasked: give --older-than, --keep-generations or --purge-quarantine")
     if arguments.json and not (arguments.dry_run or arguments.yes):
         raise Misuse("--json asks nothing: give --dry-run or --yes with it")
-    (directory,) = libraries([arguments.library])
+    (directory,) = libraries([arguments.library], on_places=True)
     keys = keys_of(arguments)
     prune = partial(
-        ConversationLibrary(directory, **(keys.options if has_sealed(directory) else {})).prune,
+        library_at(directory, **(keys.options if not is_address(directory) and has_sealed(directory) else {})).prune,
         older_than=arguments.older_than,
         keep_generations=arguments.keep_generations,
         keep_quarantine=not arguments.purge_quarantine,
         labels=dict(arguments.label),
         snapshots=None if arguments.snapshots is None else _snapshots(arguments),
     )
-    if (misnamed := too_high(directory)) is not None:
+    if not is_address(directory) and (misnamed := too_high(directory)) is not None:
         complain(f"{directory}: {misnamed}")
     due = prune()
     if arguments.dry_run:

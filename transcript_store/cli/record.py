@@ -11,6 +11,7 @@ from transcript_store import ConversationStore, InvalidMessageError, PoisonedErr
 from transcript_store.cli._shared.arguments import add_directory, seconds
 from transcript_store.cli._shared.input import lines, standard_input
 from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.places import conversation_at
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import complain, give_up_output, many, say
 from transcript_store.cli._shared.ways_out import in_the_shell
@@ -21,6 +22,8 @@ DESCRIPTION = """\
 Read JSON messages from standard input, one object a line, and append them to the conversation in DIR, which is
 created if there is none. The `seq` of a message is printed, and flushed, once the message is durable: a program in any
 language can write a line, read a line, and know that the message is safe.
+
+DIR may be the address of a conversation on a place, with an id of your own: postgresql://host/database/ID.
 
 Lines end in a line feed and in nothing else; blank lines are skipped. A line that is not one JSON object, or that JSON
 readers disagree on (a key twice, an integer beyond 64 bits, NaN, bad UTF-8), ends the command with its line number
@@ -48,6 +51,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to wait for another writer (default 0)"
     )
+    parser.add_argument(
+        "--take-over", action="store_true", help="on a place: claim it, also from a writer that has not closed it"
+    )
     add_redact(parser)
     add_keys(parser, what="the key; what is created is sealed with it")
     created = parser.add_argument_group("used when the conversation is created, and ignored after")
@@ -59,11 +65,13 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Append until the input ends. The exit code is 1 at the first line that is not a message or cannot be stored."""
     keys, redactor = keys_of(arguments), redactor_of(arguments)
-    with ConversationStore(
+    with conversation_at(
         arguments.directory,
+        creates=True,
         durability=arguments.durability,
         max_line_bytes=DEFAULT_MAX_LINE_BYTES,
         lock_timeout_seconds=arguments.wait,
+        take_over=arguments.take_over or "released",
         redact=redactor,
         **keys.options,
     ) as conversation:

@@ -7,16 +7,18 @@ from argparse import ArgumentParser, Namespace
 
 from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.arguments import add_json, path
+from transcript_store.cli._shared.conversations import existing
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, keys_of
 from transcript_store.cli._shared.libraries import libraries
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, complain, many, say, say_json
+from transcript_store.file_names import TRANSCRIPT
 from transcript_store.transcripts import summary_of
 
 DESCRIPTION = """\
-Give the sealed conversations of a library another key: each has a data key of its own, and that is wrapped anew. No record is touched.
-If it is cut off, the same again does the rest. Keep the earlier key until it says that all are done, and for as long as there are
-backups of key.json files that were made before.
+Give the sealed conversations of a library, or one of them, another key: each has a data key of its own, and that is wrapped anew. No
+record is touched. If it is cut off, the same again does the rest. Keep the earlier key until it says that all are done, and for as long
+as there are backups of key.json files that were made before.
 
 Whoever has the earlier key and a copy of a key.json of before can still read that conversation: fork it, and shred the old one.
 """
@@ -31,7 +33,8 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("library", metavar="LIBRARY", type=path, help="the library's directory")
+    what = "the library's directory; or one conversation, named as for show"
+    parser.add_argument("library", metavar="LIBRARY", type=path, help=what)
     parser.add_argument("--new-key-file", metavar="FILE", type=path, required=True, help="the new key (see new-key)")
     add_keys(parser, what="the key so far")
     add_json(parser, "one JSON object: rotated, already, left_alone")
@@ -42,18 +45,28 @@ def run(arguments: Namespace) -> int:
     keys, new_key = keys_of(arguments), key_in(arguments.new_key_file)
     if keys.key is None:
         raise Misuse(f"rotate-key needs the key so far, in --key-file or {VARIABLE}")
-    (directory,) = libraries([arguments.library])
+    directory, names = _meant(arguments.library)
     with Working("wrapping keys anew"):
         library = ConversationLibrary(directory, encryption_key=new_key, retired_keys=[keys.key, *keys.retired])
-        done = library.rotate_key()
+        done = library.rotate_key(names)
     left = [(name, why) for name, why in done.left_alone if _is_sealed(os.path.join(directory, name))]
     if arguments.json:
         say_json({"rotated": done.rotated, "already": done.already, "left_alone": left})
     else:
         say(f"wrapped with the new key: {many(len(done.rotated), 'conversation')}, and {len(done.already):,} before")
     for name, why in left:
-        complain(f"{name}: left alone: {why}; keep its earlier key (a `fork` of it has an id, and another data key)")
+        complain(f"{name}: left alone: {why}; keep its earlier key (or name it, if its folder is not called by its id)")
     return 1 if left else 0
+
+
+def _meant(named: str) -> tuple[str, list[str] | None]:
+    """The library, and of it the one folder that is named, if that is a conversation."""
+    found = existing(named)
+    if os.path.lexists(os.path.join(found, TRANSCRIPT)):
+        directory, name = os.path.split(os.path.abspath(found))
+        return directory, [name]
+    (directory,) = libraries([named])
+    return directory, None
 
 
 def _is_sealed(directory: str) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from transcript_store.cli._shared.arguments import add_json, path, positive
 from transcript_store.cli._shared.keys import VARIABLE, Keys, add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, none_in
+from transcript_store.cli._shared.places import is_address, library_at, shown
 from transcript_store.cli._shared.queries import say_ignored
 from transcript_store.cli._shared.terminal import (
     Look,
@@ -76,7 +77,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print what is found."""
     keys = keys_of(arguments)
-    directories = libraries(arguments.libraries)
+    directories = libraries(arguments.libraries, on_places=True)
     if arguments.regex is not None:
         try:
             re.compile(arguments.regex)
@@ -88,9 +89,11 @@ def run(arguments: Namespace) -> int:
             for hit in answer:
                 say_json(asdict(hit))
         else:
-            library = arguments.libraries[place] if arguments.libraries else ""  # as it was given: a path may be long
+            library = (
+                shown(arguments.libraries[place]) if arguments.libraries else ""
+            )  # as it was given: a path may be long
             say_found(answer, library, of_several=len(directories) > 1)
-        say_what_is_missing(answer, directory)
+        say_what_is_missing(answer, directory, keys)
     return 0
 
 
@@ -101,13 +104,20 @@ def say_found(answer: Answer, library: str, *, of_several: bool = False) -> None
 
 
 def _answer(arguments: Namespace, directory: str, keys: Keys) -> Answer:
-    with SearchIndex(directory, **keys.options) as index:
+    with SearchIndex(
+        library_at(directory, **keys.options) if is_address(directory) else directory, **keys.options
+    ) as index:
         if arguments.wait and has_status():
-            while (left := index.update(seconds=0.5)).not_indexed:
+            while (left := index.update(seconds=0.5, refresh=is_address(directory))).not_indexed:
                 status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
             status("")
         return index.search(
-            arguments.query, limit=arguments.limit, sort=arguments.sort, regex=arguments.regex, wait=arguments.wait
+            arguments.query,
+            limit=arguments.limit,
+            sort=arguments.sort,
+            regex=arguments.regex,
+            wait=arguments.wait,
+            refresh=arguments.wait and is_address(directory),
         )
 
 
@@ -163,15 +173,20 @@ def _how_many(answer: Answer) -> str:
     return f"{shown} of {total}; --limit shows more"
 
 
-def say_what_is_missing(answer: Answer, directory: str) -> None:
+def say_what_is_missing(answer: Answer, directory: str, keys: Keys) -> None:
     """Say on standard error what of a library was not searched, and what of the query means nothing."""
     if answer.not_indexed:
         left = many(answer.not_indexed, "conversation")
         why = "another process is at it" if answer.is_busy else "--wait indexes them first"
-        complain(f"{directory}: there may be more: {left} not indexed yet; {why}")
+        complain(f"{shown(directory)}: there may be more: {left} not indexed yet; {why}")
     if answer.not_searched:
         left = many(answer.not_searched, "sealed conversation")
-        complain(f"{directory}: there may be more: {left} not read: give the key, in --key-file or {VARIABLE}")
+        give = f"not read: give the key, in --key-file or {VARIABLE}"
+        why = "not opened by the key that was given: `verify` says why" if keys else give
+        complain(f"{shown(directory)}: there may be more: {left} {why}")
     say_ignored(answer.ignored)
-    if not answer.hits and (none := none_in(directory)) is not None:
+    if is_address(directory):
+        if not answer.hits:
+            complain(f"{shown(directory)}: searched as it was at {time(answer.as_of)}; --wait looks at all of it anew")
+    elif not answer.hits and (none := none_in(directory)) is not None:
         complain(f"{directory}: {none}")

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from transcript_store import ConversationMetadata, ConversationStore, Record, Salvaged, WayOut, salvage
+from transcript_store import ConversationMetadata, Record, Salvaged, WayOut, salvage
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, positive
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.messages import Manner, lines_of, lines_of_parts, manner_here
 from transcript_store.cli._shared.pager import paged
+from transcript_store.cli._shared.places import conversation_at, refuse
 from transcript_store.cli._shared.render_extra import parts_of_extra
 from transcript_store.cli._shared.terminal import (
     Line,
@@ -68,7 +69,7 @@ _ROLES: Mapping[str, Look] = {"user": "cyan", "assistant": "green", "model": "gr
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
     parser.add_argument("--last", metavar="N", type=count, help="only the last N records (with --messages, messages)")
     parser.add_argument(
         "--around", metavar="SEQ", type=positive, help="only this record and the three at each side of it"
@@ -93,7 +94,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _show(arguments: Namespace) -> int:
-    with ConversationStore(arguments.directory, read_only=True, **keys_of(arguments).options) as conversation:
+    with conversation_at(arguments.directory, read_only=True, **keys_of(arguments).options) as conversation:
         conversation.load()
         metadata, records = conversation.get_metadata(), conversation.get_records(generation=arguments.generation)
         generation = metadata.generation if arguments.generation is None else arguments.generation
@@ -118,6 +119,7 @@ def _show(arguments: Namespace) -> int:
 
 def _show_what_is_left(arguments: Namespace) -> int:
     """Print what can be read of a conversation that may be damaged. The exit code is 1 if it is."""
+    refuse(arguments.directory, "show --salvage")
     left = salvage(arguments.directory)
     generation = left.metadata.generation
     if not arguments.json:

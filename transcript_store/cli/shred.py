@@ -8,11 +8,11 @@ from dataclasses import asdict
 
 from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
-from transcript_store.cli._shared.terminal import Misuse, complain, is_at_a_terminal, one_line, say, say_json
+from transcript_store.cli._shared.terminal import complain, is_at_a_terminal, one_line, say, say_json
 from transcript_store.file_names import is_id
 
 DESCRIPTION = f"""\
-Destroy the key of a sealed conversation of a library: nothing of it can be read again, its archive and its quarantine neither. There
+Destroy the key of a sealed conversation: nothing of it can be read again, its archive and its quarantine neither. There
 is no way back but a backup of its file key.json. It stays listed; `delete` removes it. No key is needed for it.
 
 What this cannot reach: backups of key.json (destroy those too), what the medium keeps of the old one, forks, snapshots and exports that
@@ -38,14 +38,11 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Ask, shred, and say what it cannot reach."""
     library, name = os.path.split(arguments.directory)
-    if os.path.lexists(arguments.directory) and not is_id(name):
-        raise Misuse(
-            f"{arguments.directory}: shred is for conversations of a library, whose folders are called by their id"
-        )
     if not arguments.yes and (arguments.json or not _is_confirmed(arguments.directory)):
         complain("nothing was destroyed" + ("" if is_at_a_terminal() else ": without a terminal --yes does it"))
         return 2
-    done = ConversationLibrary(library).shred(name)
+    home = ConversationLibrary(library)
+    done = home.shred(name) if is_id(name) else home.shred_folder(name)
     if arguments.json:
         say_json(asdict(done))
     else:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
-from transcript_store import ConversationStore, Verification
+from transcript_store import Verification
 from transcript_store import verify as look_at
 from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
+from transcript_store.cli._shared.places import conversation_at, is_address, library_at, with_id
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 from transcript_store.cli._shared.ways_out import as_members, in_the_shell
 from transcript_store.transcripts import summary_of
@@ -32,7 +33,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
     add_keys(parser, what="the key, to look also at what is sealed")
     add_json(parser, "one JSON object")
 
@@ -40,23 +41,33 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Verify, and print the findings. The exit code is 1 if anything is damaged."""
     keys = keys_of(arguments)
-    found = look_at(arguments.directory)
-    summary = summary_of(found.directory)
-    is_sealed = summary is not None and summary.sealed
+    found, is_sealed = _look_at(arguments.directory)
     if arguments.json:
         findings = [as_members(finding, found.directory) for finding in found.findings]
         say_json({**asdict(found), "is_whole": found.is_whole, "findings": findings, "is_sealed": is_sealed})
     else:
         _print(found, is_sealed=is_sealed)
     if found.is_whole and (keys or is_sealed):
-        _open(found, keys, is_json=arguments.json)
+        _open(arguments.directory, found, keys, is_json=arguments.json)
     return 0 if found.is_whole else 1
 
 
-def _open(found: Verification, keys: Keys, *, is_json: bool) -> None:
+def _look_at(name: str) -> tuple[Verification, bool]:
+    """What a verification found, and whether the conversation is sealed."""
+    if is_address(name):
+        library, own_id = with_id(name)
+        there = library_at(library)
+        found = there.verify(own_id)
+        return found, any(summary.sealed for summary in there.iter_list() if summary.id == own_id)
+    found = look_at(name)
+    summary = summary_of(found.directory)
+    return found, summary is not None and summary.sealed
+
+
+def _open(name: str, found: Verification, keys: Keys, *, is_json: bool) -> None:
     """Open every record with the key; raises if the key is another, or what is sealed is not what was sealed here."""
     if keys:
-        with ConversationStore(found.directory, read_only=True, **keys.options) as conversation:
+        with conversation_at(name, read_only=True, **keys.options) as conversation:
             conversation.load()
             for generation in (*found.archived_generations, None):
                 for _ in conversation.iter_records(generation=generation):

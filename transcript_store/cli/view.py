@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import webbrowser
 from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack
 from pathlib import Path
 
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, count, path
 from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.places import conversation_at, is_address, with_id
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, RawOutput, complain, one_line, say
@@ -32,7 +34,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
     parser.add_argument(
         "--output",
         metavar="FILE",
@@ -50,16 +52,21 @@ def run(arguments: Namespace) -> int:
     """Write the page, and say where it is."""
     if arguments.output == "-" and arguments.open:
         raise Misuse("--open needs a file, and --output - writes none")
-    output = arguments.output or f"{os.path.basename(arguments.directory)}.html"
+    name = with_id(arguments.directory)[1] if is_address(arguments.directory) else os.path.basename(arguments.directory)
+    output = arguments.output or f"{name}.html"
     keys, redactor = keys_of(arguments), redactor_of(arguments)
-    with Working("writing the page"):
+    with Working("writing the page"), ExitStack() as stack:
+        source, options = arguments.directory, keys.options
+        if is_address(source):
+            source, options = stack.enter_context(conversation_at(source, read_only=True, **options)), {}
+            source.load()
         written = write_page(
-            arguments.directory,
+            source,
             RawOutput("page") if output == "-" else output,
             generation=arguments.generation,
             plain=arguments.plain,
             redact=redactor,
-            **keys.options,
+            **options,
         )
     if redactor is not None:
         complain(redacted(written.redacted))

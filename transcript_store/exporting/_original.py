@@ -40,8 +40,9 @@ def original(conversation: ConversationStore) -> Iterator[bytes]:
     expected = (note.get("file") or {}).get("sha256")
     if not isinstance(expected, str):
         reason = (
-            "was imported from a database, from a file with several sessions, or from a large one that was written meanwhile: "
-            "the bytes of its file are not known; if it was the last, delete the conversation and import it again"
+            "was imported from a database, from a file with several sessions, or from a file whose bytes changed meanwhile: "
+            "the bytes of its file are not known. If its bytes changed, import the file again; if you went on with the conversation here, "
+            "export it as jsonl"
         )
         raise ExportError(path=path, reason=reason)
     generations, tail = [number for number, _ in chain], [_tail(note)]

@@ -18,6 +18,9 @@ from transcript_store.formats._plan import Source
 
 LONGEST_BYTES = 256 << 20
 """How long an object may be that is read as a whole. A conversation of 10,000 messages is a tenth of it."""
+DEEPEST = 1024
+"""How many levels of objects and arrays JSON may have that is read; orjson's own limit. Messages of real programs have ten."""
+TOO_DEEP = f"nested deeper than {DEEPEST:,} levels: its bytes are kept, and nothing in it was read; flatten it, and import the file again"
 _READ_BYTES = 1 << 20
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?P<open>\\?\Z)?|[{}\[\]]', re.DOTALL)
 _REST_OF_TEXT = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*(?P<open>\\?\Z)?', re.DOTALL)
@@ -93,6 +96,11 @@ def parsed(raw: bytes) -> dict[str, Any] | None:
     except (orjson.JSONDecodeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def is_too_deep(raw: bytes) -> bool:
+    """Whether it has more than ``DEEPEST`` levels, so that it was not read whatever it says."""
+    return any(depth > DEEPEST for _, _, depth in _tokens(iter([raw])))
 
 
 def _pieces(source: Source) -> Iterator[bytes]:

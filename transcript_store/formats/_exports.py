@@ -11,15 +11,28 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from transcript_store.formats._blocks import Losses
-from transcript_store.formats._document import LONGEST_BYTES, Span, objects_of, parsed, pieces_within, read_all
+from transcript_store.formats._document import (
+    LONGEST_BYTES,
+    TOO_DEEP,
+    Span,
+    is_too_deep,
+    objects_of,
+    parsed,
+    pieces_within,
+    read_all,
+)
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._lines import Line
 from transcript_store.formats._members import Json, labels, obj, text
 from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
+
+_LONGEST_GAP_BYTES = 1 << 16
+_NOTHING = b"\xef\xbb\xbf \t\r\n,[]"
+"""What stands between conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +81,10 @@ class Export(ABC):
 
     def plans(self, source: Source) -> Iterable[Plan]:
         spans = list(objects_of(source))
+        beside = tuple(_beside(source, spans))
         for span in spans:
-            yield self._plan(source, span, Span(0, source.size) if len(spans) == 1 else span)
+            plan = self._plan(source, span, Span(0, source.size) if len(spans) == 1 else span)
+            yield replace(plan, findings=(*plan.findings, *beside)) if beside and span is spans[-1] else plan
 
     def _plan(self, source: Source, span: Span, whole: Span) -> Plan:
         """The conversation at ``span``. ``whole`` is what its lines have: of an only one the document with its brackets."""
@@ -79,13 +94,28 @@ class Export(ABC):
             return Plan(self.name, session, 1, (tuple,), findings=(Finding("too-long", message, 1, span.offset),))
         read = self._read(source, span, whole)
         if read is None:
-            finding = Finding(
-                "not-json", "a conversation that is no JSON object, is cut, or has a member twice", 1, span.offset
+            raw = read_all(source, span)
+            kind, message = (
+                ("too-deep", f"a conversation that is {TOO_DEEP}")
+                if is_too_deep(raw)
+                else (
+                    "not-json",
+                    "a conversation that is no JSON object, is cut, or has a member twice: its bytes are kept",
+                )
             )
-            session = hashlib.sha256(read_all(source, span)).hexdigest()
+            finding = Finding(kind, message, 1, span.offset)
+            session = hashlib.sha256(raw).hexdigest()
             return Plan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
         conversation, lines, nodes = read
         path, findings = _path(nodes, self.leaf(conversation, nodes))
+        if not isinstance(conversation.get(self.member), (dict, list)):
+            findings.append(
+                (
+                    "no-messages",
+                    f"an object without {self.member}: its bytes are kept, and it has no message; a conversation that stands deeper "
+                    "in the document is read if it is taken out into a file of its own",
+                )
+            )
         losses = Losses()
         said = sum(len(drafts) for drafts in self.told(path, losses))
         return Plan(
@@ -138,6 +168,20 @@ class Export(ABC):
             for number, ((offset, piece), value) in enumerate(zip(pieces, values, strict=True), 1)
         ]
         return conversation, lines, nodes
+
+
+def _beside(source: Source, spans: list[Span]) -> Iterator[Finding]:
+    """What stands beside the conversations and is none: an array with something in it, a number, a text."""
+    at = 0
+    for span in (*spans, Span(source.size, 0)):
+        size = span.offset - at
+        if size > _LONGEST_GAP_BYTES or read_all(source, Span(at, size)).strip(_NOTHING):
+            message = (
+                f"{size:,} bytes beside the conversations hold none that can be read: a conversation in them is imported "
+                "from a file of its own"
+            )
+            yield Finding("beside", message, None, at)
+        at = span.offset + span.size
 
 
 def _unread(source: Source, span: Span) -> Iterator[Entry]:

@@ -21,7 +21,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transcript_store.formats._blocks import objects
-from transcript_store.formats._document import LONGEST_BYTES, Span, parsed, pieces_within, read_all
+from transcript_store.formats._document import (
+    LONGEST_BYTES,
+    TOO_DEEP,
+    Span,
+    is_too_deep,
+    parsed,
+    pieces_within,
+    read_all,
+)
 from transcript_store.formats._generations import Allowance, Begins, Draft, Steps, told
 from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, labels, obj, text
@@ -328,13 +336,21 @@ def _of_document(source: Source, session: _Session) -> Iterator[Line]:
     raw = read_all(source, Span(0, source.size))
     value = parsed(raw.removeprefix(b"\xef\xbb\xbf"))
     if value is None:
-        session.findings.append(Finding("not-json", "the document is no JSON object, or is cut", 1, 0))
+        session.findings.append(
+            Finding("too-deep", f"the document is {TOO_DEEP}", 1, 0)
+            if is_too_deep(raw)
+            else Finding("not-json", "the document is no JSON object, or is cut", 1, 0)
+        )
         yield Line(1, 0, raw, None)
         return
     messages = objects(value.get("messages"))
     about = {name: member for name, member in value.items() if name != "messages"}
     pieces = pieces_within(raw, "messages")
-    if len(pieces) != 1 + len(messages):  # a key that stands twice
+    if len(pieces) != 1 + len(messages):
+        message = (
+            "the document has its messages twice: its bytes are kept, and no message was read; take one of the two out"
+        )
+        session.findings.append(Finding("twice", message, 1, 0))
         yield Line(1, 0, raw, value)
         return
     for number, ((offset, piece), found) in enumerate(zip(pieces, [about, *messages], strict=True), 1):

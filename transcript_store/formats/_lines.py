@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from transcript_store.formats._document import TOO_DEEP, is_too_deep
 from transcript_store.formats._plan import Finding, Head, Source
 
 PIECE_BYTES = 64 << 10
@@ -94,6 +95,8 @@ class Lines:
         if len(pieces) > 1:
             whole = sum(piece is not None for _, piece in pieces)
             self._find("glued", f"{len(pieces)} pieces on one line, {whole} of them whole", offset)
+        elif is_too_deep(text):
+            self._find("too-deep", f"a line that is {TOO_DEEP}", offset)
         elif _is_json(text):
             self._find("not-an-object", "a JSON value that is no object", offset)
         else:

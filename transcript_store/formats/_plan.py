@@ -60,7 +60,8 @@ class Finding:
     """What is not as it should be in a source, and where; nothing of it is dropped in silence."""
 
     kind: str
-    """``torn``, ``nul``, ``not-json``, ``not-an-object``, ``glued``, ``too-long``, ``byte-order-mark``, or the format's own."""
+    """``torn``, ``nul``, ``not-json``, ``not-an-object``, ``glued``, ``too-long``, ``too-deep``, ``byte-order-mark``, or the
+    format's own."""
     message: str
     """A sentence without the place."""
     line: int | None = None

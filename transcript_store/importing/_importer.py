@@ -25,9 +25,9 @@ from transcript_store.errors import (
     StorageError,
     TranscriptStoreError,
 )
-from transcript_store.formats import Entry, Loss, Plan
+from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
-from transcript_store.importing._records import Batch, Lists, batches, time_of
+from transcript_store.importing._records import Batch, Lists, as_stored, batches, time_of
 from transcript_store.importing._report import ImportReport, counted, refused
 from transcript_store.importing._standing import Standing, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
@@ -42,6 +42,7 @@ _LONGEST_LABEL = 1000
 _HELD_BYTES = 16 << 20
 """The entries of a source up to this size are made once and kept; those of a larger one are made anew when they are asked for."""
 _LONGEST_TOOL_BYTES = 1 << 20
+_SUM = "the SHA-256 of the source is on record now, so that its bytes can be exported"
 _T = TypeVar("_T")
 
 
@@ -95,6 +96,8 @@ class Importer:
             work = _Work(self._library, self._group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
             done = work.run(dry_run=self._dry_run)
             if done.action != "diverged" or not (self._forks or self._has_copy(plan, copy + 1)):
+                if work.findings:
+                    report = counted(as_stored(plan, work.findings), source=source.name)
                 return replace(
                     report,
                     action=done.action,
@@ -141,6 +144,8 @@ class _Work:
         self._is_first = is_first
         self._is_alone = is_alone
         self._metadata, self.losses = _metadata_of(plan)
+        self.findings: list[Finding] = []
+        """The messages that the store did not take."""
 
     def run(self, *, dry_run: bool) -> _Done:
         """Look, and then write unless nothing is to be done. A reader looks first: it writes nothing at all (F2)."""
@@ -166,16 +171,26 @@ class _Work:
                 else:
                     time.sleep(_WAIT_SECONDS / _TRIES)
             else:
+                if self._lacks_sum(found):
+                    found = found._replace(action="grew", reason=_SUM)
                 if not dry_run and found.action in ("grew", "replaced"):
                     found = self._go_on_behind(position, found)
                 return _Done(found.action, found.reason)
         raise AssertionError("the last try returns or raises")
+
+    def _lacks_sum(self, found: Standing) -> bool:
+        """Whether all is on record except the sum of the file: its bytes changed while it was imported, and are as on record now."""
+        if found.action != "unchanged" or found.noted is None or not self._is_alone:
+            return False
+        return (found.noted.get("file") or {}).get("sha256") is None and self._file["sha256"] is not None
 
     def _go_on_behind(self, position: TranscriptPosition, found: Standing) -> Standing:
         """Write what is to be done, if the conversation still ends where it did; else look again."""
         with self._library.open(self._id, verify="tail", lock_timeout_seconds=_WAIT_SECONDS) as store:
             if store.position != position:
                 found = standing_of(store, self._plan, self._source)
+                if self._lacks_sum(found):
+                    found = found._replace(action="grew", reason=_SUM)
             if found.action in ("grew", "replaced"):
                 self._go_on(store, found)
         return found
@@ -203,9 +218,9 @@ class _Work:
         if found.action == "replaced":
             self._replace_from(store, found.first)
             return
-        if (first := next(found.rest, None)) is not None:
+        if (first := next(found.rest, None)) is not None or found.reason == _SUM:
             not_before = time_of(store.get_records(last=1)[0].at)
-            entries = chain((first,), found.rest)
+            entries = found.rest if first is None else chain((first,), found.rest)
             self._append(store, found.first, batches(entries, self._source.stamp.size, not_before))
         self._replace_from(store, found.first + 1)
 
@@ -249,6 +264,9 @@ class _Work:
         try:
             return put(batch.lists(note))
         except InvalidMessageError:
+            self.findings += batch.refused()
+            plan = replace(self._plan, findings=(*self._plan.findings, *self.findings))
+            note = new_note(plan, self._file, self._metadata, generation=number, complete=batch.is_last)
             return put(batch.lists(note, checked=True))
 
     @cached_property

@@ -10,7 +10,7 @@ interrupts an import; and it travels with the conversation into backups and fork
     complete                   whether the batch ends the generation
     lines                      how many lines the source has of the session
     file                       name, size, mtime_ns, inode, and the sha256 of what was read (null where it has other
-                               sessions too, for tables, and where a large file was written meanwhile)
+                               sessions too, for tables, and where its bytes changed meanwhile)
     findings, losses           at most 100 of each; findings_count and losses_count say how many there were
     tail_base64                what stands behind the last line end
     redaction                  what was taken out, if it was imported so: the version of the known forms, and marks of the patterns
@@ -56,9 +56,8 @@ def is_imported(record: Record) -> bool:
 
 def file_facts(source: FileSource | Rows, *, is_alone: bool) -> dict[str, Any]:
     """A source as the note has it; ``sha256`` where the session is the whole file."""
-    sha256 = source.sha256() if is_alone and isinstance(source, FileSource) else None
-    if isinstance(source, FileSource) and source.is_rewritten:
-        sha256 = None  # it may not be that of the lines on record: the next import compares them all
+    # None if it may not be that of the lines on record: the next import compares them all, and notes it then.
+    sha256 = source.sha256_of_what_was_read() if is_alone and isinstance(source, FileSource) else None
     return {"name": plain(source.name), **source.stamp._asdict(), "sha256": sha256}
 
 

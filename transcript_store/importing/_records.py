@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, Record
 from transcript_store.errors import InvalidMessageError
-from transcript_store.formats import Entry, pack, unpack
+from transcript_store.formats import Entry, Finding, Plan, pack, unpack
 from transcript_store.messages import encode_message
 
 _ONE_BATCH_BYTES = 64 << 20
 """A source up to this size is stored as one batch, a larger one in several: memory holds one of them."""
 _BATCH_RECORDS = 1000
+_UNSTORABLE = (
+    "a message that is nested deeper, or is longer, than a record may be: it is kept as an event with its bytes, and no model is "
+    "sent it; shorten it, and import the file again"
+)
 
 
 class Lists(NamedTuple):
@@ -39,6 +45,24 @@ class Batch(NamedTuple):
         # The note stands at the time of the record before it: records of that moment may follow in the next batch.
         noted_at = self.times[-1] if self.times else None
         return Lists([*(entry.message for entry in entries), None], [*extras, note], [*self.times, noted_at])
+
+    def refused(self) -> list[Finding]:
+        """A finding for each message that the store does not take: its line becomes an event."""
+        return [
+            Finding("unstorable", _UNSTORABLE, entry.lines[0] if entry.lines else None)
+            for entry in self.entries
+            if entry.message is not None and storable(entry).message is None
+        ]
+
+
+def as_stored(plan: Plan, findings: Iterable[Finding]) -> Plan:
+    """The plan as the store took it, with what was found meanwhile."""
+    generations = tuple(partial(_stored, entries) for entries in plan.generations)
+    return replace(plan, generations=generations, findings=(*plan.findings, *findings))
+
+
+def _stored(entries: Callable[[], Iterable[Entry]]) -> Iterator[Entry]:
+    return map(storable, entries())
 
 
 def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | None = None) -> Iterator[Batch]:

@@ -44,6 +44,7 @@ class Standing(NamedTuple):
     rest: Iterator[Entry] = iter(())
     """Of ``grew``: what is appended to it."""
     noted: dict[str, Any] | None = None
+    """The note that was looked at; None of ``unchanged`` if nothing may be written, for somebody went on here."""
     reason: str | None = None
 
 
@@ -110,7 +111,7 @@ def _of_a_live_one(
 def _of_a_prefix(compared: _Compared, number: int, last: int, note: dict[str, Any]) -> Standing:
     following = next(compared.rest, None)
     if following is None and number == last:
-        return Standing("unchanged")
+        return Standing("unchanged", number, noted=None if compared.has_ours else note)
     if compared.has_ours:
         return _diverged(note)
     return Standing("grew", number, chain(() if following is None else (following,), compared.rest), note)

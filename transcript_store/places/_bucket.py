@@ -59,6 +59,10 @@ class Listed(NamedTuple):
     modified: datetime
 
 
+_ENDPOINTS = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
+"""Where the client library looks for an address that was not given."""
+
+
 class Found(NamedTuple):
     """An object as a get gives it."""
 
@@ -88,7 +92,8 @@ class Bucket:
     def _opened(self, url: str, options: dict[str, Any]) -> ObjectStore:
         given = dict(options)
         client = {**TIMEOUTS, **given.pop("client_options", {})}
-        if any(isinstance(value, str) and _is_loopback(value) for value in (url, *given.values())):
+        endpoints = (url, *given.values(), *(os.environ.get(name) for name in _ENDPOINTS))
+        if any(isinstance(value, str) and _is_loopback(value) for value in endpoints):
             client.setdefault(
                 "allow_http", True
             )  # elsewhere, whoever wants messages and keys to go in clear has to say so

@@ -30,6 +30,8 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 from transcript_store.places._errors import ConversationTakenOverError, PlaceError, UnavailableError
+from transcript_store.places._keys import KeyCell
+from transcript_store.places._patience import patiently
 from transcript_store.places._place import Place, packing
 from transcript_store.places._slots import (
     LogState,
@@ -133,6 +135,11 @@ class ClaimedLog:
         self._accept(state, taken)
         if state.is_deleted:
             self._refuse_deleted(state.slot)
+
+    @property
+    def key(self) -> KeyCell:
+        """The cell of its wrapped key, if it is sealed."""
+        return KeyCell(self.place, self.id, self._waits, self._sleep, self.path)
 
     def is_there(self) -> bool:
         """Whether there is any slot."""
@@ -389,22 +396,6 @@ def removable(slots: Sequence[Slot]) -> list[int]:
         for slot, following in pairwise(slots)
         if slot.kind != "claim" and slot.number != 1 and following.epoch == slot.epoch
     ]
-
-
-def patiently(
-    call: Callable[[], T], waits: Sequence[float], sleep: Callable[[float], None], *, path: str, doing: str
-) -> T:
-    """Make a call that changes nothing until it is answered; ``PlaceError`` if the attempts are over."""
-    for wait in (*waits, None):
-        try:
-            return call()
-        except UnavailableError as error:
-            if wait is None:
-                raise PlaceError(
-                    path=path, doing=doing, reason=str(error) or "no answer", outcome="not stored"
-                ) from error
-            sleep(wait)
-    raise AssertionError("the last attempt returns or raises")
 
 
 def _named(holder: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.storage import Options, Storage
@@ -16,6 +16,7 @@ from transcript_store.places._errors import NotOnAPlaceError, PlaceError
 from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._place import Place
 from transcript_store.places._storage import PlacedWriter
+from transcript_store.ways_out import WayOut
 
 __all__ = ["PlacedConversation"]
 
@@ -56,9 +57,11 @@ class PlacedConversation(ConversationStore):
         self._slots = ClaimedLog(place, id, waits_seconds=waits_seconds, sleep=self._machine.wait, pack_each=pack_each)
         self._writer: PlacedWriter | None = None
         """The storage that was opened last."""
-        if options.get("encryption_key") is not None or options.get("retired_keys"):
-            raise NotOnAPlaceError(path=self._slots.path, doing="keep a sealed conversation")
         super().__init__(self._slots.path, **options)
+
+    def seal(self, *, keep_plain: bool = False) -> NoReturn:  # noqa: ARG002
+        """Refused: what is plain stays in its slots. ``fork()`` into a library with a key makes a sealed one; ``delete()`` this one."""
+        raise NotOnAPlaceError(path=self.directory, doing="seal the conversation", way_out=WayOut.FORK_AND_DELETE)
 
     @property
     def epoch(self) -> int:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from transcript_store._conversation.reader import Reader, RefreshResult
+from transcript_store._conversation.sealing import Sealing
 from transcript_store._conversation.storage import Options, Storage
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import KEY
+from transcript_store.errors import NotSealedError
 from transcript_store.places._claimed import ClaimedLog
 from transcript_store.places._filling import fill
 from transcript_store.places._spool import Spool
@@ -29,6 +33,22 @@ class Fetched(Storage):
         """Read every slot anew, verified; the spool is not filled yet."""
         self.is_filled = False
         self.slots.load_patiently()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        """With keys: put the key file beside what is to be filled in, and open it: nobody claims a conversation without its key."""
+        keys = self.options.keys
+        if keys is None:
+            return
+        if not self.slots.state.is_sealed:
+            raise NotSealedError(path=self.path, reason="a key was given, and the conversation there is not sealed")
+        data = self.slots.key.read()
+        with Folder.make(self.spool, self.path) as folder:
+            if data is None:
+                folder.discard(KEY)
+            else:
+                folder.replace_file(KEY, [data])
+            self.sealing = Sealing.of(keys, folder, self.slots.id, self.sealing)
 
     def look(self) -> bool:
         """Take in what stands on the place now; whether the spool has other bytes than before."""

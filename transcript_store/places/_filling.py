@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from transcript_store._conversation.metadata import encode_document
-from transcript_store._log.record import Mark
+from transcript_store._conversation.metadata import document_body, with_hash
+from transcript_store._log.record import CHECK_MEMBER, Mark
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, METADATA, TRANSCRIPT, archive_name
@@ -46,4 +46,10 @@ def _append(folder: Folder, slot: Slot) -> None:
 
 
 def _note(folder: Folder, state: LogState) -> None:
-    folder.replace_file(METADATA, [encode_document(state.members, Mark(state.generation, state.end))])
+    """metadata.json. Of a sealed conversation it is what the last one with the key made a check of: marks are the spool's own affair."""
+    if state.checked is None:
+        body = document_body(state.members, Mark(state.generation, state.end))
+    else:
+        mark, check = state.checked
+        body = b'%b%b%b"' % (document_body(state.members, mark), CHECK_MEMBER, check)
+    folder.replace_file(METADATA, [with_hash(body)])

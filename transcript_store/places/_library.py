@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from transcript_store._conversation.arguments import require_bool, require_count
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
+from transcript_store._conversation.rotation import required
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary
 from transcript_store._conversation.verify import Finding, Verification, look
@@ -22,7 +23,7 @@ from transcript_store._group import ConversationGroup
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._pruning import PrunedItem, Pruning, Rule, rule_of
-from transcript_store._sealing.providers import EncryptionKey
+from transcript_store._sealing.providers import EncryptionKey, keyring_of
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
 from transcript_store.errors import (
     ConversationLockedError,
@@ -30,11 +31,13 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
-from transcript_store.library import ConversationLibrary
-from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog, patiently
+from transcript_store.library import ConversationLibrary, Rotation, Shredding
+from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
 from transcript_store.places._conversation import PlacedConversation
 from transcript_store.places._errors import NotOnAPlaceError
 from transcript_store.places._fetched import PlacedReader
+from transcript_store.places._keys import rotate
+from transcript_store.places._patience import patiently
 from transcript_store.places._place import Place
 from transcript_store.places._shelf import PlacedShelf
 from transcript_store.places._storage import PlacedWriter
@@ -66,8 +69,10 @@ class PlacedLibrary(ConversationLibrary):
       record. So ``record_count`` may be behind, and nothing is looked at.
     * ``delete()`` refuses a conversation that is damaged. An id that was deleted cannot be created again.
     * ``together()`` creates each conversation by itself.
-    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``rotate_key()``, ``shred()``, keys, and of ``prune()``
-      ``keep_generations`` and ``snapshots``.
+    * A rotation and a shred replace one cell of the place each, and leave nothing alone because it is open to write. ``shred()`` claims
+      the conversation, if it can be read, so that its writer is told.
+    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``shred_folder()``, ``seal()`` of a conversation, and of
+      ``prune()`` ``keep_generations`` and ``snapshots``.
 
     Args:
         directory: the place.
@@ -89,9 +94,16 @@ class PlacedLibrary(ConversationLibrary):
         self._waits = tuple(waits_seconds)
         self._machine = filesystem.REAL if file_system is None else file_system
         self._redactor = redact
-        super().__init__(directory, redact=redact, file_system=file_system)
-        if encryption_key is not None or [*retired_keys]:
-            self._refuse("keep sealed conversations")
+        keyring = self._keyring = keyring_of(encryption_key, retired_keys)
+        self._given: dict[str, Any] = (
+            {} if keyring is None else {"encryption_key": keyring.current, "retired_keys": keyring.retired}
+        )
+        super().__init__(
+            directory,
+            redact=redact,
+            file_system=file_system,
+            **self._given,
+        )
 
     @staticmethod
     def _named(directory: Any) -> str:
@@ -202,11 +214,27 @@ class PlacedLibrary(ConversationLibrary):
                 return replace(item, left_alone=str(error))
             return item if is_gone else None
 
-    def rotate_key(self) -> NoReturn:
-        self._refuse("rotate a key")
+    def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
+        ids = self._ids() if names is None else map(checked_id, names)
+        return rotate((self._slots(each).key for each in ids), required(self._keyring))
 
-    def shred(self, id: str) -> NoReturn:  # noqa: ARG002
-        self._refuse("destroy a key")
+    def _ids(self) -> Iterator[str]:
+        after = ""
+        while True:
+            ask = partial(self._place.conversations, after=after, limit=_PAGE)
+            page = patiently(ask, self._waits, self._machine.wait, path=self.directory, doing="list the conversations")
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1]
+
+    def shred_folder(self, name: str) -> NoReturn:  # noqa: ARG002
+        self._refuse("look into a folder")
+
+    def shred(self, id: str) -> Shredding:
+        writer = PlacedWriter(self._slots(checked_id(id)), self._machine, _OPTIONS)
+        with writer.let_go_at_the_end():
+            return writer.shred()
 
     # ---- within ----------------------------------------------------------------------------------------------------------
 
@@ -217,14 +245,14 @@ class PlacedLibrary(ConversationLibrary):
         return ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._machine.wait)
 
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
-        given = {"redact": self._redactor, **options, "file_system": self._machine}
+        given = {"redact": self._redactor, **self._given, **options, "file_system": self._machine}
         return PlacedConversation(self._place, id, waits_seconds=self._waits, **given)
 
     def _reader(self, id: str) -> Reader:
-        return PlacedReader(self._slots(id), self._machine, _OPTIONS)
+        return PlacedReader(self._slots(id), self._machine, _OPTIONS._replace(keys=self._keyring))
 
     def _writer(self, id: str) -> Writer:
-        return PlacedWriter(self._slots(id), self._machine, _OPTIONS)
+        return PlacedWriter(self._slots(id), self._machine, _OPTIONS._replace(keys=self._keyring))
 
     def _making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
         return nullcontext()  # a create is one slot

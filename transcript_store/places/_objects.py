@@ -4,6 +4,7 @@
 
     <root>/c/<id>/s/<slot, 12 digits>       one slot                             put if absent
     <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes, whoever writes it
+    <root>/k/<id>                           the key file, if it is sealed        put if the one before it is the one that was read
     <root>/m/<id>                           the summary, as JSON                 put if the one before it is the one that was read
     <root>/d/<YYYY-MM-DD>/<id>              empty: it was written to on this day put once
     <root>/probe/<random>                   what the server was tried with       removed again
@@ -199,14 +200,32 @@ class ObjectPlace(PackingPlace):
         there = self._bucket.get(f"m/{id}")
         return _as_summary(id, there.data) if there else None
 
+    def key(self, id: str) -> bytes | None:
+        """The key file, if there is one."""
+        there = self._bucket.get(f"k/{id}")
+        return (there.data or None) if there else None
+
+    def put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        """Put the key file in the place of ``known``."""
+        self._require_fit()
+        name = f"k/{id}"
+        if known is None:
+            return self._bucket.create(name, data)
+        there = self._bucket.get(name)
+        return there is not None and there.data == known and self._bucket.swap(name, data, there)
+
     def expunge(self, id: str, keep: int) -> None:
-        """Remove the summary and the marks, then empty slots and packs. Their names stay: a writer that stalled must find them taken."""
+        """Remove the summary and the marks, then empty the key, slots and packs.
+
+        Their names stay: a writer that stalled must find them taken.
+        """
         self._bucket.delete([f"m/{id}", *(f"d/{day}/{id}" for day in self._days())])
         self._marked.pop(id, None)
         full = [listed for page in self._bucket.list(f"c/{id}") for listed in page if listed.size]
         firsts = [(listed.key, _PACK.fullmatch(listed.key), _SLOT.fullmatch(listed.key)) for listed in full]
         below = [key for key, pack, slot in firsts if (pack and int(pack[2]) < keep) or (slot and int(slot[1]) < keep)]
-        self._bucket.at_once(lambda key: self._bucket.replace(key, b""), below)
+        keys = [f"k/{id}"] if self.key(id) else []
+        self._bucket.at_once(lambda key: self._bucket.replace(key, b""), [*keys, *below])
 
     # ---- names -----------------------------------------------------------------------------------------------------------
 

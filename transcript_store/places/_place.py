@@ -107,8 +107,21 @@ class Place(Protocol):
         """
         ...
 
+    def key(self, id: str) -> bytes | None:
+        """What :meth:`put_key` put last; None if there is nothing, or if it was expunged."""
+        ...
+
+    def put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        """Put the key file of a sealed conversation beside its slots, as one step of the engine; True if this call did it.
+
+        It takes the place of ``known``, and of nothing else: None says that nothing may be there, not even what was expunged. So it
+        can be replaced, and destroyed, and a put that comes late changes nothing. At most 128 KiB, and as durable as a slot. False
+        says nothing but "look".
+        """
+        ...
+
     def expunge(self, id: str, keep: int) -> None:
-        """Remove the content of every slot below ``keep``, packs too, and the summary. Called twice, it comes to the same.
+        """Remove the content of every slot below ``keep``, packs too, the key, and the summary. Called twice, it comes to the same.
 
         ``keep`` is the slot ``deleted``, which stays: whoever loads the conversation is told. What it held cannot be read afterwards.
         An engine that does not look at the slot before keeps the names, with nothing in them, and passes over them when it reads: a

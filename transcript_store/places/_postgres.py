@@ -83,8 +83,24 @@ _BEFORE = "AND (updated_at, id) < (%(at)s::timestamptz, %(id)s::uuid)"
 _NAMED = "AND labels ? %(label)s"
 _VALUED = "AND labels @> %(label)s::jsonb"
 
+_KEY = "SELECT data FROM ts_key WHERE conversation = %s::uuid AND data <> ''"
+
+_PUT_FIRST_KEY = """
+    INSERT INTO ts_key (conversation, data)
+    SELECT %(id)s::uuid, %(data)s::bytea WHERE current_setting('synchronous_commit') <> 'off'
+    ON CONFLICT DO NOTHING
+"""
+_PUT_KEY = """
+    UPDATE ts_key SET data = %(data)s::bytea
+     WHERE conversation = %(id)s::uuid AND data = %(known)s::bytea AND current_setting('synchronous_commit') <> 'off'
+"""
+
 _EXPUNGE = """
-    WITH gone AS (DELETE FROM ts_summary WHERE id = %(id)s::uuid)
+    WITH gone AS (DELETE FROM ts_summary WHERE id = %(id)s::uuid),
+    emptied AS (
+        UPDATE ts_key SET data = '' WHERE conversation = %(id)s::uuid
+           AND EXISTS (SELECT FROM ts_slot WHERE conversation = %(id)s::uuid AND slot = %(keep)s)
+    )
     DELETE FROM ts_slot WHERE conversation = %(id)s::uuid AND slot < %(keep)s
        AND EXISTS (SELECT FROM ts_slot WHERE conversation = %(id)s::uuid AND slot = %(keep)s)
 """
@@ -161,13 +177,16 @@ class PostgresPlace(Place):
         doing = "put a slot"
         if self._run(_PUT_FIRST if slot == 1 else _PUT_NEXT, given, doing).rowcount:
             return True
+        self._require_synchronous(doing)
+        return False
+
+    def _require_synchronous(self, doing: str) -> None:
         if self._rows("SHOW synchronous_commit", None, doing) == [("off",)]:
             raise self._refusal(
                 doing,
                 "synchronous_commit is off, so the server would forget what it acknowledged: set it to on, for example with "
                 "ALTER ROLE … SET synchronous_commit = on",
             )
-        return False
 
     def read(self, id: str, after: int = 0) -> list[Piece]:
         """The slots of one moment, in order."""
@@ -217,8 +236,26 @@ class PostgresPlace(Place):
         rows = self._rows(_SUMMARIES.format(which=which), given, "list the conversations")
         return [Summary(*row) for row in rows]
 
+    def key(self, id: str) -> bytes | None:
+        """The key file, if there is one."""
+        rows = self._rows(_KEY, (id,), "read a key")
+        return bytes(rows[0][0]) if rows else None
+
+    def put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        """Put the key file in the place of ``known``, in one statement. On return the server has it on its disk.
+
+        Raises:
+            UnavailableError, PlaceError: as :meth:`put`.
+        """
+        doing = "put a key"
+        given = {"id": id, "data": data, "known": known}
+        if self._run(_PUT_FIRST_KEY if known is None else _PUT_KEY, given, doing).rowcount:
+            return True
+        self._require_synchronous(doing)
+        return False
+
     def expunge(self, id: str, keep: int) -> None:
-        """Remove the slots below ``keep`` and the summary, in one transaction. Nothing happens if ``keep`` is not there."""
+        """Remove the slots below ``keep``, the key and the summary, in one transaction. Nothing happens if ``keep`` is not there."""
         self._run(_EXPUNGE, {"id": id, "keep": keep}, "expunge a conversation")
 
     # ---- statements ------------------------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ MIGRATIONS: tuple[str, ...] = (
                WITH ORDINALITY AS lines (line, number)
          WHERE line <> '';
     """,
+    """
+    CREATE TABLE ts_key (conversation uuid PRIMARY KEY, data bytea NOT NULL);
+    """,
 )
 
 APPLIED = "SELECT coalesce(max(number), 0) FROM ts_migration"

@@ -18,6 +18,9 @@ release     none                                    none
 deleted     none                                    none
 ==========  ======================================  ==========================================================
 
+Of a sealed conversation, ``generation``, ``metadata`` and ``release`` have a ``check`` of whoever has its key: that of metadata.json
+(``_conversation/sealing``) with the mark behind this slot. ``metadata`` is what is stored: the members in sight, and the others sealed.
+
 ``hash`` is that of a line of a transcript (``_log/record``), chained over the envelope of the slot before. ``seq``, ``offset`` and
 ``head`` say where the transcript ends after the slot, and ``head`` vouches for the lines. The lines since the last
 ``generation``, joined, are a transcript.jsonl, byte for byte.
@@ -42,8 +45,9 @@ import orjson
 from transcript_store._conversation.metadata import problem_with_members
 from transcript_store._json.times import is_time
 from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.record import GENESIS, HASH_MEMBER, SUFFIX_BYTES, Position, chain_hash, close_line
+from transcript_store._log.record import GENESIS, HASH_MEMBER, SUFFIX_BYTES, Mark, Position, chain_hash, close_line
 from transcript_store._log.scan import scan
+from transcript_store._sealing.data_key import CHECK_BYTES
 from transcript_store.places._place import Piece
 
 Kind = Literal["generation", "claim", "append", "metadata", "release", "deleted"]
@@ -101,6 +105,10 @@ class LogState:
     """The metadata."""
     end: Position = START
     """Where the transcript of the live generation ends."""
+    is_sealed: bool = False
+    """Whether the live generation is sealed."""
+    checked: tuple[Mark, bytes] | None = None
+    """If it is: the last keyed check, which is over the metadata and this mark. None if what is there now was written without the key."""
 
     @property
     def epoch(self) -> int:
@@ -158,6 +166,11 @@ def taken_in(state: LogState, data: bytes) -> tuple[LogState, Slot]:
     end: Position = facts.get("end", state.end)
     if (members.get("seq"), members.get("offset"), members.get("head")) != (*end[:2], end.head.decode()):
         raise NotASlotError("damaged-line", f"the lines of slot {state.slot + 1} do not lead to where it says")
+    check = members.get("check")
+    if type(check) is str and len(check) == CHECK_BYTES and check.isascii():
+        facts["checked"] = Mark(facts.get("generation", state.generation), end), check.encode()
+    elif members["kind"] in ("generation", "metadata"):
+        facts["checked"] = None
     after = replace(state, slot=state.slot + 1, hash=slot_hash(data), at=members["at"], **facts)
     return after, Slot(after.slot, members["kind"], members["epoch"], data, after)
 
@@ -177,7 +190,12 @@ def _content(state: LogState, members: dict[str, Any], lines: bytes) -> dict[str
         if (problem := problem_with_members(header.metadata)) is not None:
             raise NotASlotError("damaged-header", f"the header is whole, but {problem}")
         end = _verified(lines[begin.offset_bytes :], begin)
-        return {"generation": header.generation, "members": header.metadata, "end": end}
+        return {
+            "generation": header.generation,
+            "members": header.metadata,
+            "end": end,
+            "is_sealed": header.is_sealed,
+        }
     if kind == "append":
         return {"end": _verified(lines, state.end)}
     if kind == "metadata":

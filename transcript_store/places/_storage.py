@@ -20,17 +20,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from transcript_store._conversation.key_changes import Shredding, plain_files
+from transcript_store._conversation.metadata import document_body
+from transcript_store._conversation.sealing import Sealing
 from transcript_store._conversation.storage import Options, State
 from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._json.times import format_time, parse_time
+from transcript_store._log.header import read_header
 from transcript_store._log.image import Image
 from transcript_store._log.log import AppendResult, Prepared
-from transcript_store._log.record import Copied, Entry, Position
+from transcript_store._log.record import Copied, Entry, Mark, Position
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationLockedError,
     ConversationNotFoundError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    NotSealedError,
     StorageError,
     TranscriptStoreError,
 )
@@ -54,6 +62,8 @@ class PlacedWriter(Fetched, Writer):
 
     def __init__(self, slots: ClaimedLog, machine: FileSystem, options: Options) -> None:
         super().__init__(slots, machine, options)
+        self._sealing_of_next: Sealing | None = None
+        """What the generation that is being begun is sealed with."""
         self._required_head: str | None = None
         """What the call that is under way wants to stand behind."""
         self._summary_due = 0
@@ -87,6 +97,9 @@ class PlacedWriter(Fetched, Writer):
         super().create(members_at, entries, features, count)
         self._summarize()
 
+    def _new_sealing(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002 (the place knows which)
+        return self.slots.key.begin(keys, self.files)
+
     def delete(self, agreed: Callable[[], bool] = lambda: True) -> bool:
         """Delete the conversation, if nobody is at work on it, and if ``agreed()`` is true once it is claimed; returns that.
 
@@ -103,6 +116,25 @@ class PlacedWriter(Fetched, Writer):
             if self.slots.deleted_in is not None:  # also what an earlier delete could not remove
                 self._expunge(self.slots.deleted_in)
         return True
+
+    def shred(self) -> Shredding:
+        """Destroy the data key, if nobody is at work on the conversation; on return it is destroyed.
+
+        The conversation is claimed first, so that whoever was its writer is told. One that is damaged is shredded without a claim.
+        """
+        readable: tuple[str, ...] = (self.path,)  # nobody can tell of what is damaged
+        try:
+            self._open()
+            readable = tuple(plain_files(self.folder))
+        except (CorruptTranscriptError, CorruptMetadataError) as error:
+            logger.warning("%s: its key is destroyed, and it was not claimed: %s", self.path, error)
+        key, state = self.slots.key, self.slots.state
+        if not state.is_sealed and key.read() is None:
+            reason = "it was never sealed, so that there is no key to destroy"
+            raise NotSealedError(path=self.path, reason=reason, way_out=None)
+        at = key.shred(format_time(self.files.now_us()))
+        self.close()
+        return Shredding(id=self.slots.id, shredded_at=at, still_readable=readable)
 
     def _expunge(self, keep: int) -> None:
         try:
@@ -241,15 +273,20 @@ class PlacedWriter(Fetched, Writer):
     def _before_commit(self, image: Image, handle: int) -> None:
         lines = bytes(self.files.read(handle, 0, image.end.offset_bytes))
 
+        header, _ = read_header(lines)  # type: ignore[misc]  # it was written here
+        sealing, mark = self._sealing_of_next, Mark(header.generation, image.end)
+
         def make(state: LogState, **more: Any) -> bytes:
-            return encoded(state, "generation", self._at(state), lines=lines, end=image.end, **more)
+            checked = _checked(sealing, header.metadata, mark)
+            return encoded(state, "generation", self._at(state), lines=lines, end=image.end, **checked, **more)
 
         if self.slots.state.slot == 0:
             self._claim_new(lambda state, token: make(state, token=token, holder=self._holder))
         else:
             self._store_slot("replace the transcript", make)
 
-    def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Any) -> None:
+    def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Sealing | None) -> None:
+        self._sealing_of_next = sealing
         with self._in_step("replace the transcript"):
             super()._put_in_place(image, members, sealing)
 
@@ -263,8 +300,12 @@ class PlacedWriter(Fetched, Writer):
         self.is_filled = False
 
     def _remember(self, members: dict[str, Any]) -> None:
+        sealing = self.sealing
+        stored = members if sealing is None else sealing.stored(members)
+
         def make(state: LogState) -> bytes:
-            return encoded(state, "metadata", self._at(state), metadata=members)
+            checked = _checked(sealing, stored, Mark(state.generation, state.end))
+            return encoded(state, "metadata", self._at(state), metadata=stored, **checked)
 
         with self._put("write the metadata", make):
             super()._remember(members)
@@ -310,7 +351,7 @@ class PlacedWriter(Fetched, Writer):
     def _summarize(self) -> None:
         """Leave a summary for lists: best effort."""
         self._summary_due = self.log.end.seq + MARK_EVERY
-        keep_summary(self.slots, self.members, self.updated_at)
+        keep_summary(self.slots, self.updated_at)
 
     # ---- what a place cannot do ------------------------------------------------------------------------------------------
 
@@ -329,13 +370,22 @@ class PlacedWriter(Fetched, Writer):
         finally:
             self.let_go()
 
+    def _made_release(self, state: LogState) -> bytes:
+        checked = _checked(self.sealing, state.members, Mark(state.generation, state.end))
+        return encoded(state, "release", self._at(state), **checked)
+
     def _release(self) -> None:
         try:
             with self.slots.trying_once():
                 self._ensure_writable()
-                self.slots.write(lambda state: encoded(state, "release", self._at(state)), "release the conversation")
+                self.slots.write(self._made_release, "release the conversation")
             self._summarize()
         except (ConversationTakenOverError, ConversationNotFoundError):
             pass  # it is somebody else's, or nobody's
         except TranscriptStoreError as error:
             logger.warning("%s: closed without a word to the next writer: %s", self.path, error)
+
+
+def _checked(sealing: Sealing | None, stored: dict[str, Any], mark: Mark) -> dict[str, Any]:
+    """The keyed check of metadata.json as the slots say it, as a member of an envelope; none without the key."""
+    return {} if sealing is None else {"check": sealing.key.check(document_body(stored, mark)).decode()}

@@ -16,16 +16,20 @@ _MOST_BYTES = 64 * 1024
 _SHOWN = ("id", "created_at", "updated_at", "provider", "model", "labels")
 
 
-def keep_summary(slots: ClaimedLog, members: dict[str, Any], updated_at: str) -> None:
+def keep_summary(slots: ClaimedLog, updated_at: str) -> None:
     """Leave a summary behind the last slot, if the place takes it now. A list is late without it, and nothing else."""
     state = slots.state
-    metadata = {name: members[name] for name in _SHOWN if name in members}
+    # What the slots have in sight: of a sealed conversation that is no label.
+    metadata = {name: state.members[name] for name in _SHOWN if name in state.members}
+    metadata["updated_at"] = updated_at
     facts = {
         "seq": state.end.seq,
         "head": state.end.head.decode(),
         "generation": state.generation,
         "bytes": state.end.offset_bytes,
     }
+    if state.is_sealed:
+        facts["sealed"] = True
     data = orjson.dumps({"metadata": metadata, **facts})
     if len(data) > _MOST_BYTES:
         data = orjson.dumps({"metadata": {**metadata, "labels": {}, "model": None}, **facts})
@@ -52,6 +56,7 @@ def shown(summary: Summary, path: str) -> ConversationSummary:
         updated_at=summary.updated_at,
         title=(labels or {}).get("title"),
         labels=labels,
+        sealed=found.get("sealed") is True,
         **facts,  # type: ignore[arg-type]
         **counts,  # type: ignore[arg-type]
     )

@@ -46,6 +46,8 @@ class FileSource:
         self._handle = handle
         self._mtime_ns = status.st_mtime_ns
         self._held: bytes | None = None
+        self._walked = hashlib.sha256()
+        self._walked_bytes = 0
 
     @property
     def is_rewritten(self) -> bool:
@@ -57,7 +59,11 @@ class FileSource:
     def read(self, offset: int, size: int) -> bytes:
         size = max(0, min(size, self.size - offset))
         if self.size > _HELD_BYTES:
-            return os.pread(self._handle, size, offset)
+            piece = os.pread(self._handle, size, offset)
+            if offset <= self._walked_bytes < offset + len(piece):
+                self._walked.update(memoryview(piece)[self._walked_bytes - offset :])
+                self._walked_bytes = offset + len(piece)
+            return piece
         if self._held is None:
             self._held = os.pread(self._handle, self.size, 0)
         return self._held[offset : offset + size]
@@ -75,6 +81,16 @@ class FileSource:
         for offset in range(0, end, _PIECE_BYTES):
             digest.update(self.read(offset, min(_PIECE_BYTES, end - offset)))
         return digest.hexdigest()
+
+    def sha256_of_what_was_read(self) -> str | None:
+        """Of all its bytes, in hex; None if somebody changed or cut them since they were read.
+
+        What a writer added behind them is no change. It moves the time of a large file, so then the sum of what stands there now is
+        compared with that of the first reading.
+        """
+        walked = self._walked.hexdigest() if self._walked_bytes == self.size else None
+        now = self.sha256()
+        return now if now == walked or not self.is_rewritten else None
 
 
 @contextmanager

@@ -271,8 +271,34 @@ def _labelled(open_place: OpenPlace) -> None:
         assert _newest(place, day, label) == expected, label
 
 
+def _keyed(open_place: OpenPlace) -> None:
+    """A key takes the place of the one that is meant, and of nothing else: also as another process does it, and of many exactly one."""
+    place, one = _opened(open_place)
+    data = [b'{"key":%d,"\0\xff":"\r\n"}\n' % number for number in range(3)]
+    assert place.key(one) is None
+    assert place.put_key(one, data[1], data[0]) is False
+    assert place.put_key(one, data[0], None) is True
+    for known in (None, data[1], data[0][:-1], b""):
+        assert open_place().put_key(one, data[2], known) is False
+    assert open_place().put_key(one, data[1], data[0]) is True
+    assert place.put_key(one, data[2], data[0]) is False
+    assert [opened.key(one) for opened in (place, open_place())] == [data[1]] * 2
+    assert place.key(str(uuid4())) is None
+    assert list(place.read(one)) == [], "a key is no slot"
+    places, won = [open_place() for _ in range(6)], list[bytes]()
+    barrier = threading.Barrier(len(places))
+
+    def race(number: int) -> None:
+        barrier.wait(30)
+        if places[number].put_key(one, b"of %d" % number, data[1]):
+            won.append(b"of %d" % number)
+
+    _at_once([lambda number=number: race(number) for number in range(len(places))])  # type: ignore[misc]
+    assert won == [place.key(one)], f"{len(won)} were told that they put the key"
+
+
 def _expunged(open_place: OpenPlace) -> None:
-    """``expunge`` leaves nothing but the slot ``deleted``: whoever comes is told, and no other conversation is touched."""
+    """``expunge`` leaves nothing but the slot ``deleted``: whoever comes is told, a key that comes late too; no other one is touched."""
     one, other = str(uuid4()), str(uuid4())
     day = _a_day()
     place = open_place()
@@ -287,6 +313,7 @@ def _expunged(open_place: OpenPlace) -> None:
         begun.pack(tidy=True)
     for each in (one, other):
         place.put_summary(_summary(each, f"{day}:0{1 + (each == one)}.000000Z", slot=99))
+        assert place.put_key(each, b"a key", None)
     library.delete(one)
     last = max(piece.last for piece in place.read(one))
     for opened in (place, open_place(), place):
@@ -294,6 +321,8 @@ def _expunged(open_place: OpenPlace) -> None:
         assert list(_slots(opened, one)) == [last]
         assert not any(b"secret" in piece.data or b"packed" in piece.data for piece in opened.read(one))
         assert [summary.id for summary in _newest(opened, day)] == [other]
+        assert [opened.key(one), opened.key(other)] == [None, b"a key"]
+        assert not any(opened.put_key(one, b"late", known) for known in (None, b"a key"))
     with stalled, PlacedConversation(place, one) as late:
         for call in (late.load, late.initialize, stalled.refresh):
             try:
@@ -321,6 +350,7 @@ CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (
     _later_summary,
     _labelled,
     _expunged,
+    _keyed,
 )
 
 

@@ -38,7 +38,7 @@ class Request(NamedTuple):
     call: str
     """As the call's method is named: ``put``, ``read``, ``conversations``, ``put_summary``, ``put_pack``, ``packs_from`` and so on."""
     name: str
-    """What it is about: ``s/3`` is a slot, ``p/1-7`` a pack, ``m`` the summary; of a list, what its names begin with."""
+    """What it is about: ``s/3`` is a slot, ``p/1-7`` a pack, ``k`` the key, ``m`` the summary; of a list, what its names begin with."""
     changes: bool
     """Whether it changes something, so that it may land late."""
 
@@ -72,6 +72,7 @@ class SimulatedPlace(Place):
         self.late: list[Callable[[], object]] = []
         self._objects: dict[tuple[str, str], _Object] = {}
         self._summaries: dict[str, Summary] = {}
+        self._keys: dict[str, bytes] = {}
         self._tags = 0
         self._identity = f"simulated:{uuid4()}"
         self._lock = threading.RLock()
@@ -89,6 +90,13 @@ class SimulatedPlace(Place):
     def object(self, id: str, name: str) -> bytes:
         """The bytes under a name."""
         return self._objects[id, name].data
+
+    def set_key(self, id: str, data: bytes | None) -> None:
+        """Change the key file of a conversation, as no writer may; None removes it."""
+        if data is None:
+            self._keys.pop(id, None)
+        else:
+            self._keys[id] = data
 
     def set_object(self, id: str, name: str, data: bytes | None) -> None:
         """Change what stands under a name, as no writer may; None removes it. So does a server that lost a commit."""
@@ -157,13 +165,32 @@ class SimulatedPlace(Place):
             if (before is None or (summary.updated_at, summary.id) < before) and (label is None or _has(summary, label))
         ]
 
+    def key(self, id: str) -> bytes | None:
+        """The key file, if there is one."""
+        return self._request("key", "k", lambda: self._keys.get(id) or None)
+
+    def put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        """Put the key file in the place of ``known``."""
+        return self._request("put_key", "k", lambda: self._put_key(id, data, known), changes=True)
+
+    def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        if self._keys.get(id) != known:
+            return False
+        self._keys[id] = data
+        return True
+
+    def _expunge_key(self, id: str) -> None:
+        if id in self._keys:
+            self._keys[id] = b""
+
     def expunge(self, id: str, keep: int) -> None:
-        """Remove the slots below ``keep`` and the summary, in one step."""
+        """Remove the slots below ``keep``, the key and the summary, in one step."""
         self._request("expunge", "s/", lambda: self._expunge(id, keep), changes=True)
 
     def _expunge(self, id: str, keep: int) -> None:
         for name in self._below(id, keep):
             self.set_object(id, name, None)
+        self._expunge_key(id)
         self._summaries.pop(id, None)
 
     # ---- requests --------------------------------------------------------------------------------------------------------
@@ -244,8 +271,9 @@ class SimulatedObjectPlace(SimulatedPlace):
             self._request("delete_slots", f"s/{slot}", partial(self.set_object, id, f"s/{slot}", None), changes=True)
 
     def expunge(self, id: str, keep: int) -> None:
-        """Remove the summary, then empty slots and packs, each with a request: it may be cut off anywhere."""
+        """Remove the summary, then empty the key, slots and packs, each with a request: it may be cut off anywhere."""
         self._request("expunge", "m", lambda: self._summaries.pop(id, None), changes=True)
+        self._request("expunge", "k", partial(self._expunge_key, id), changes=True)
         for name in self._request("expunge", "", lambda: self._below(id, keep)):
             self._request("expunge", name, partial(self.set_object, id, name, b""), changes=True)
 

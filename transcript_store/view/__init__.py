@@ -112,7 +112,7 @@ def render_conversation(
 
 
 def write_page(
-    directory: str | os.PathLike[str],
+    directory: str | os.PathLike[str] | ConversationStore,
     output: str | os.PathLike[str] | Stream,
     *,
     generation: int | None = None,
@@ -122,6 +122,8 @@ def write_page(
     retired_keys: Sequence[bytes | KeyProvider] = (),
 ) -> WrittenPage:
     """Write the page of a conversation into a file, or to a binary stream.
+
+    Instead of a folder it takes a store that is loaded, with its keys: so it writes the page of a conversation on a place.
 
     The file is readable by its owner alone, and complete before it has its name. A page of this function is replaced. Missing
     folders are made. The page of a sealed conversation is plain, like every other one.
@@ -139,13 +141,16 @@ def write_page(
 
 
 def _render(
-    directory: str | os.PathLike[str],
+    directory: str | os.PathLike[str] | ConversationStore,
     generation: int | None,
     plain: bool,
     redact: SecretRedactor | None,
     keys: Mapping[str, Any],
 ) -> tuple[Contents, Iterator[bytes]]:
-    contents = contents_of(directory, generation=generation, redact=redact, keys=keys)
+    if isinstance(directory, ConversationStore):
+        contents = contents_of_store(directory, generation=generation, redact=redact)
+    else:
+        contents = contents_of(directory, generation=generation, redact=redact, keys=keys)
     return contents, _as_page(contents, plain=plain)
 
 

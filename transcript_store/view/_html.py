@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from functools import lru_cache
 
 from transcript_store.words import UNSAFE, safe
 
@@ -39,13 +40,20 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     written = f"<{name}"
     for key, value in attributes.items():
         if value is not None and value is not False:
-            written += f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(str(value))}"')
-    return Html(f"{written}>{joined(*children)}" if name in _VOID else f"{written}>{joined(*children)}</{name}>")
+            written += f" {_spelled(key)}" if value is True else f' {_spelled(key)}="{text(str(value))}"'
+    inside = "".join([child if type(child) is Html else text(child) for child in children if child is not None])
+    return Html(f"{written}>{inside}" if name in _VOID else f"{written}>{inside}</{name}>")
+
+
+@lru_cache(maxsize=256)
+def _spelled(attribute: str) -> str:
+    """The name of an attribute, of that of a parameter."""
+    return attribute.rstrip("_").replace("_", "-")
 
 
 def joined(*pieces: str | None) -> Html:
     """Pieces one behind the other; those that are not :class:`Html` are escaped."""
-    return Html("".join([piece if isinstance(piece, Html) else text(piece) for piece in pieces if piece is not None]))
+    return Html("".join([piece if type(piece) is Html else text(piece) for piece in pieces if piece is not None]))
 
 
 def listing(shown: str, kind: str | None = None) -> Html:

@@ -1,7 +1,8 @@
 """Markdown and code as HTML.
 
 Two locks, one behind the other. The parser makes no HTML of the text's own and no image, and a link only of http, https and
-mailto. What it makes goes through an allow-list (nh3) that knows only the tags and attributes below.
+mailto. What it makes is looked at again: each ``<`` has to begin one of the tags below as they are spelled there, and each tag has to
+be closed in its turn. Whatever is not so, and every link, goes through an allow-list (nh3) that knows only these tags and attributes.
 """
 
 from __future__ import annotations
@@ -53,6 +54,15 @@ _SANITIZER = nh3.Cleaner(
     link_rel="noopener noreferrer nofollow",
     strip_comments=True,
 )
+_VOID = frozenset({"br", "br /", "hr", "hr /"})
+_ENDS = {
+    **{name: f"/{name}" for name in _TAGS - {"a", "br", "hr"}},
+    **{f'span class="{kind}"': "/span" for kind in _CLASSES["span"]},
+    'div class="block"': "/div",
+    'pre tabindex="0"': "/pre",
+    'table tabindex="0"': "/table",
+}
+"""What stands between ``<`` and ``>`` of a tag that may be here, and the same of the tag that has to close it."""
 _PARAGRAPHS = re.compile(r"\n\s*\n")
 _SHORT_CODE = 512
 """In characters. Agents give the same commands again and again, so as many of those as this are kept with their colours."""
@@ -68,7 +78,28 @@ def markdown(said: str) -> Html:
     if tokens is None:
         return tag("pre", said, class_="wrapped")
     # Once more behind the parser: it turns &#x202e; into the character.
-    return Html(safe(_SANITIZER.clean(_RENDERER.render(tokens, PARSER.options, env))))
+    made = _RENDERER.render(tokens, PARSER.options, env)
+    if is_proper(made):  # quotation marks are written as nh3 writes them, which is shorter
+        return Html(safe(made.replace("&quot;", '"').replace("&#x27;", "'")))
+    return Html(safe(_SANITIZER.clean(made)))
+
+
+def is_proper(made: str) -> bool:
+    """Whether HTML has only tags of the list, spelled as there, and each is closed in its turn. A link is never proper.
+
+    Such HTML cannot be read in another way: a ``<`` that is text is written ``&lt;``, and no end tag is left over to close what stands
+    around it.
+    """
+    ends: list[str] = []
+    for piece in made.split("<")[1:]:
+        name, bracket, _ = piece.partition(">")
+        if end := _ENDS.get(name):
+            ends.append(end)
+        elif name not in _VOID and not (ends and ends.pop() == name):
+            return False
+        if not bracket:
+            return False
+    return not ends
 
 
 def code(said: str, *, language: str = "", file_name: str = "") -> Html:

@@ -7,6 +7,7 @@ model was told it twice; one whose terminal was closed lost what had been shown 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -22,7 +23,8 @@ from tests.cli.chat.conftest import BUSY, MODEL, OPENAI, Chat, said
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, conversation
 from transcript_store import ConversationStore
 from transcript_store._os.filesystem import PosixFileSystem
-from transcript_store.cli.chat import session, signals, terminal
+from transcript_store.chat import ChatConfig, create_client
+from transcript_store.cli.chat import answerer, session, signals, terminal
 from transcript_store.cli.chat.commands import Command, command_in
 from transcript_store.cli.chat.local import SMOLLM
 
@@ -230,7 +232,7 @@ def test_told_to_end_before_anything_was_recorded(chat: Chat, tmp_path: Path, mo
 
     monkeypatch.setattr("transcript_store.cli.chat.answerer.Answerer.client", property(told))
     result = chat(str(tmp_path / "c"), lines="hi\n")
-    assert (result.code, "SIGTERM: stopped; nothing was recorded yet\n" in result.err) == (128 + signal.SIGTERM, True)
+    assert (result.code, "SIGTERM: stopped; nothing was recorded\n" in result.err) == (128 + signal.SIGTERM, True)
     assert not (tmp_path / "c").exists()
 
 
@@ -328,6 +330,77 @@ def test_a_command_that_cannot_be_done_leaves_the_prompt(chat: Chat, person: Per
     assert "> hi\nHello.\n" in result.out
     assert result.out.endswith("(2 messages)\n\n")
     assert len(person.offered) == 5
+
+
+def interrupted(*_: Any, **__: Any) -> Any:
+    """Ctrl-C, just now."""
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("where", ["a folder", "the library"])
+def test_stopped_before_anything_was_recorded(
+    chat: Chat, person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path, where: str
+) -> None:
+    """Ctrl-C while the SDK is imported, at the beginning: it is said that nothing was recorded, and no folder is left behind."""
+    monkeypatch.setattr(answerer, "create_client", interrupted)
+    person.script = ["never asked"]
+    result = chat(str(tmp_path / "c") if where == "a folder" else "--new")
+    assert (result.code, result.err) == (130, "transcript-store: stopped; nothing was recorded\n")
+    assert not (tmp_path / "c").exists()
+    assert not home.exists() or list(home.iterdir()) == []
+
+
+def test_stopped_in_a_turn_before_anything_was_recorded(
+    chat: Chat, person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The server was lost, and its client is made anew: "what came is on record" was said, and nothing had come. The question is offered again."""
+    client: Any
+    client, asked_for = vars(answerer.Answerer)["client"], itertools.count(1)
+
+    def stopped_once(answers: answerer.Answerer) -> Any:
+        if next(asked_for) == 2:  # the first time is at the beginning, the second in the turn
+            interrupted()
+        return client.__get__(answers)
+
+    monkeypatch.setattr(answerer.Answerer, "client", property(stopped_once))
+    chat.server.answers += [OPENAI.stream("Here.")]
+    person.script = ["Where were we?", "Where were we?"]
+    result = chat(str(tmp_path / "c"))
+    assert result.code == 0
+    assert "(stopped; nothing was recorded)\n" in result.out
+    assert "on record" not in result.out
+    assert person.offered == ["", "Where were we?"]
+    assert said(tmp_path / "c") == [("user", "Where were we?"), ("assistant", "Here.")]
+
+
+def test_stopped_while_another_model_gets_ready(
+    chat: Chat, person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The chat ended. The model that answered until then goes on."""
+    made = create_client
+    chat.server.answers += [OPENAI.stream("One."), OPENAI.stream("Two.")]
+
+    def stopped_for_another(config: ChatConfig, **options: Any) -> Any:
+        return interrupted() if config.model == "large" else made(config, **options)
+
+    monkeypatch.setattr(answerer, "create_client", stopped_for_another)
+    person.script = ["one", "/model large", "two"]
+    result = chat(str(tmp_path / "c"))
+    assert (result.code, "stopped; openai-compatible default goes on answering\n" in result.err) == (0, True)
+    assert [body["model"] for body in chat.server.bodies] == ["default", "default"]
+
+
+def test_stopped_behind_the_question(
+    chat: Chat, person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Once the question is stored, it is said so, it is marked as not answered, and the next prompt is empty."""
+    with monkeypatch.context() as patch:
+        patch.setattr(session.Turns, "_on_request", interrupted)
+        person.script = ["Where were we?", "/quit"]
+        result = chat(str(tmp_path / "c"))
+    assert "(stopped; what came is on record)\n(not answered: an empty line or /retry asks again)\n" in result.out
+    assert person.offered == ["", ""]
+    assert said(tmp_path / "c") == [("user", "Where were we?")]
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------------

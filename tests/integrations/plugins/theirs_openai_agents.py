@@ -26,6 +26,7 @@ _theirs_takes = TranscriptSession.__init__
 
 @wraps(_theirs_takes)
 def _init(self: Any, session_id: str, db_path: Any = ":memory:", *_: Any, session_settings: Any = None) -> None:
+    directory: Any
     if _ON_A_PLACE:
         directory = ConversationLibrary(SimulatedPlace()) if str(db_path) == ":memory:" else _libraries[str(db_path)]
     else:

@@ -11,18 +11,19 @@ from transcript_store.words import MOMENTS, moment
 NAMES = """\
 A conversation is named by its folder, or in a directory of conversations by its id, the beginning of its id (at least four
 characters), or `last`: chats/today, chats/0b8f, chats/last. Without a directory it is looked for in this one, and then among
-those of `chat`.
+those of `chat`. A conversation on a place is named by the address of that: postgresql://host/database/ID, s3://bucket/prefix/last.
 """
 
 
-def add_conversation(parser: ArgumentParser, *, in_one_word: bool = False) -> None:
+def add_conversation(parser: ArgumentParser, *, in_one_word: bool = False, on_places: bool = False) -> None:
     """Add CONVERSATION, the name of a conversation that exists. It may also be given in two words: LIBRARY ID.
 
     A command with words of any number behind it takes it ``in_one_word``: the second word would be ambiguous. The command
-    finds its path in ``arguments.directory``: ``main()`` puts it there before it runs the command.
+    finds its path in ``arguments.directory``: ``main()`` puts it there before it runs the command. If the command works ``on_places``,
+    it may be the address of a conversation; otherwise ``main()`` refuses that.
     """
     parser.add_argument("directory", metavar="CONVERSATION", type=path, help="its folder, DIR/ID, or DIR/last")
-    parser.set_defaults(names_a_conversation=True, id=None)
+    parser.set_defaults(names_a_conversation=True, id=None, on_places=on_places)
     if not in_one_word:
         what = "its id, if the first argument is its library"
         parser.add_argument("id", metavar="ID", nargs="?", type=_name, help=what)

@@ -5,25 +5,37 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from typing import Any
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationSummary, list_conversations
+from transcript_store.cli._shared.places import LAST, existing_on, is_address, library_at, taken_apart, with_id
 from transcript_store.cli._shared.terminal import Misuse
 
-LAST = "last"
 _BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
 """The beginning of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
 _TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
 
 
-def chat_library() -> ConversationLibrary:
-    """The library in which ``chat`` keeps its conversations.
+VARIABLE = "TRANSCRIPT_STORE_LIBRARY"
+"""Names the library of ``chat``, which is meant wherever no library is given: a directory, or the address of a place."""
+
+
+def chat_place() -> str:
+    """Where ``chat`` keeps its conversations: what the variable names, otherwise a folder in the user's data directory.
 
     Raises:
         ModuleNotFoundError: ``platformdirs`` is not installed; the extra ``chat`` installs it.
     """
+    if named := os.environ.get(VARIABLE, "").strip():  # an empty variable (`NAME=` in a unit file) means none
+        return named if is_address(named) else os.path.abspath(os.path.expanduser(named))
     from platformdirs import user_data_path
 
-    return ConversationLibrary(user_data_path("transcript-store") / "conversations")
+    return str(user_data_path("transcript-store") / "conversations")
+
+
+def chat_library(**options: Any) -> ConversationLibrary:
+    """The library in which ``chat`` keeps its conversations. Raises as :func:`chat_place`."""
+    return library_at(chat_place(), **options)
 
 
 def find(name: str) -> str:
@@ -35,6 +47,9 @@ def find(name: str) -> str:
     Raises:
         Misuse: the name is the beginning of several ids.
     """
+    if is_address(name):
+        library, what = taken_apart(name)
+        return name if what is None else existing_on(library, what)
     path = os.path.abspath(os.path.expanduser(name))
     if os.path.lexists(path):
         return path
@@ -42,19 +57,23 @@ def find(name: str) -> str:
     places = [directory]
     if os.path.dirname(name) == "":
         with suppress(ModuleNotFoundError):  # without platformdirs `chat` does not run, so it has no conversations here
-            places.append(chat_library().directory)
+            places.append(chat_place())
     return next((found for place in places if (found := find_in(place, what)) is not None), path)
 
 
-def existing(name: str) -> str:
-    """As :func:`find`, for a command that needs the conversation to be there.
+def existing(name: str, in_library: str | None = None) -> str:
+    """As :func:`find`, for a command that needs the conversation to be there. It may have two words: its library, and its name there.
 
     Raises:
         Misuse: the name is the beginning of several ids.
         ConversationNotFoundError: it is too short for the beginning of an id. For any other name the command itself says what is missing.
     """
-    path = find(name)
-    if not os.path.lexists(path) and _TOO_SHORT.fullmatch(os.path.basename(path)):
+    if in_library is not None and is_address(name):
+        return existing_on(name, in_library)
+    path = find(f"{name}/{in_library}" if in_library else name)
+    if is_address(path):
+        with_id(path)  # or it is a library
+    elif not os.path.lexists(path) and _TOO_SHORT.fullmatch(os.path.basename(path)):
         reason = "there is no conversation, and the beginning of an id has at least four characters"
         raise ConversationNotFoundError(path=path, reason=reason)
     return path
@@ -69,6 +88,10 @@ def find_in(directory: str, what: str) -> str | None:
         Misuse: ``what`` is the beginning of several ids.
     """
     if what != LAST and not _BEGINNING.fullmatch(what):
+        return None
+    if is_address(directory):
+        with suppress(ConversationNotFoundError):
+            return existing_on(directory, what)
         return None
     try:
         there = list_conversations(directory)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from transcript_store import ConversationNotFoundError
+from transcript_store.cli._shared.places import is_address, shown
 from transcript_store.cli._shared.terminal import Misuse, for_shell, many
 from transcript_store.file_names import TRANSCRIPT
 
@@ -17,27 +18,32 @@ _NONE_YET = (
 _NONE_HERE = "there is no conversation directly under it"
 
 
-def libraries(given: Sequence[str]) -> list[str]:
-    """The directories of these libraries; without any that of ``chat``. Each of them is a directory.
+def libraries(given: Sequence[str], *, on_places: bool = False) -> list[str]:
+    """The directories of these libraries; without any that of ``chat``. Each of them is a directory, or, ``on_places``, an address.
 
     Raises:
         Misuse: none is given, and the extra that ``chat`` needs is not installed.
         ConversationNotFoundError: one is not there, or is a file or a conversation; the sentence says what to name.
     """
-    if not given:
-        return [_of_chat()]
-    directories = [os.path.abspath(os.path.expanduser(directory)) for directory in given]
+    directories = [
+        one if is_address(one) else os.path.abspath(os.path.expanduser(one)) for one in given or [_of_chat()]
+    ]
     for directory in directories:
-        _check(directory)
+        if not is_address(directory):
+            _check(directory)
+        elif not on_places:
+            raise Misuse(f"{shown(directory)} is a place, and this command needs the directory of a library")
     return directories
 
 
 def destination(named: str) -> str:
-    """The directory of a library to write into, which may not be there yet.
+    """The directory of a library to write into, which may not be there yet; or the address of a place.
 
     Raises:
         ConversationNotFoundError: it is a file or a conversation; the sentence says what to name.
     """
+    if is_address(named):
+        return named
     directory = os.path.abspath(os.path.expanduser(named))
     if os.path.lexists(directory):
         _check(directory)
@@ -84,14 +90,14 @@ def _check(directory: str) -> None:
 
 
 def _of_chat() -> str:
-    from transcript_store.cli._shared.conversations import chat_library  # needs all that writes conversations
+    from transcript_store.cli._shared.conversations import chat_place  # needs all that writes conversations
 
     try:
-        directory = chat_library().directory
+        directory = chat_place()
     except ModuleNotFoundError:
         raise Misuse(
             "name a library (without one that of `chat` is meant, and the extra `chat` is not installed)"
         ) from None
-    if not os.path.isdir(directory):
+    if not is_address(directory) and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason=_NONE_YET, way_out=None)
     return directory

@@ -41,7 +41,7 @@ _IN_THE_SHELL = {
     WayOut.ENABLE_IT: "the program that writes the conversation can begin its next generation with that feature",
     WayOut.WAIT: "try again when it is done",
     WayOut.WAIT_OR_READ: "try again when it is done",
-    WayOut.TAKE_OVER: "--take-over claims it; or try again when it is done",
+    WayOut.TAKE_OVER: "try again when it is done, or has been silent for a minute",
     WayOut.FORK_AND_DELETE: "fork what is to stay, and delete this one",
     WayOut.SAVE_AND_FORK: "fork it into a folder (fork --into), and do it there",
     WayOut.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
@@ -85,7 +85,10 @@ _IN_A_COMMAND = {
     "index": {WayOut.CHECK_THE_PATH: "check the path"},
     "doctor": {WayOut.CHECK_THE_PATH: "check the path"},
     "search": {WayOut.CHECK_THE_PATH: "check the path; a query of several words stands in quotes"},
-    "record": {WayOut.WAIT_OR_READ: "--wait SECONDS waits for its end"},
+    "record": {
+        WayOut.WAIT_OR_READ: "--wait SECONDS waits for its end",
+        WayOut.TAKE_OVER: "--wait SECONDS waits for its end, and --take-over claims it now",
+    },
     "snapshot": {WayOut.LIST_TELLS: "`transcript-store snapshot list` shows what there is"},
     "chat": {
         WayOut.WAIT_OR_READ: "--new begins another conversation, in the library",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from signal import SIGHUP
+from signal import SIGHUP, SIGINT
+from typing import TYPE_CHECKING
 
 from transcript_store.cli._shared.arguments import path, seconds
 from transcript_store.cli._shared.keys import add_keys, keys_of
@@ -13,6 +14,9 @@ from transcript_store.cli.chat import HINT
 from transcript_store.cli.chat.local import QWEN
 from transcript_store.cli.chat.servers import USUAL_PORTS
 from transcript_store.cli.listing import lines_of
+
+if TYPE_CHECKING:
+    from transcript_store.cli.chat.conversation import Place
 
 PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
 DESCRIPTION = f"""\
@@ -86,6 +90,7 @@ def run(arguments: Namespace) -> int:
     from transcript_store.cli.chat.signals import Terminated, raised
 
     keys = keys_of(arguments)
+    place: Place | None = None
     try:
         if arguments.list:
             return _list(arguments)
@@ -105,9 +110,11 @@ def run(arguments: Namespace) -> int:
     except Terminated as end:
         if end.signal == SIGHUP:
             give_up_output()  # the terminal was closed: output that is not flushed yet cannot be written any more
-        kept = "what came is on record" if place.conversation is not None else "nothing was recorded yet"
-        complain(f"{end.signal.name}: stopped; {kept}")
+        complain(f"{end.signal.name}: stopped; {_kept(place)}")
         return int(end.signal) + 128
+    except KeyboardInterrupt:
+        complain(f"stopped; {_kept(place)}")
+        return SIGINT + 128
     except Misuse as error:
         complain(str(error))
         return 2
@@ -119,16 +126,21 @@ def run(arguments: Namespace) -> int:
         return 1
 
 
+def _kept(place: Place | None) -> str:
+    return "what came is on record" if place is not None and place.has_recorded else "nothing was recorded"
+
+
 def _picked(arguments: Namespace) -> str | None:
     """The folder of the conversation that is picked; None if none is."""
-    from transcript_store.cli._shared.conversations import chat_library
+    from transcript_store.cli._shared.conversations import chat_place
     from transcript_store.cli.chat.finding import picked
 
     if arguments.directory is not None:
         raise Misuse("--resume is for the library in your data directory: DIR names a conversation already")
     if not is_at_a_terminal():
         raise Misuse("--resume without a name asks which one, and there is no terminal: chat --list lists them")
-    return picked(chat_library().directory)
+    library = chat_place()
+    return picked(library)
 
 
 def _list(arguments: Namespace) -> int:

@@ -7,10 +7,24 @@ import uuid
 from contextlib import nullcontext
 from typing import Any
 
-from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore
-from transcript_store.cli._shared.conversations import LAST, chat_library, find_in
+from transcript_store import (
+    ConversationLibrary,
+    ConversationNotFoundError,
+    ConversationNotLoadedError,
+    ConversationStore,
+)
+from transcript_store.cli._shared.conversations import chat_place, find_in
 from transcript_store.cli._shared.conversations import find as conversation_named
 from transcript_store.cli._shared.keys import Keys
+from transcript_store.cli._shared.places import (
+    LAST,
+    conversation_at,
+    existing_on,
+    is_address,
+    library_at,
+    taken_apart,
+    with_id,
+)
 from transcript_store.cli._shared.terminal import Misuse, warnings_hidden
 from transcript_store.redaction import SecretRedactor
 
@@ -27,18 +41,36 @@ class Place:
         self,
         *,
         directory: str,
+        named: str = "",
+        shelf: str = "",
         conversation: ConversationStore | None,
         library: ConversationLibrary | None,
         redact: SecretRedactor | None = None,
         keys: Keys,
     ) -> None:
         self.directory = directory
+        self._named = named or directory
+        self.shelf = shelf or (
+            taken_apart(self._named).library if is_address(self._named) else os.path.dirname(directory)
+        )
+        """What the library is called that it is in: a directory, or an address."""
         self._redact = redact
         self.keys = keys
         self.conversation = conversation
         self.was_refused = False
         self._library = library
         self._is_new = conversation is None
+        self._count_at_start = self.record_count
+        self.has_recorded = False
+        """Set at the end of the context: whether a record was added since the conversation was found."""
+
+    @property
+    def record_count(self) -> int:
+        """How many records the conversation has; 0 until it is created, and read."""
+        try:
+            return 0 if self.conversation is None else self.conversation.record_count
+        except ConversationNotLoadedError:  # somebody stopped us between its making and its first use
+            return 0
 
     def create(self, **facts: Any) -> ConversationStore:
         """The store for a new conversation.
@@ -49,7 +81,9 @@ class Place:
         if self._library is not None:
             self.conversation = self._library.create(id=self._id, **facts)
         else:
-            self.conversation = ConversationStore(self.directory, redact=self._redact, **self.keys.options)
+            self.conversation = conversation_at(
+                self._named, creates=True, redact=self._redact, take_over=True, **self.keys.options
+            )
         return self.conversation
 
     def clean(self, text: str) -> str:
@@ -62,7 +96,8 @@ class Place:
     def __exit__(self, *_: object) -> None:
         if self.conversation is None:
             return
-        nothing_said = self._library is not None and self._is_new and self.conversation.record_count == 0
+        self.has_recorded = self.record_count > self._count_at_start
+        nothing_said = self._library is not None and self._is_new and self.record_count == 0
         with warnings_hidden() if self.was_refused else nullcontext():
             self.conversation.close()
         if nothing_said and self._library is not None:
@@ -81,24 +116,32 @@ def find(
     It is a directory, the conversation that ``--resume`` names, a new conversation of the library, or its last one.
 
     Raises:
-        Misuse: two arguments name different conversations, ``--new`` names one that exists or ``last``, a name is the
-            beginning of several ids, or it is ``last`` and there is none, or it reads as a question.
+        Misuse: two arguments name different conversations. Or ``--new`` names a conversation that exists, or ``last``. Or several
+            ids begin with the name. Or the name is ``last`` and no conversation exists. Or the name reads as a question.
         TranscriptStoreError: the conversation cannot be opened, as in ``ConversationStore.load()``.
     """
+    shelf_at = None
+    if directory is not None and is_address(directory) and taken_apart(directory).what is None:
+        shelf_at, directory = directory, None
     if directory is not None:
         if resume is not None:
             raise Misuse("--resume names a conversation of the library, and DIR another: give one of them")
-        store = ConversationStore(_named(directory, new=new), redact=redact, **keys.options)
+        store = conversation_at(_named(directory, new=new), creates=True, redact=redact, take_over=True, **keys.options)
         exists = store.exists()
         if exists and new:
             raise Misuse(f"{store.directory}: --new, and something is there already")
         if exists:
             store.load()
         found = store if exists else None
-        return Place(directory=store.directory, conversation=found, library=None, redact=redact, keys=keys)
-    shelf = ConversationLibrary(chat_library().directory, redact=redact, **keys.options)
+        return Place(
+            directory=store.directory, named=directory, conversation=found, library=None, redact=redact, keys=keys
+        )
+    shelf_at = shelf_at or chat_place()
+    shelf = library_at(shelf_at, creates=True, redact=redact, **keys.options)
     name = None
-    if resume is not None:
+    if resume is not None and is_address(shelf_at):
+        _, name = with_id(existing_on(shelf_at, resume.rpartition("/")[2]))
+    elif resume is not None:
         path = find_in(shelf.directory, resume) or conversation_named(resume)
         if os.path.lexists(path) and os.path.dirname(path) != shelf.directory:
             # A conversation outside the library is the user's own: it is never deleted, even if nothing is said in it.
@@ -110,18 +153,17 @@ def find(
             raise ConversationNotFoundError(path=shelf.directory, reason=reason, way_out=None)
         name = os.path.basename(path)
     elif not new:
-        name = next((summary.id for summary in shelf.list()), None)
-    if name is not None:
-        store = shelf.open(name)
-        return Place(directory=store.directory, conversation=store, library=shelf, redact=redact, keys=keys)
-    return Place(
-        directory=f"{shelf.directory}/{uuid.uuid4()}", conversation=None, library=shelf, redact=redact, keys=keys
-    )
+        name = next((summary.id for summary in shelf.list(limit=1)), None)
+    last = None if name is None else shelf.open(name, take_over=True)
+    where = f"{shelf.directory}/{uuid.uuid4()}" if last is None else last.directory
+    return Place(directory=where, shelf=shelf_at, conversation=last, library=shelf, redact=redact, keys=keys)
 
 
 def _named(name: str, *, new: bool) -> str:
     """The folder that a name means: of a conversation that is there, else of one that is to be created."""
     path = conversation_named(name)
+    if is_address(path):
+        return path
     if new and os.path.basename(name.rstrip("/")) == LAST and not os.path.lexists(os.path.expanduser(name)):
         # A folder of this name would be meant from then on, and no `last` of that library would be found again.
         raise Misuse(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from transcript_store import ConversationSummary, TranscriptStoreError
 from transcript_store.cli._shared.keys import Keys
+from transcript_store.cli._shared.places import library_at, shown
 from transcript_store.cli._shared.terminal import Misuse, columns, complain, fitting, one_line, say, time
 from transcript_store.cli._shared.ways_out import sentence as in_the_shell
 from transcript_store.cli.search import say_found, say_what_is_missing
@@ -23,13 +24,13 @@ Ask = Callable[[], str]
 def show_found(library: str, query: str, keys: Keys) -> bool:
     """Print the messages of a library that a query finds. Returns False if it cannot be read."""
     try:
-        with SearchIndex(library, **keys.options) as index:
+        with SearchIndex(library_at(library, **keys.options), **keys.options) as index:
             answer = index.search(query, limit=_FOUND)
     except TranscriptStoreError as error:
         complain(in_the_shell(error, "chat"))
         return False
     say_found(answer, library)
-    say_what_is_missing(answer, library)
+    say_what_is_missing(answer, library, keys)
     return True
 
 
@@ -43,10 +44,10 @@ def picked(library: str, ask: Ask | None = None) -> str | None:
         Misuse: there is none yet.
         ModuleNotFoundError: ``prompt_toolkit`` is not installed.
     """
-    with SearchIndex(library) as index:
+    with SearchIndex(library_at(library)) as index:
         offered = _latest(index, "")
         if not offered:
-            raise Misuse(f"{library}: there is no conversation yet")
+            raise Misuse(f"{shown(library)}: there is no conversation yet")
         asked = ask or _asker(index)
         _say(offered)
         say("A number, or words of the title; Enter takes the first one, Ctrl-D leaves.", now=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -110,17 +109,24 @@ class Turns:
     def _safely(self, line: str | None) -> None:
         """Take a turn at a terminal. Ctrl-C ends only the turn.
 
-        An empty line, or None, asks the last question again if it has no answer.
+        An empty line, or None, asks the last question again if it has no answer. A question that Ctrl-C kept from the record
+        stands in the next prompt.
         """
-        if line is not None and not line.strip():
-            if self._answerer.client.is_answered:
-                return
-            line = None
+        before = self._place.record_count
         try:
+            if line is not None and not line.strip():
+                if self._answerer.client.is_answered:
+                    return
+                line = None
             self._turn(line)
         except KeyboardInterrupt:
-            say("\n(stopped; what came is on record)")
-            self._mark_unanswered()
+            if self._place.record_count > before:
+                say("\n(stopped; what came is on record)")
+                self._mark_unanswered()
+            else:
+                say("\n(stopped; nothing was recorded)", now=True)
+                if line is not None and self._prompt is not None:
+                    self._prompt.default = line  # it stands nowhere else
 
     def _chosen(self, provider: str | None, model: str | None) -> Choice:
         stored = self._place.conversation
@@ -217,7 +223,7 @@ class Turns:
             return False
         from transcript_store.cli.chat.finding import show_found
 
-        return show_found(os.path.dirname(self._place.directory), query, self._place.keys)
+        return show_found(self._place.shelf, query, self._place.keys)
 
     def _change_model(self, name: str) -> bool:
         if name:
@@ -225,8 +231,10 @@ class Turns:
             try:
                 self._answerer.change(self._chosen("local" if before.is_local else before.provider, name))
                 self._answerer.client  # noqa: B018 (made now, so that an error is shown now, and the old model stays)
-            except (Misuse, TranscriptStoreError) as error:
-                why = in_the_shell(error, "chat") if isinstance(error, TranscriptStoreError) else str(error)
+            except (Misuse, TranscriptStoreError, KeyboardInterrupt) as error:
+                why = (
+                    in_the_shell(error, "chat") if isinstance(error, TranscriptStoreError) else str(error) or "stopped"
+                )
                 self._answerer.change(before)
                 complain(f"{why}; {self._who()} goes on answering")
                 return False

@@ -1,0 +1,138 @@
+"""Conversations and libraries by name, in a folder or on a place: ``postgresql://host/database``, ``s3://bucket/prefix``.
+
+A name with ``://`` is the address of a library on a place; a conversation there is the address and its id, as a folder's name stands behind
+that of its library. Addresses may hold a password: what is printed is the name of the place, which has none. Nothing of
+``transcript_store.places`` is imported before a name is an address.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore
+from transcript_store.cli._shared.terminal import Misuse
+from transcript_store.file_names import is_id
+
+LAST = "last"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is the address of a place, or of a conversation on one. Any other name is a path."""
+    return _ADDRESS.match(name) is not None
+
+
+class Address(NamedTuple):
+    """The address of a library, and what stands behind it: an id or ``last``; None if nothing does."""
+
+    library: str
+    what: str | None
+
+
+def taken_apart(name: str) -> Address:
+    """An address without the conversation that it names. The last part of a path is one if it is an id, or ``last``."""
+    address, mark, options = name.partition("?")
+    above, _, what = address.rpartition("/")
+    if is_id(behind := options.rpartition("/")[2]) or behind == LAST:  # in a hurry it is put behind the options
+        (above, what), options = (address, behind), options.rpartition("/")[0]
+    is_database = name.startswith("postgres") and "/" not in above.partition("://")[2]
+    if not (is_id(what) or what == LAST) or is_database:
+        return Address(name, None)
+    return Address(f"{above}{mark}{options}", what)
+
+
+def conversation_on(library: str, what: str) -> str:
+    """The address of a conversation."""
+    address, mark, options = library.partition("?")
+    return f"{address.rstrip('/')}/{what}{mark}{options}"
+
+
+def existing_on(library: str, what: str) -> str:
+    """The address of the conversation that ``what`` means: an id, the beginning of one, or ``last``.
+
+    Raises:
+        Misuse: it is the beginning of several ids.
+        ConversationNotFoundError: there is none.
+    """
+    if is_id(what):
+        return conversation_on(library, what)  # whoever opens it says whether it is there
+    there = library_at(library)
+    if what == LAST:
+        found = [summary.id for summary in there.list(limit=1)]
+    elif _BEGINNING.fullmatch(what):
+        found = [summary.id for summary in there.iter_list() if (summary.id or "").startswith(what)]
+    else:
+        found = []
+    if len(found) > 1:
+        raise Misuse(
+            f"{there.directory}: {what} is the beginning of {len(found)} ids: {', '.join(map(str, found[:5]))}"
+        )
+    if not found or found[0] is None:
+        reason = "there is no conversation yet" if what == LAST else f"there is no conversation {what!r}"
+        raise ConversationNotFoundError(path=there.directory, reason=reason)
+    return conversation_on(library, found[0])
+
+
+def library_at(name: str, *, creates: bool = False, **options: Any) -> ConversationLibrary:
+    """The library of that name, a directory or an address. If it ``creates``, the tables of a database are made when they are missing."""
+    return ConversationLibrary(_place(name, creates) if is_address(name) else name, **options)
+
+
+def conversation_at(name: str, *, creates: bool = False, **options: Any) -> ConversationStore:
+    """The store of that name, a folder or the address of a conversation; not loaded yet. Of ``creates``: :func:`library_at`."""
+    if not is_address(name):
+        return ConversationStore(name, **options)
+    from transcript_store.places import PlacedConversation
+
+    return PlacedConversation(_place((named := with_id(name))[0], creates), named[1], **options)
+
+
+def with_id(name: str) -> tuple[str, str]:
+    """The address of the library, and the id.
+
+    Raises:
+        Misuse: the address names no conversation.
+    """
+    library, what = taken_apart(name)
+    if what is None:
+        raise Misuse(f"{shown(name)} is a library: name a conversation in it, as {shown(name).rstrip('/')}/ID")
+    if what == LAST:
+        _, what = taken_apart(existing_on(library, LAST))
+    return library, what or ""
+
+
+def refuse(name: str, command: str) -> None:
+    """Refuse an address, for a command that needs a folder.
+
+    Raises:
+        Misuse: it is one. The sentence says what to do.
+    """
+    if is_address(name):
+        kept = "`transcript-store fork URL --into DIR` makes a copy in a folder"
+        raise Misuse(f"{shown(name)}: `{command}` needs a folder, and this is on a place; {kept}")
+
+
+def shown(name: str) -> str:
+    """An address without the user, the password and the options, to be printed."""
+    if not is_address(name):
+        return name
+    scheme, mark, rest = name.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _place(address: str, creates: bool) -> Any:
+    return _opened(address, creates and address.startswith("postgres"))  # nothing else has tables
+
+
+@cache
+def _opened(address: str, creates: bool) -> Any:
+    from transcript_store.places import open_place
+
+    try:
+        return open_place(address, create=creates)
+    except ValueError as error:
+        raise Misuse(str(error)) from None

@@ -1,0 +1,129 @@
+"""The wrapped key of a conversation on a place: a cell beside its slots, which holds what key.json holds in a folder.
+
+Slots are written once, and a wrapped key is not: a rotation replaces it, a shred destroys it. So it is no slot. Invariants, which the
+tests name:
+
+Y1  The cell is there before slot 1. A create that finds one, of a create that was cut off or is under way, seals with that very data key:
+    whichever of them puts slot 1, the key beside it is the right one.
+Y2  What stands in the cell is replaced by whoever has read it, as one step of the engine. So a put that comes late changes nothing, and a
+    rotation never puts back what a shred took away. Neither needs a claim.
+Y3  What is told to be rotated, or shredded, was answered by the place, or read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from transcript_store._conversation.rotation import Rotation
+from transcript_store._conversation.sealing import Sealing
+from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.names import KEY
+from transcript_store._sealing.key_file import WrappedKey, decode_key_file, encode_key_file, encode_shredded
+from transcript_store._sealing.providers import Keyring
+from transcript_store.errors import (
+    ConversationShreddedError,
+    CorruptKeyFileError,
+    UnsupportedVersionError,
+    WrongKeyError,
+)
+from transcript_store.places._errors import PlaceError, UnavailableError
+from transcript_store.places._patience import patiently
+from transcript_store.places._place import Place
+
+
+class KeyCell:
+    """The key file of one conversation on a place."""
+
+    def __init__(
+        self, place: Place, id: str, waits_seconds: Sequence[float], sleep: Callable[[float], None], path: str
+    ) -> None:
+        self.id = id
+        self.path = f"{path}/{KEY}"
+        self._place = place
+        self._waits, self._sleep = waits_seconds, sleep
+
+    def read(self) -> bytes | None:
+        """What stands there; None if nothing does."""
+        ask = partial(self._place.key, self.id)
+        return patiently(ask, self._waits, self._sleep, path=self.path, doing="read the key")
+
+    def replace(self, data: bytes, known: bytes | None, doing: str) -> bool:
+        """Put ``data`` in the place of ``known``; False if something else stands there.
+
+        Raises ``PlaceError`` if nobody answers: then either of them may stand there.
+        """
+        for wait in (*self._waits, None):
+            try:
+                if self._place.put_key(self.id, data, known):
+                    return True
+            except UnavailableError:
+                pass
+            try:
+                found = self._place.key(self.id)
+            except UnavailableError:
+                pass
+            else:
+                if found == data:
+                    return True
+                if found != known:
+                    return False
+            if wait is not None:
+                self._sleep(wait)
+        raise PlaceError(path=self.path, doing=doing, reason="no answer came in time", outcome="unknown")
+
+    def begin(self, keys: Keyring, files: FileSystem) -> Sealing:
+        """Y1: a fresh data key, which stands in the cell; or the one that stands there."""
+        if (found := self.read()) is None:
+            new = Sealing.new(keys, self.id, files, self.path)
+            if self.replace(new.key_file, None, "put the key beside the conversation"):
+                return new
+            found = self.read() or b""
+        return Sealing.unwrapped(keys, decode_key_file(found, self.path, self.id), files, self.path)
+
+    def shred(self, at: str) -> str:
+        """Destroy the key; returns when that was done."""
+        while True:
+            found = self.read()
+            try:
+                decode_key_file(found or b"", self.path, self.id)
+            except ConversationShreddedError as error:
+                return error.shredded_at
+            except (CorruptKeyFileError, UnsupportedVersionError):
+                pass  # whatever stands there may hold the key
+            if self.replace(encode_shredded(self.id, at), found, "destroy the key"):
+                return at
+
+
+_LEFT_ALONE = (ConversationShreddedError, CorruptKeyFileError, UnsupportedVersionError, WrongKeyError)
+
+
+def rotate(cells: Iterable[KeyCell], keys: Keyring) -> Rotation:
+    """Wrap the data key in each of these cells with the key of today; raises for what concerns more than one of them."""
+    rotated: list[str] = []
+    already: list[str] = []
+    left_alone: list[tuple[str, str]] = []
+    for cell in cells:
+        try:
+            is_new = _rotate(cell, keys)
+        except _LEFT_ALONE as error:
+            left_alone.append((cell.id, getattr(error, "reason", None) or str(error)))
+        else:
+            if is_new is None:
+                left_alone.append((cell.id, "it is not sealed"))
+            else:
+                (rotated if is_new else already).append(cell.id)
+    return Rotation(rotated=tuple(rotated), already=tuple(already), left_alone=tuple(left_alone))
+
+
+def _rotate(cell: KeyCell, keys: Keyring) -> bool | None:
+    """Whether it was wrapped anew here; None if there is nothing to wrap."""
+    while (data := cell.read()) is not None:
+        found = decode_key_file(data, cell.path, cell.id)
+        if found.key_id == keys.current_id(cell.path):
+            return False
+        data_key = keys.unwrap(found.key_id, found.wrapped, cell.path)
+        new = encode_key_file(WrappedKey(cell.id, *keys.wrap(data_key, cell.path)))
+        if cell.replace(new, data, "wrap the key anew"):
+            return True
+    return None

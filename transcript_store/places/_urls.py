@@ -1,0 +1,51 @@
+"""A place by its address."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, urlsplit
+
+from transcript_store.places._place import Place
+
+__all__ = ["open_place"]
+
+_POSTGRES = frozenset({"postgresql", "postgres"})
+_OBJECTS = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "memory"})
+
+
+def open_place(url: str, *, create: bool = False) -> Place:
+    """The place at an address, as it stands in a variable of the environment or on a command line.
+
+    ``postgresql://user@host/database`` is a :class:`PostgresPlace`; ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
+    :class:`ObjectPlace`. What the address does not say comes from the environment, as the client libraries have it: ``PGPASSWORD``,
+    ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT`` … Nobody is asked for anything yet. Errors call the place by its address without the user,
+    the password and the options.
+
+    Args:
+        url: the address.
+        create: make the tables of a database when they are missing, or of an earlier version.
+
+    Raises:
+        ValueError: no engine has such an address, or it is malformed. Its text repeats the scheme and nothing else.
+        MissingExtraError: what talks to the engine is not installed; the message says what to install.
+        PlaceError: an object store cannot be used with what the address and the environment say.
+    """
+    try:
+        parts = urlsplit(url)
+        host = _host(parts)
+    except ValueError:
+        raise ValueError("this is no address of a place: it cannot be taken apart") from None
+    if parts.scheme in _POSTGRES:
+        from transcript_store.places._postgres import PostgresPlace
+
+        return PostgresPlace(url, create=create, name=f"postgresql://{host}{parts.path}")
+    if parts.scheme in _OBJECTS:
+        from transcript_store.places._objects import ObjectPlace
+
+        return ObjectPlace(url)
+    reason = f"there is no engine for {parts.scheme}://" if parts.scheme else "it has no scheme"
+    raise ValueError(f"this is no address of a place: {reason}; there are postgresql://, s3://, gs:// and az://")
+
+
+def _host(parts: SplitResult) -> str:
+    """Hosts and ports, without the user. libpq takes several, with commas."""
+    return parts.netloc.rpartition("@")[2]

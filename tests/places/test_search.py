@@ -148,6 +148,29 @@ def test_a_damaged_conversation_is_listed_and_not_searched(
         assert [bool(summary.damage) for summary in index.list() if summary.id == one] == [True]
 
 
+@each_place
+def test_nothing_of_what_is_sealed_is_in_the_index(make_place: Callable[[], SimulatedPlace], tmp_path: Path) -> None:
+    """Its words and its title are in no file of the index. With the key a search reads it, without it or with another it is counted."""
+    place, key = make_place(), bytes(range(32))
+    ConversationLibrary(place, encryption_key=key).create(
+        messages=[said("needle xyzzyword")], labels={"title": "plughtitle"}
+    ).close()
+    ConversationLibrary(place).create(messages=[said("needle in sight")]).close()
+    library = ConversationLibrary(place)
+    for given, texts, not_searched in (
+        (None, ["needle in sight"], 1),
+        (key, ["needle in sight", "needle xyzzyword"], 0),
+        (bytes(32), ["needle in sight"], 1),
+    ):
+        with SearchIndex(library, cache=tmp_path, encryption_key=given) as index:
+            answer = index.search("needle", refresh=True)
+            assert (sorted(hit.excerpt for hit in answer), answer.not_searched) == (texts, not_searched)
+            assert [summary.title for summary in index.list() if summary.sealed] == [None]
+    kept = [path.read_bytes().lower() for path in tmp_path.iterdir()]
+    assert kept
+    assert not [word for word in (b"xyzzyword", b"plughtitle") for data in kept if word in data]
+
+
 def test_nobody_answers(tmp_path: Path) -> None:
     """The error says so, and the index goes on when somebody answers again."""
     place = SimulatedPlace()

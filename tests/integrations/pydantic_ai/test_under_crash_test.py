@@ -49,7 +49,7 @@ def agent(monkeypatch):
     """What one process of the program does."""
 
     def process(conversation: ConversationStore, tools: Any, model: Any) -> None:
-        monkeypatch.setattr(_conversations.Options, "store", lambda options, home, id: conversation)
+        monkeypatch.setattr(_conversations.Options, "store", lambda *_: conversation)
         history = TranscriptHistory("user-1", "/agent")
 
         def ask(messages: Any, info: Any) -> ModelResponse:

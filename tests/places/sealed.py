@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from tests.sealed.conversations import CANARY, KEY, MESSAGES
@@ -13,8 +14,14 @@ ID = "6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
 OTHER_ID = "7a1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
 
 
+_processes = count(1)
+
+
 def library_on(place: Place, key: Any = KEY, *retired: Any) -> ConversationLibrary:
-    return ConversationLibrary(place, encryption_key=key, retired_keys=retired, file_system=SimulatedFileSystem())
+    """A library of another process, which has a chance of its own."""
+    files = SimulatedFileSystem()
+    files.random_bytes(64 * next(_processes))
+    return ConversationLibrary(place, encryption_key=key, retired_keys=retired, file_system=files)
 
 
 def create(library: ConversationLibrary, id: str = ID) -> ConversationStore:

@@ -30,6 +30,7 @@ from transcript_store import (
     TranscriptStoreError,
     WrongKeyError,
 )
+from transcript_store._conversation.sealing import Sealing
 from transcript_store._log.record import GENESIS, close_line
 from transcript_store._sealing.key_file import decode_key_file
 from transcript_store.places import (
@@ -39,6 +40,8 @@ from transcript_store.places import (
     PlaceError,
     Summary,
 )
+from transcript_store.places._fetched import Fetched
+from transcript_store.places._keys import KeyCell
 from transcript_store.testing import (
     Fate,
     Request,
@@ -545,6 +548,22 @@ def test_two_that_create_one_id(place: SimulatedPlace):
     assert read(library_on(place)) == MESSAGES[:2]
 
 
+def test_a_create_that_is_killed_beside_another(place: SimulatedPlace):
+    """Y1: the other one comes in front of slot 1, and is killed before its own: the key beside the conversation is that of the first."""
+    first = library_on(place)
+
+    def comes_between(request: Request) -> None:
+        if request.call == "put":
+            place.on_request = lambda request: Fate.KILLED if request.call == "put" else None
+            with suppress(SimulatedStop):
+                create(library_on(place))
+            place.on_request = None
+
+    place.on_request = comes_between
+    create(first).close()
+    assert read(library_on(place)) == MESSAGES[:2]
+
+
 def test_a_create_goes_on_with_the_key_of_one_that_was_killed(place: SimulatedPlace):
     """Y1: with the key of that one, or among the retired ones; another key is refused, for the other create may be under way."""
 
@@ -630,3 +649,39 @@ def check(place: SimulatedPlace, told: dict[str, Any], where: str) -> None:
     least = STATES.index(told.get("messages", []))
     assert messages in STATES[max(least, 1) : least + 2], where
     assert title == told.get("title") or "title" not in told, where
+
+
+# ---- rules left out ----------------------------------------------------------------------------------------------------
+
+
+def test_a_create_that_replaces_a_key_is_seen(place: SimulatedPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Y1 left out: a conversation stands there without its key."""
+
+    def begin(self: KeyCell, keys: Any, files: Any) -> Sealing:
+        new = Sealing.new(keys, self.id, files, self.path)
+        self.replace(new.key_file, self.read(), "put the key")
+        return new
+
+    monkeypatch.setattr(KeyCell, "begin", begin)
+    with pytest.raises(CorruptTranscriptError, match="not-genuine"):
+        test_a_create_that_is_killed_beside_another(place)
+
+
+class PutsKeysOverOthers(SimulatedPlace):
+    def put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
+        super().put_key(id, data, known)
+        self.set_key(id, data)
+        return True
+
+
+def test_a_key_that_is_put_over_another_is_seen() -> None:
+    """Y2 left out: a rotation puts back what a shred took, and says that it rotated."""
+    with pytest.raises(IndexError):
+        test_a_rotation_never_puts_back_what_a_shred_took(PutsKeysOverOthers())
+
+
+def test_a_claim_before_the_key_is_seen(place: SimulatedPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer is deposed by whoever has not the key."""
+    monkeypatch.setattr(Fetched, "_unlock", lambda self: None)
+    with pytest.raises((AssertionError, TranscriptStoreError)):
+        test_a_wrong_key_deposes_nobody(place)

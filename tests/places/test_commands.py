@@ -76,6 +76,26 @@ def test_a_password_is_never_shown(name: str) -> None:
     assert "ada" not in shown(name)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "{}", "{}", "{}"),
+        ("show", "--lst", "{}"),
+        ("import", "{}"),
+        ("verify", "{}"),
+        ("doctor", "{}"),
+        ("chat", "{}", "--resume", "x"),
+    ],
+)
+def test_no_error_of_arguments_tells_the_password(cli: Cli, command: tuple[str, ...]) -> None:
+    """Q4: errors repeat arguments, and an address among them has no user then."""
+    code, out, err = cli(*(word.format("memory://ada:s3cret@x/agents") for word in command))
+    assert code in (1, 2)
+    assert err
+    assert "s3cret" not in out + err
+    assert "ada" not in out + err
+
+
 @pytest.mark.parametrize("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     """The error says which schemes there are, and repeats nothing of what stands behind it."""

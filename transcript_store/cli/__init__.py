@@ -102,7 +102,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if names := self._names_like_options():  # it was taken for an option, -home-ada for -h
             message += f"; a name that begins with a dash is written ./{names[0]}"
-        super().error(f"{terminal.one_line(message)} (`{self.prog} --help` says more)")
+        super().error(f"{terminal.one_line(terminal.without_users(message))} (`{self.prog} --help` says more)")
 
     def _names_like_options(self) -> list[str]:
         return [name for name in self._given if name.startswith("-") and os.path.exists(name)]

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from transcript_store import doctor
 from transcript_store.cli._shared.arguments import add_json, path
+from transcript_store.cli._shared.places import refuse
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.sealed import counted_sealed
 from transcript_store.cli._shared.terminal import columns, one_line, say, say_json, say_wrapped, wrapped
@@ -42,6 +43,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run every check, and print what was found. The exit code is 1 if a check is ``ill``."""
+    refuse(arguments.directory or "", "doctor")
     with Working("trying what conversations need of it"):
         found = doctor(arguments.directory)
     if arguments.json:

@@ -92,7 +92,7 @@ class TranscriptSessionStore:
     turns, and each call sees what the others stored before it.
 
     Args:
-        directory: the folder with the projects, which is made if there is none. Or a ``ConversationLibrary``, which may be on a place: all
+        directory: the folder with the projects, which is made if it is missing. Or a ``ConversationLibrary``, which may be on a place: all
             projects are in it, and the list of sessions is as late as a list of the library is.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others. After 60 s the SDK gives a batch up.
@@ -200,7 +200,7 @@ class TranscriptSessionStore:
             for one in await self._subagents_of(key):
                 await self._delete(home, os.path.basename(one.directory))
             if isinstance(home, str):
-                with suppress(OSError):  # somebody put something there, or there is none
+                with suppress(OSError):  # somebody put something there, or it is gone already
                     os.rmdir(home)
         for life in count():
             if not await self._delete(*self._place(key, life)):

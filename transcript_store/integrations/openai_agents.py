@@ -67,7 +67,7 @@ class TranscriptSession:
 
     Args:
         session_id: the session's key: any text.
-        directory: the folder with the conversations, a library, which is made if there is none. Or a ``ConversationLibrary``, which may
+        directory: the folder with the conversations, a library, which is made if it is missing. Or a ``ConversationLibrary``, which may
             be on a place: objects that are given the same one share what is open.
         session_settings: as of the SDK's own sessions: ``limit``, how many items ``get_items()`` gives if it is not told.
         durability: as of ``ConversationStore``.

@@ -95,7 +95,7 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
     Args:
         key: the history's key: any text.
-        directory: the folder with the conversations, a library, which is made if there is none. Or a ``ConversationLibrary``, which may
+        directory: the folder with the conversations, a library, which is made if it is missing. Or a ``ConversationLibrary``, which may
             be on a place: objects that are given the same one share what is open.
         durability: as of ``ConversationStore``.
         lock_timeout_seconds: how long to wait for the turns of others.

@@ -8,11 +8,17 @@ from contextlib import suppress
 from typing import Any
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationSummary, list_conversations
-from transcript_store.cli._shared.places import LAST, existing_on, is_address, library_at, taken_apart, with_id
+from transcript_store.cli._shared.places import (
+    BEGINNING,
+    LAST,
+    existing_on,
+    is_address,
+    library_at,
+    taken_apart,
+    with_id,
+)
 from transcript_store.cli._shared.terminal import Misuse
 
-_BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
-"""The beginning of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
 _TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
 
 
@@ -87,7 +93,7 @@ def find_in(directory: str, what: str) -> str | None:
     Raises:
         Misuse: ``what`` is the beginning of several ids.
     """
-    if what != LAST and not _BEGINNING.fullmatch(what):
+    if what != LAST and not BEGINNING.fullmatch(what):
         return None
     if is_address(directory):
         with suppress(ConversationNotFoundError):

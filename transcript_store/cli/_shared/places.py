@@ -17,7 +17,8 @@ from transcript_store.file_names import is_id
 
 LAST = "last"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
+BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
+"""The beginning of an id, at least four characters. With fewer, a mistyped folder name would often match an id."""
 
 
 def is_address(name: str) -> bool:
@@ -55,14 +56,14 @@ def existing_on(library: str, what: str) -> str:
 
     Raises:
         Misuse: it is the beginning of several ids.
-        ConversationNotFoundError: there is none.
+        ConversationNotFoundError: nothing there has that name.
     """
     if is_id(what):
         return conversation_on(library, what)  # whoever opens it says whether it is there
     there = library_at(library)
     if what == LAST:
         found = [summary.id for summary in there.list(limit=1)]
-    elif _BEGINNING.fullmatch(what):
+    elif BEGINNING.fullmatch(what):
         found = [summary.id for summary in there.iter_list() if (summary.id or "").startswith(what)]
     else:
         found = []

@@ -33,6 +33,10 @@ _UNSAFE_IN_A_LINE = re.compile(f"{UNSAFE.pattern}|[\n\t]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
+_USER = re.compile(r"://[^\s/?#@]*(?:@[^\s/?#@]*)*@")
+"""What stands before the host in an address."""
+
+
 class Misuse(Exception):  # noqa: N818 (it is the user's)
     """The arguments make no sense together. Its one sentence says why, and the exit code is 2."""
 
@@ -261,8 +265,14 @@ def _encoding() -> str:
     return codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
 
 
+def without_users(text: str) -> str:
+    """A text in which addresses have no user and no password: an argument may be the address of a place, and errors repeat arguments."""
+    return _USER.sub("://", text)
+
+
 def complain(text: str, details: Iterable[str] = ()) -> None:
     """Print one line on standard error, after the program's name, and below it its details, indented."""
+    text = without_users(text)
     if sys.stderr is not None:  # print(file=None) would print on standard output
         printed = "\n".join([f"{PROGRAM}: {one_line(text)}", *(f"    {one_line(detail)}" for detail in details)])
         with suppress(OSError):  # standard error is closed, too: there is no place left to say anything

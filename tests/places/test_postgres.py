@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from tests.kit.proxy import Net, Proxy
@@ -183,8 +184,11 @@ def until_somebody_waits(sql: psycopg.Connection[Any]) -> None:
 
 @SERVER
 def test_threads_share_a_few_connections(url: str, sql: psycopg.Connection[Any]):
-    """Sixteen threads, two connections: each waits for its turn, and none fails."""
-    place = PostgresPlace(url, connections=2, timeout_seconds=60)
+    """Sixteen threads, two connections: each waits for its turn, and none fails.
+
+    They have a name of their own on the server: a place of another test may still have its connections.
+    """
+    place = PostgresPlace(make_conninfo(url, application_name="two for sixteen"), connections=2, timeout_seconds=60)
     logs = [placed(place) for _ in range(16)]
     most: list[int] = []
 
@@ -193,7 +197,7 @@ def test_threads_share_a_few_connections(url: str, sql: psycopg.Connection[Any])
         for number in range(5):
             log.append_message({"n": number})
         most.append(
-            sql.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'transcript_store'").fetchall()[
+            sql.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'two for sixteen'").fetchall()[
                 0
             ][0]
         )

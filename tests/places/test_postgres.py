@@ -308,6 +308,26 @@ def test_sql_sees_the_lines(url: str, sql: psycopg.Connection[Any]):
 
 
 @SERVER
+def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_is_listed(url: str):
+    """R11: the incident: an import that was killed there and run again found all on record, and no list ever showed the conversation."""
+
+    class KilledBefore(PostgresPlace):
+        def put_summary(self, summary: Summary) -> None:
+            raise UnavailableError("nobody hears it")
+
+    left = ConversationLibrary(KilledBefore(url)).create(messages=[{"role": "user", "content": "Hello"}]).id
+    library = ConversationLibrary(PostgresPlace(url))
+    (listed,) = library.list()
+    assert (listed.id, listed.damage, listed.record_count) == (left, None, None)
+    assert library.prune(older_than="2026-01-01T00:00:00Z").items == ()
+    with library.open(left, take_over=True):
+        pass
+    assert [(summary.id, summary.record_count) for summary in library.list()] == [(left, 1)]
+    library.delete(left)
+    assert library.list() == []
+
+
+@SERVER
 def test_lists_are_found_by_an_index(url: str, sql: psycopg.Connection[Any]):
     """R11: the newest, a page in the middle, a label: no plan reads all rows. (The times of a million rows are in docs/engines.md.)"""
     from transcript_store.places import _postgres

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 from functools import lru_cache
+from typing import Literal
 
 from transcript_store.words import UNSAFE, safe
 
@@ -40,15 +41,24 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     written = f"<{name}"
     for key, value in attributes.items():
         if value is not None and value is not False:
-            written += f" {_spelled(key)}" if value is True else f' {_spelled(key)}="{text(str(value))}"'
+            written += (_class if key == "class_" else _attribute)(key, value)
     inside = "".join([child if type(child) is Html else text(child) for child in children if child is not None])
     return Html(f"{written}>{inside}" if name in _VOID else f"{written}>{inside}</{name}>")
 
 
+def _attribute(key: str, value: str | int | Literal[True]) -> str:
+    name = _spelled(key)
+    return f" {name}" if value is True else f' {name}="{text(str(value))}"'
+
+
+_class = lru_cache(maxsize=256)(_attribute)
+"""A page has few classes, and fifty thousand tags with them."""
+
+
 @lru_cache(maxsize=256)
-def _spelled(attribute: str) -> str:
+def _spelled(key: str) -> str:
     """The name of an attribute, of that of a parameter."""
-    return attribute.rstrip("_").replace("_", "-")
+    return key.rstrip("_").replace("_", "-")
 
 
 def joined(*pieces: str | None) -> Html:

@@ -124,7 +124,9 @@ def _peek(said: str) -> str:
     """The first lines, with … if there is more."""
     said = said.strip("\n")
     lines = said[: _PEEK_CHARACTERS * 4].split("\n")
-    first = dedent("\n".join(lines[:_PEEK_LINES]))
+    first = "\n".join(lines[:_PEEK_LINES])
+    if first.startswith((" ", "\t")):  # else there is nothing that all lines begin with
+        first = dedent(first)
     if len(first) > _PEEK_CHARACTERS:
         return f"{without_colours(first)[:_PEEK_CHARACTERS]}…"
     return f"{first} …" if len(lines) > _PEEK_LINES or len(said) > _PEEK_CHARACTERS * 4 else first

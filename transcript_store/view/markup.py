@@ -87,7 +87,10 @@ def _tokens(said: str, env: dict[str, Any]) -> list[MarkdownToken]:
         return PARSER.parse(said, env)
     begin, end = MarkdownToken("paragraph_open", "p", 1), MarkdownToken("paragraph_close", "p", -1)
     begin.block = end.block = True
-    return [begin, *PARSER.parseInline(said, env), end]
+    pieces = _inline(said)
+    if pieces is None:
+        return [begin, *PARSER.parseInline(said, env), end]
+    return [begin, MarkdownToken("inline", "", 0, content=said, children=pieces), end]
 
 
 def _inline(said: str) -> list[MarkdownToken] | None:
@@ -135,6 +138,8 @@ def _cells(said: str) -> int:
     one in two characters.
     """
     cells = 0
+    if "|" not in said:
+        return cells
     for rule in _HEAD_ENDS.finditer(said):
         end = _BLANK_LINE.search(said, rule.end())
         rows = said.count("\n", rule.end(), end.start() if end else len(said))

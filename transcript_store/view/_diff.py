@@ -21,6 +21,9 @@ _MOST_PAIRS = 50_000
 """With more pairs of equal lines, stretches are not looked for at lines that come again and again: it takes time by the third power."""
 
 
+_MEMBERS = frozenset({*_OLD, *_NEW, *_LISTS, *_PATCHES})
+
+
 class Diff(NamedTuple):
     """The lines of a diff, each with the sign that it begins with: a blank, ``+``, ``-`` or ``@``."""
 
@@ -47,6 +50,8 @@ class Diff(NamedTuple):
 
 def diff_of(arguments: Mapping[str, Any]) -> tuple[Diff, frozenset[str]] | None:
     """The diff that a call's arguments mean, and the members that it is made of; None if they mean no edit."""
+    if _MEMBERS.isdisjoint(arguments):  # most calls
+        return None
     for name in _PATCHES:
         patch = arguments.get(name)
         if isinstance(patch, str) and patch.lstrip().startswith(_BEGINS_A_PATCH):

@@ -8,7 +8,7 @@ from typing import Any
 
 from transcript_store.formats import Call, Result, Text
 from transcript_store.view._diff import diff_of
-from transcript_store.view._html import NOTHING, Html, joined, listing, tag
+from transcript_store.view._html import NOTHING, Html, element, joined, listing, tag
 from transcript_store.view._json import indented
 from transcript_store.view._markdown import code
 from transcript_store.view._media import media
@@ -24,6 +24,10 @@ _PATHS = ("file_path", "path", "filePath", "filename", "absolute_path", "noteboo
 _COMMANDS = ("command", "cmd", "script")
 _CONTENTS = ("content", "contents", "file_text", "text")
 _READERS = frozenset({"read", "read_file", "view", "cat", "readfile", "open_file"})
+_NAME, _ABOUT_IT, _NOTE, _STATE, _PEEK = (
+    element("span", class_=name) for name in ("name", "about", "note", "state", "peek")
+)
+_SUMMARY, _RESULT = element("summary"), element("div", class_="result")
 _LONGEST_ABOUT, _PEEK_LINES, _PEEK_CHARACTERS, _MOST_OPEN = 160, 4, 400, 24
 
 
@@ -34,13 +38,13 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     shown, used = _arguments(call, told)
     state = "no result" if result is None else "failed" if result.failed else ""
     note = f"+{told[0].added} −{told[0].removed}" if told else _lines(said) if said else ""
-    head = [tag("span", call.name or "tool", class_="name"), tag("span", about, class_="about")]
+    head = [_NAME(call.name or "tool"), _ABOUT_IT(about)]
     if note:
-        head.append(tag("span", note, class_="note"))
+        head.append(_NOTE(note))
     if state:
-        head.append(tag("span", state, class_="state"))
+        head.append(_STATE(state))
     if told is None and (first := _peek(said)):
-        head.append(tag("span", terminal(first), class_="peek"))
+        head.append(_PEEK(terminal(first)))
     rest = {name: value for name, value in call.arguments.items() if name not in used}
     inside = [
         shown,
@@ -49,17 +53,16 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     ]
     is_open = told is not None and len(told[0].lines) <= _MOST_OPEN
     kind = "tool failed" if state == "failed" else "tool"
-    return tag("details", tag("summary", *head), *inside, class_=kind, open=is_open)
+    return element("details", class_=kind, open=is_open)(_SUMMARY(*head), *inside)
 
 
 def lone_result(result: Result, *, anchor: str | None) -> Html:
     """A result whose call is not there."""
-    about = tag("span", f"a result without its call {result.id}".strip(), class_="about")
-    head = [tag("span", result.name or "result", class_="name"), about]
+    head = [_NAME(result.name or "result"), _ABOUT_IT(f"a result without its call {result.id}".strip())]
     if first := _peek(result.text):
-        head.append(tag("span", terminal(first), class_="peek"))
+        head.append(_PEEK(terminal(first)))
     body = joined(*_contents(result))
-    return tag("details", tag("summary", *head), tag("div", body, class_="result", id=anchor), class_="tool")
+    return tag("details", _SUMMARY(*head), tag("div", body, class_="result", id=anchor), class_="tool")
 
 
 def _result(call: Call, result: Result | None, anchor: str | None) -> Html:
@@ -70,7 +73,7 @@ def _result(call: Call, result: Result | None, anchor: str | None) -> Html:
         body = listing(code(result.text, file_name=path.rpartition("/")[2]))
     else:
         body = joined(*_contents(result))
-    return tag("div", body, class_="result", id=anchor)
+    return _RESULT(body) if anchor is None else tag("div", body, class_="result", id=anchor)
 
 
 def _contents(result: Result) -> Iterator[Html]:

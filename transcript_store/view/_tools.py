@@ -36,6 +36,8 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     about, told = _about(call.arguments), diff_of(call.arguments)
     said = "" if result is None else result.text
     shown, used = _arguments(call, told)
+    file = _file_read(call, result)
+    is_open = told is not None and len(told[0].lines) <= _MOST_OPEN
     state = "no result" if result is None else "failed" if result.failed else ""
     note = f"+{told[0].added} −{told[0].removed}" if told else _lines(said) if said else ""
     head = [_NAME(call.name or "tool"), _ABOUT_IT(about)]
@@ -44,14 +46,15 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     if state:
         head.append(_STATE(state))
     if told is None and (first := _peek(said)):
-        head.append(_PEEK(terminal(first)))
+        head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
+    elif told is not None and not is_open:
+        head.append(_PEEK(told[0].first_lines(_PEEK_LINES)))
     rest = {name: value for name, value in call.arguments.items() if name not in used}
     inside = [
         shown,
         listing(code(indented(rest), language="json")) if rest else NOTHING,
-        _result(call, result, anchor),
+        NOTHING if result is None else _result(result, file, anchor),
     ]
-    is_open = told is not None and len(told[0].lines) <= _MOST_OPEN
     kind = "tool failed" if state == "failed" else "tool"
     return element("details", class_=kind, open=is_open)(_SUMMARY(*head), *inside)
 
@@ -65,14 +68,16 @@ def lone_result(result: Result, *, anchor: str | None) -> Html:
     return tag("details", _SUMMARY(*head), tag("div", body, class_="result", id=anchor), class_="tool")
 
 
-def _result(call: Call, result: Result | None, anchor: str | None) -> Html:
-    if result is None:
-        return NOTHING
-    path = _first(call.arguments, _PATHS)
-    if call.name.lower() in _READERS and path and not result.failed and "\x1b" not in result.text and not result.media:
-        body = listing(code(result.text, file_name=path.rpartition("/")[2]))
-    else:
-        body = joined(*_contents(result))
+def _file_read(call: Call, result: Result | None) -> str:
+    """The name of the file whose text the result is; else empty."""
+    path = _first(call.arguments, _PATHS) if call.name.lower() in _READERS else ""
+    if not path or result is None or result.failed or result.media or "\x1b" in result.text:
+        return ""
+    return path.rpartition("/")[2]
+
+
+def _result(result: Result, file: str, anchor: str | None) -> Html:
+    body = listing(code(result.text, file_name=file)) if file else joined(*_contents(result))
     return _RESULT(body) if anchor is None else tag("div", body, class_="result", id=anchor)
 
 
@@ -81,7 +86,7 @@ def _contents(result: Result) -> Iterator[Html]:
         if not isinstance(block, Text):
             yield media(block)
         elif block.text:
-            yield listing(terminal(block.text))
+            yield listing(terminal(block.text), None if "\n" in block.text.strip("\n") else "wrapped")
     if not result.content:
         yield tag("p", "(nothing was printed)", class_="media")
 
@@ -127,7 +132,7 @@ def _peek(said: str) -> str:
     """The first lines, with … if there is more."""
     said = said.strip("\n")
     lines = said[: _PEEK_CHARACTERS * 4].split("\n")
-    first = "\n".join(lines[:_PEEK_LINES])
+    first = "\n".join(lines[:_PEEK_LINES]).rstrip()
     if first.startswith((" ", "\t")):  # else there is nothing that all lines begin with
         first = dedent(first)
     if len(first) > _PEEK_CHARACTERS:

@@ -536,7 +536,7 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path, monkeypatch)
 )
 def test_an_edit_is_a_diff(arguments, lines):
     """Whatever the members of a tool are called."""
-    from transcript_store.view._diff import diff_of
+    from transcript_store.view.diffs import diff_of
 
     found = diff_of(arguments)
     assert found is not None
@@ -577,7 +577,7 @@ def test_what_is_folded_shows_its_first_lines(tmp_path):
 
 def test_an_edit_of_lines_that_come_again_and_again_takes_no_time_by_the_third_power():
     """An edit of 8 KB, every other line of which is the same: four seconds for each such call."""
-    from transcript_store.view._diff import diff_of
+    from transcript_store.view.diffs import diff_of
 
     old, new = ("\n".join(f"x\n{which}{number}" for number in range(490)) for which in "ab")
     begin = time.process_time()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import dedent
 from typing import Any
 
 from transcript_store.formats import Call, Result, Text
-from transcript_store.view._diff import diff_of
-from transcript_store.view._html import NOTHING, Html, element, joined, listing, tag
+from transcript_store.view._html import NOTHING, Html, element, joined, listing, tag, text
 from transcript_store.view._json import indented
 from transcript_store.view._markdown import code
 from transcript_store.view._media import media
 from transcript_store.view._terminal import terminal, without_colours
+from transcript_store.view.diffs import Diff, diff_of
 from transcript_store.words import many
 
 _ABOUT = (
@@ -48,7 +48,7 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     if told is None and (first := _peek(said)):
         head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
     elif told is not None and not is_open:
-        head.append(_PEEK(told[0].first_lines(_PEEK_LINES)))
+        head.append(_PEEK(_first_changes(told[0])))
     rest = {name: value for name, value in call.arguments.items() if name not in used}
     inside = [
         shown,
@@ -95,7 +95,7 @@ def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
     """The arguments that have a form of their own, and their names."""
     if told is not None:
         diff, names = told
-        return diff.html(), names | (frozenset(_PATHS) & call.arguments.keys())
+        return listing(_marked(diff.lines), "diff"), names | (frozenset(_PATHS) & call.arguments.keys())
     for name in _COMMANDS:
         command = _command(call.arguments.get(name))
         if command:
@@ -106,6 +106,24 @@ def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
             shown = code(call.arguments[name], file_name=path.rpartition("/")[2])
             return listing(shown), frozenset({name, *_PATHS})
     return NOTHING, frozenset()
+
+
+def _marked(lines: Sequence[str]) -> Html:
+    kinds = {"+": "ins", "-": "del", "@": "hunk"}
+    ends = ["\n"] * (len(lines) - 1) + [""]
+    return joined(
+        *(
+            tag("span", line + end, class_=f"line {kinds[line[0]]}") if line[:1] in kinds else text(line + end)
+            for line, end in zip(lines, ends, strict=True)
+        )
+    )
+
+
+def _first_changes(diff: Diff) -> Html:
+    """The lines from the first on that was changed, with … if there are more."""
+    first = next((at for at, line in enumerate(diff.lines) if line[:1] in ("+", "-")), 0)
+    shown = [line[:_LONGEST_ABOUT] for line in diff.lines[first : first + _PEEK_LINES]]
+    return joined(_marked(shown), "" if len(diff.lines) <= first + _PEEK_LINES else " …")
 
 
 def _about(arguments: Mapping[str, Any]) -> str:

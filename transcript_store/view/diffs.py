@@ -1,13 +1,11 @@
-"""What an edit changed, as a diff: of the arguments that agents' tools for edits take, whatever the members are called."""
+"""What an edit changed, as the lines of a diff: of the arguments that agents' tools for edits take, whatever they are called."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
-
-from transcript_store.view._html import Html, joined, listing, tag, text
 
 _OLD = ("old_string", "oldText", "old_text", "old_str", "oldString", "find")
 _NEW = ("new_string", "newText", "new_text", "new_str", "newString", "replace")
@@ -15,8 +13,6 @@ _LISTS = ("edits", "changes")
 _PATCHES = ("patch", "diff", "input", "patchText")
 _BEGINS_A_PATCH = ("*** Begin Patch", "--- ", "diff --git ", "@@ ")
 _CONTEXT = 3
-_LONGEST_LINE = 160
-"""In characters, of the first lines of a diff that is folded."""
 _MOST_LINES = 2_000
 """Longer texts are shown one behind the other: the comparison takes time by the square."""
 _MOST_PAIRS = 50_000
@@ -38,27 +34,6 @@ class Diff(NamedTuple):
     @property
     def removed(self) -> int:
         return sum(line.startswith("-") for line in self.lines)
-
-    def html(self) -> Html:
-        """The lines in a ``pre``."""
-        return listing(_marked(self.lines), "diff")
-
-    def first_lines(self, number: int) -> Html:
-        """The first lines that were changed, with … if there are more of any kind."""
-        first = next((at for at, line in enumerate(self.lines) if line[:1] in ("+", "-")), 0)
-        shown = tuple(line[:_LONGEST_LINE] for line in self.lines[first : first + number])
-        return joined(_marked(shown), "" if len(self.lines) <= first + number else " …")
-
-
-def _marked(lines: Sequence[str]) -> Html:
-    kinds = {"+": "ins", "-": "del", "@": "hunk"}
-    ends = ["\n"] * (len(lines) - 1) + [""]
-    return joined(
-        *(
-            tag("span", line + end, class_=f"line {kinds[line[0]]}") if line[:1] in kinds else text(line + end)
-            for line, end in zip(lines, ends, strict=True)
-        )
-    )
 
 
 def diff_of(arguments: Mapping[str, Any]) -> tuple[Diff, frozenset[str]] | None:

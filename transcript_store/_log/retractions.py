@@ -39,6 +39,9 @@ class TakenBack:
 
     def add_all(self, other: TakenBack) -> None:
         """Take back what another value says."""
+        if not self._firsts:  # an agent that takes back again and again has a range for each time
+            self._firsts, self._lasts = other._firsts[:], other._lasts[:]
+            return
         for first, last in zip(other._firsts, other._lasts, strict=True):
             self.add(first, last)
 

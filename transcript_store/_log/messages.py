@@ -137,7 +137,7 @@ class Messages(Lines):
 
         What takes a record back stands behind it, and is met before it: ``taken_back`` grows on the way.
         """
-        can_retract, passed_over = self.header.can_retract, self._passed_over
+        can_retract, passed_over, is_plain = self.header.can_retract, self._passed_over, self.sealer_to_write() is None
         if passed_over is not None:
             taken_back.add_all(passed_over.taken_back)
         for block in self.newest_blocks_first(passed_over):
@@ -147,8 +147,8 @@ class Messages(Lines):
             for seq, line in newest_lines_first(block):
                 if can_retract and may_retract(line) and (named := self._retracts_in(seq, line)):
                     taken_back.add(*named)
-                if seq not in taken_back:
-                    yield seq, self.opened(seq, line), block.end
+                if not taken_back or seq not in taken_back:
+                    yield seq, line if is_plain else self.opened(seq, line), block.end
 
     def _retracts_in(self, seq: int, line: bytes | bytearray) -> Retracts | None:
         """What a record takes back. Of a sealed one that can be opened, what is sealed says so too."""

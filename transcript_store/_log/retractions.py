@@ -56,6 +56,9 @@ class TakenBack:
                 if (named := retracts_of(seq, line, line.index(b","))) and (through is None or seq <= through):
                     self.add(*named)
 
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
     def __contains__(self, seq: int) -> bool:
         return self.meets(seq, seq)
 

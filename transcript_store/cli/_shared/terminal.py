@@ -187,9 +187,14 @@ def wrapped(text: str, marks: Iterable[Span], width: int | None) -> Iterator[tup
         while fits < len(cells) and (room := room - _columns_of(cells[fits][0])) >= 0:
             fits += 1
         if fits < len(cells):
-            fits = next((at for at in range(fits, 0, -1) if cells[at][0] == " "), fits or 1)
+            fits = next((at for at in range(fits, 0, -1) if cells[at][0] == " "), None) or _within(cells, fits)
         yield _with_marks(cells[:fits])
         cells = cells[fits + (fits < len(cells) and cells[fits][0] == " ") :]
+
+
+def _within(cells: Sequence[tuple[str, bool]], fits: int) -> int:
+    """Where a word is broken that has no room: behind the last of its signs, as an address and a path have them, in its second half."""
+    return next((at for at in range(fits, fits // 2, -1) if cells[at - 1][0] in "/,;?&"), fits or 1)
 
 
 def _with_marks(cells: Sequence[tuple[str, bool]]) -> tuple[str, list[Span]]:

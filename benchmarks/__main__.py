@@ -6,16 +6,19 @@ import argparse
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import machine
+from benchmarks.beyond import BEYOND, MissingError
 from benchmarks.comparisons import COMPARISONS, Field, growth
 from benchmarks.environments import default_folder
 from benchmarks.measurements import MEASUREMENTS, Workplace
 from benchmarks.results import Comparison, Results, Row
 from benchmarks.timing import in_unit
 
-_PARTS = (*MEASUREMENTS, *COMPARISONS, "growth")
+_PARTS = (*MEASUREMENTS, *COMPARISONS, "growth", *BEYOND)
 _DOCUMENTS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -23,6 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=sys.modules["benchmarks"].__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages and fewer rounds")
     parser.add_argument("--only", choices=_PARTS, action="append", help="only this part; may be repeated")
+    parser.add_argument(
+        "--beyond", action="store_true", help="only what is built on the log; --write keeps the other figures"
+    )
     parser.add_argument("--directory", type=Path, help="where the files go; on a real disk")
     parser.add_argument(
         "--environments", type=Path, default=default_folder(), help="where the peers are installed, and stay"
@@ -32,6 +38,8 @@ def main() -> None:
         "--again", action="store_true", help="measure nothing: write them from the figures of the last --write"
     )
     options = parser.parse_args()
+    if options.beyond:
+        options.only = [*BEYOND]
     if options.write or options.again:
         from benchmarks import document
 
@@ -55,17 +63,23 @@ def main() -> None:
     if ended:
         sys.exit(1)  # Python ignores what is raised while an object is finalized
     if options.write:
+        if options.beyond:
+            known = document.read(_DOCUMENTS)
+            results = replace(known, beyond=results.beyond, beyond_machine=results.beyond_machine)
         document.write(_DOCUMENTS, results)
 
 
 def _run(directory: Path, options: argparse.Namespace) -> Results:
-    results = Results(machine.describe(directory))
+    described = machine.describe(directory)
+    results = Results(described, beyond_machine=described)
     print("\n".join(f"{name}: {value}" for name, value in results.machine.items()))
     if results.machine["files on"] in machine.IN_MEMORY:
         print("THE DURABLE FIGURES MEAN NOTHING HERE: use --directory on a real disk")
     parts = options.only or _PARTS
-    _print_rows([name for name in MEASUREMENTS if name in parts], Workplace(directory, quick=options.quick), results)
-    if any(name not in MEASUREMENTS for name in parts):
+    place = Workplace(directory, quick=options.quick)
+    results.rows = _rows({name: part for name, part in MEASUREMENTS.items() if name in parts}, place)
+    results.beyond = _rows({name: part for name, part in BEYOND.items() if name in parts}, place)
+    if any(name not in MEASUREMENTS and name not in BEYOND for name in parts):
         field = Field(directory, options.environments, options.quick, _say)
         field.gather()
         for name in COMPARISONS:
@@ -79,17 +93,23 @@ def _run(directory: Path, options: argparse.Namespace) -> Results:
     return results
 
 
-def _print_rows(names: list[str], place: Workplace, results: Results) -> None:
-    if names:
+def _rows(parts: Mapping[str, Callable[[Workplace], Iterator[Row]]], place: Workplace) -> list[Row]:
+    found: list[Row] = []
+    if parts:
         print()
         _print_row("", "ours", "beside", "ratio", "middle half", "target", "")
-    for name in names:
+    for name, part in parts.items():
         _say(name)
-        for row in MEASUREMENTS[name](place):
-            _print(row)
-            results.rows.append(row)
-            _say(name)
+        try:
+            for row in part(place):
+                _print(row)
+                found.append(row)
+                _say(name)
+        except MissingError as error:
+            _say("")
+            print(f"{name}: not measured. It needs {error}", flush=True)
     _say("")
+    return found
 
 
 def _print(row: Row) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import plots
 from benchmarks.contenders import CONTENDERS, UNSYNCED, Contender
-from benchmarks.results import Comparison, Figure, Results
+from benchmarks.results import Comparison, Figure, Results, Row
 from benchmarks.timing import Middle, in_unit
 
 _FIGURES = "benchmarks/figures.json"
@@ -59,6 +59,7 @@ def _lines(results: Results) -> Iterator[str]:
     yield from _overview(results)
     yield from _growth(results)
     yield from _rows(results)
+    yield from _beyond(results)
     yield from _comparisons(results)
     yield from _method()
 
@@ -125,13 +126,28 @@ def _rows(results: Results) -> Iterator[str]:
     yield ""
     yield "Ours, and a loop that does no more than the work itself on the same bytes; in one process, in turn, round by round."
     yield ""
+    yield from _table(results.rows)
+    yield _FLOORS
+
+
+def _table(rows: list[Row]) -> Iterator[str]:
     yield _line("", "ours", "the plain way", "ratio, or as named", "middle half", "target", "")
     yield _line("---", "---:", "---:", "---:", "---", "---", "---")
-    for row in results.rows:
-        target = "" if row.limit is None else f"≤ {row.limit:g}{'' if row.is_met else ', **missed**'}"
+    for row in rows:
+        target = "" if row.limit is None else f"≤ {row.limit:.3g}{'' if row.is_met else ', **missed**'}"
         yield _line(row.what, row.ours, row.beside, f"{row.value:.2f}", row.spread, target, row.note)
     yield ""
-    yield _FLOORS
+
+
+def _beyond(results: Results) -> Iterator[str]:
+    if not results.beyond:
+        return
+    yield "## What is built on the log"
+    yield ""
+    described = ", ".join(f"{name} {value}" for name, value in results.beyond_machine.items())
+    yield "`python -m benchmarks --beyond` measures these alone. Their run: " + described + "."
+    yield ""
+    yield from _table(results.beyond)
 
 
 _FLOORS = """\

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property, partial
@@ -25,7 +25,7 @@ from benchmarks import pairs
 from benchmarks.messages import text_messages
 from benchmarks.pairs import KEY, TRANSCRIPT, Pair
 from benchmarks.results import Row
-from benchmarks.timing import duration, interleave, middle, ratio, size
+from benchmarks.timing import interleave, median_of, middle, size
 from transcript_store import ConversationStore
 from transcript_store.aio import AsyncConversationStore
 from transcript_store.conversation import DEFAULT_CACHE_BYTES, Durability
@@ -57,18 +57,9 @@ class Workplace:
         return f"{self.messages:,} messages, {size((self.conversation / TRANSCRIPT).stat().st_size)}"
 
 
-def _row(what: str, ours: list[float], beside: list[float], limit: float | None = None, note: str = "") -> Row:
-    low, median, high = ratio(ours, beside)
-    return Row(what, _median(ours), _median(beside), median, f"{low:.2f}–{high:.2f}", limit, note)
-
-
-def _median(seconds: Sequence[float]) -> str:
-    return duration(middle(seconds).median)
-
-
 def _compared(what: str, pair: Pair, limit: float | None = None, *, rounds: int, calls: int = 1, note: str = "") -> Row:
     ours, plain = interleave([pair.ours, pair.plain], rounds=rounds, calls=calls, after=pair.after)
-    return _row(what, ours, plain, limit, note)
+    return Row.of(what, ours, plain, limit, note)
 
 
 # ---- appending -------------------------------------------------------------------------------------------------------
@@ -102,7 +93,7 @@ def length(place: Workplace) -> Iterator[Row]:
             store.close()
         for count, at_length in zip(lengths[1:], seconds[1:], strict=True):
             what = f"append, {durability}, 1 KB, at {count:,} messages"
-            yield _row(what, at_length, seconds[0], 1.1, "beside: at 10 messages")
+            yield Row.of(what, at_length, seconds[0], 1.1, "beside: at 10 messages")
     for folder in folders:
         shutil.rmtree(folder)
 
@@ -124,7 +115,7 @@ def threads(place: Workplace) -> Iterator[Row]:
         ours, one = interleave(ways, rounds=place.appending_rounds // 6)
     shutil.rmtree(folder)
     what = f"{_THREADS * _EACH} durable appends, by {_THREADS} threads"
-    yield _row(what, ours, one, 0.33, "beside: by one thread")
+    yield Row.of(what, ours, one, 0.33, "beside: by one thread")
 
 
 def tasks(place: Workplace) -> Iterator[Row]:
@@ -156,7 +147,7 @@ def tasks(place: Workplace) -> Iterator[Row]:
         runner.run(conversation.close())
     shutil.rmtree(folder)
     what = f"{_TASKS * _EACH_TASK} durable appends, by {_TASKS} asyncio tasks"
-    yield _row(what, ours, one, 0.10, "beside: by one thread")
+    yield Row.of(what, ours, one, 0.10, "beside: by one thread")
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -180,7 +171,7 @@ def last(place: Workplace) -> Iterator[Row]:
     for path in paths:
         shutil.rmtree(path)
     what = f'load(verify="tail"), the last 50 of {place.messages:,}'
-    yield _row(what, long, short, 1.1, f"beside: of {place.messages // 10:,}")
+    yield Row.of(what, long, short, 1.1, f"beside: of {place.messages // 10:,}")
 
 
 _PEAK = """
@@ -298,9 +289,11 @@ def start(place: Workplace) -> Iterator[Row]:
     nothing, *others = interleave(ways, rounds=place.starts)
     for (what, _, limit), taken in zip(cases, others, strict=True):
         low, median, high = middle([(a - b) * 1e3 for a, b in zip(taken, nothing, strict=True)])
-        yield Row(f"{what}, ms above python", _median(taken), _median(nothing), median, f"{low:.0f}–{high:.0f}", limit)
+        yield Row(
+            f"{what}, ms above python", median_of(taken), median_of(nothing), median, f"{low:.0f}–{high:.0f}", limit
+        )
     low, median, high = (second * 1e3 for second in middle(others[-1]))
-    yield Row("transcript-store --help, ms in all", _median(others[-1]), "", median, f"{low:.0f}–{high:.0f}", 40.0)
+    yield Row("transcript-store --help, ms in all", median_of(others[-1]), "", median, f"{low:.0f}–{high:.0f}", 40.0)
 
 
 def first_token(place: Workplace) -> Iterator[Row]:
@@ -346,7 +339,7 @@ def first_token(place: Workplace) -> Iterator[Row]:
     ours, bare = taken[0][1:], taken[1][1:]
     low, median, high = middle([(a - b) * 1e3 for a, b in zip(ours, bare, strict=True)])
     what = "first token after 10,000 messages, ms above a POST"
-    yield Row(what, _median(ours), _median(bare), median, f"{low:.0f}–{high:.0f}", 30.0)
+    yield Row(what, median_of(ours), median_of(bare), median, f"{low:.0f}–{high:.0f}", 30.0)
 
 
 MEASUREMENTS: dict[str, Callable[[Workplace], Iterator[Row]]] = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from benchmarks.timing import Middle
+from benchmarks.timing import Middle, median_of, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,14 @@ class Row:
     spread: str
     limit: float | None = None
     note: str = ""
+
+    @classmethod
+    def of(
+        cls, what: str, ours: Sequence[float], beside: Sequence[float], limit: float | None = None, note: str = ""
+    ) -> Row:
+        """Of seconds, ours and the plain way's, round by round."""
+        low, median, high = ratio(ours, beside)
+        return cls(what, median_of(ours), median_of(beside), median, f"{low:.2f}–{high:.2f}", limit, note)
 
     @property
     def is_met(self) -> bool:
@@ -62,11 +71,17 @@ class Results:
     rows: list[Row] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
+    beyond_machine: dict[str, str] = field(default_factory=dict)
+    """That of ``beyond``, which may be of another run."""
+    beyond: list[Row] = field(default_factory=list)
+    """What is built on the log."""
 
     def to_json(self) -> str:
         values = {
             "machine": self.machine,
             "rows": [asdict(row) for row in self.rows],
+            "beyond_machine": self.beyond_machine,
+            "beyond": [asdict(row) for row in self.beyond],
             "comparisons": [
                 {**comparison._asdict(), "figures": [figure._asdict() for figure in comparison.figures]}
                 for comparison in self.comparisons
@@ -83,6 +98,8 @@ class Results:
             [Row(**row) for row in values["rows"]],
             [Comparison(**{**c, "figures": [_figure(f) for f in c["figures"]]}) for c in values["comparisons"]],
             [Curve(**{**c, "points": [(length, value) for length, value in c["points"]]}) for c in values["curves"]],
+            values["beyond_machine"],
+            [Row(**row) for row in values["beyond"]],
         )
 
 

@@ -65,6 +65,11 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def median_of(seconds: Sequence[float]) -> str:
+    """Their median, for people to read."""
+    return duration(middle(seconds).median)
+
+
 def size(count: float) -> str:
     """A number of bytes for people to read, three digits."""
     for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

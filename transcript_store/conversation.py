@@ -208,6 +208,10 @@ class ConversationStore(Reads):
     @staticmethod
     def _named(directory: Any) -> str:
         """What errors, and ``directory``, call the conversation."""
+        if hasattr(directory, "library_class"):
+            raise TypeError(
+                "a ConversationStore has a folder; ConversationLibrary(place) creates and opens conversations on a place"
+            )
         return filesystem.absolute_path(directory)
 
     def _new_storage(self, options: Options, *, read_only: bool) -> Storage:
@@ -539,18 +543,10 @@ class ConversationStore(Reads):
         Raises:
             TranscriptStoreError: as :meth:`append_message` and :meth:`update_metadata`. The old messages are in place.
         """
-        if if_head is not None:
-            arguments.require_head("if_head", if_head)
         entries = self._storable.entries(messages, extras, times)
-        changes = self._storable.changes(metadata_changes)
-        enabled = arguments.features(features)
-        with self._exclusively():
-            storage = self._writable()
-            changed = self._changed(storage, changes)
-            self._group_commit.settle(storage)
-            if if_head is not None:
-                storage.require_head(if_head)
-            storage.replace(entries, changed, enabled)
+        self._next_generation(
+            lambda writer, *given: writer.replace(entries, *given), if_head, features, metadata_changes
+        )
 
     def keep_records(
         self,
@@ -581,6 +577,16 @@ class ConversationStore(Reads):
                 in place.
         """
         numbers = arguments.record_numbers(seqs)
+        self._next_generation(lambda writer, *given: writer.keep(numbers, *given), if_head, features, metadata_changes)
+
+    def _next_generation(
+        self,
+        write: Callable[[Writer, dict[str, Any], Sequence[str]], None],
+        if_head: str | None,
+        features: Sequence[Feature] | None,
+        metadata_changes: dict[str, Any],
+    ) -> None:
+        """Archive the live generation, and begin the next one with ``write``: one commit."""
         if if_head is not None:
             arguments.require_head("if_head", if_head)
         changes = self._storable.changes(metadata_changes)
@@ -591,7 +597,7 @@ class ConversationStore(Reads):
             self._group_commit.settle(storage)
             if if_head is not None:
                 storage.require_head(if_head)
-            storage.keep(numbers, changed, enabled)
+            write(storage, changed, enabled)
 
     def restore(
         self,

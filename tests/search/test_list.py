@@ -9,6 +9,7 @@ import pytest
 from tests.search.libraries import appended, begun
 from transcript_store import ConversationLibrary, list_conversations
 from transcript_store.search import SearchIndex
+from transcript_store.search._words import fold
 
 
 @pytest.fixture
@@ -108,3 +109,17 @@ def test_a_place_that_no_page_gave_is_refused(index, after):
         index.list(limit=0)
     with pytest.raises(ValueError, match="sort"):
         index.list(sort="colour")
+
+
+@pytest.mark.parametrize("asked", ["needle", "NEEDLE", "éclair", "eclair", "b", "\0b", "x", "京"])
+def test_a_title_contains_what_is_asked_whatever_its_letters(tmp_path, asked):
+    """SQLite compares what is ASCII, Python the rest. What stands behind a NUL is looked at too."""
+    library = ConversationLibrary(tmp_path / "library")
+    titles = ["a Needle", "ÉCLAIR", "Eclair", "a\0b", "a\0É b", "東京大学", ""]
+    for title in titles:
+        begun(library, "a socket", labels={"title": title})
+    expected = {title for title in titles if fold(asked).lower() in fold(title).lower()}
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        assert {one.title for one in index.list(filter=f'title:"{asked}"')} == expected
+        assert {hit.title for hit in index.search(f'socket title:"{asked}"')} == expected
+        assert {hit.title or "" for hit in index.search(f'socket -title:"{asked}"')} == set(titles) - expected

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from typing import Any, NamedTuple
 
-from transcript_store.search._indexing import LONGEST_WORD, seconds
+from transcript_store.search._indexing import seconds
 from transcript_store.search._query import Filter, Query, Term
+from transcript_store.search._vocabulary import LONGEST_WORD, beginnings_up_to
 from transcript_store.search._words import fold
 
 EVERY = "1"
@@ -54,7 +56,7 @@ def plan_for(connection: sqlite3.Connection, query: Query) -> Plan:
             is_exact = False
     if match:
         match = f"{{{' '.join(query.columns)}}} : ({match})"
-    where, values = _conditions_of_messages(query)
+    where, values = _conditions_of_messages(connection, query)
     is_exact = is_exact and not any(map(_has_fraction, (query.after, query.before)))
     return Plan(match, where, values, is_exact and bool(match))
 
@@ -77,7 +79,7 @@ def joined(conditions: list[str], by: str = "AND") -> str:
     return f"({joined(conditions[:middle], by)} {by} {joined(conditions[middle:], by)})"
 
 
-def _conditions_of_messages(query: Query) -> tuple[str, list[Any]]:
+def _conditions_of_messages(connection: sqlite3.Connection, query: Query) -> tuple[str, list[Any]]:
     """What a query asks of a message and its conversation, as SQL on ``d`` and ``c``."""
     where, values = _filters(query, of_messages=True)
     if query.after is not None:
@@ -88,8 +90,10 @@ def _conditions_of_messages(query: Query) -> tuple[str, list[Any]]:
         values.append(seconds(query.before) + _has_fraction(query.before))
     of_conversations, its = _filters(query, of_messages=False)
     if of_conversations:  # asked once for each conversation, and before it is looked up for a message
-        where.append(f"d.life IN (SELECT c.life FROM conversation c WHERE {joined(of_conversations)})")
-        values += its
+        asked = f"SELECT c.life FROM conversation c WHERE c.life IS NOT NULL AND {joined(of_conversations)}"
+        lives = [life for (life,) in connection.execute(asked, its)]
+        where.append("d.life IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(lives))
     return joined(where), values
 
 
@@ -127,7 +131,16 @@ def _condition(one: Filter) -> tuple[str, list[Any]]:
                 one.value
             ]
         case name:
-            return f"has_text(c.{name}, ?)", [one.value]
+            return _contains(f"c.{name}", one.value)
+
+
+def _contains(column: str, value: str) -> tuple[str, list[Any]]:
+    """Whether a text contains another, letters' case and accents apart. If both are ASCII, SQLite says so without a call of Python."""
+    small = _in_small(value)
+    if not small.isascii():
+        return f"has_text({column}, ?)", [value]
+    is_foreign = f"length({column}) < length(CAST({column} AS BLOB))"  # or has a NUL, at which length() stops
+    return f"(instr(lower({column}), ?) OR ({is_foreign} AND has_text({column}, ?)))", [small, value]
 
 
 def _any_of(connection: sqlite3.Connection, terms: tuple[Term, ...]) -> str:
@@ -145,12 +158,10 @@ def _of_term(connection: sqlite3.Connection, term: Term) -> str:
 
 def _of_part(connection: sqlite3.Connection, part: str) -> str:
     """The words that contain a part, by how they begin: whatever begins with all up to the end of the part contains it too."""
-    beginning = "SELECT DISTINCT substr(text, 1, instr(text, :part) + :length - 1) FROM word WHERE instr(text, :part) LIMIT :most"
-    asked = {"part": part, "length": len(part), "most": _BEGINNINGS_OF_A_PART + 1}
-    found = connection.execute(beginning, asked).fetchall()
+    found = beginnings_up_to(connection, part, _BEGINNINGS_OF_A_PART + 1)
     if len(found) > _BEGINNINGS_OF_A_PART or len(part.encode()) > LONGEST_WORD:
         raise TooManyWordsError
-    return " OR ".join(f'"{word}" *' for (word,) in found) or f'"{part}"'
+    return " OR ".join(f'"{word}" *' for word in found) or f'"{part}"'
 
 
 def functions(connection: sqlite3.Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from transcript_store.search._indexing import seconds
@@ -15,6 +16,8 @@ EVERY = "1"
 """The condition that everything meets."""
 _TERMS = 256
 """So many terms are asked of the index. What is given besides is decided on the messages."""
+_TEXTS = ("title", "model", "provider")
+_FEW_REFUSED = 32
 _BEGINNINGS_OF_A_PART = 2000
 """If the words that contain a part begin in more ways up to it, the messages are read."""
 
@@ -104,11 +107,17 @@ def _has_fraction(moment: str | None) -> bool:
 def _filters(query: Query, *, of_messages: bool) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
-    for one in query.filters:
-        if (one.name == "role") == of_messages:
-            condition, its = _condition(one)
-            where.append(f"NOT coalesce({condition}, 0)" if one.is_not else condition)
-            values += its
+    asked = [one for one in query.filters if (one.name == "role") == of_messages]
+    for name in _TEXTS:
+        refused = [_in_small(one.value) for one in asked if one.name == name and one.is_not]
+        if len(refused) > _FEW_REFUSED:  # each of them would be looked for in each conversation
+            asked = [one for one in asked if one.name != name or not one.is_not]
+            where.append(f"NOT has_any(c.{name}, ?)")
+            values.append(json.dumps(refused))
+    for one in asked:
+        condition, its = _condition(one)
+        where.append(f"NOT coalesce({condition}, 0)" if one.is_not else condition)
+        values += its
     return where, values
 
 
@@ -167,12 +176,30 @@ def _of_part(connection: sqlite3.Connection, part: str) -> str:
 def functions(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that the conditions ask."""
     connection.create_function("has_text", 2, _has_text, deterministic=True)
+    connection.create_function("has_any", 2, _has_any, deterministic=True)
     connection.create_function("is_text", 2, _is_text, deterministic=True)
     connection.create_function("begins", 2, lambda folder, text: bytes(folder).startswith(text.encode()))
 
 
 def _has_text(text: str | None, part: str) -> bool:
     return text is not None and _in_small(part) in _in_small(text)
+
+
+def _has_any(text: str | None, parts: str) -> bool:
+    """Whether a text contains one of many others, given as JSON: each stretch of it that is as long as one of them is looked up."""
+    of_length = _by_length(parts)
+    small = "" if text is None else _in_small(text)
+    return text is not None and any(
+        small[at : at + length] in those for length, those in of_length for at in range(len(small) - length + 1)
+    )
+
+
+@lru_cache(maxsize=4)
+def _by_length(parts: str) -> list[tuple[int, set[str]]]:
+    found: dict[int, set[str]] = {}
+    for part in json.loads(parts):
+        found.setdefault(len(part), set()).add(part)
+    return sorted(found.items())
 
 
 def _is_text(text: str | None, other: str) -> bool:

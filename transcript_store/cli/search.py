@@ -171,7 +171,7 @@ def _how_many(answer: Answer) -> str:
         return "nothing was found"
     if answer.total is None or answer.total <= len(answer):
         return shown
-    total = "more than 10,000" if answer.total > 10_000 else f"{answer.total:,}"
+    total = f"more than {answer.total - 1:,}" if answer.total > 2000 else f"{answer.total:,}"
     return f"{shown} of {total}; --limit shows more"
 
 

@@ -133,7 +133,7 @@ def _how_many(answer: Answer) -> str:
     elif answer.total is None or answer.total <= len(answer):
         said = many(len(answer), "message")
     else:
-        said = f"{len(answer):,} of {'more than 10,000' if answer.total > 10_000 else f'{answer.total:,}'} messages"
+        said = f"{len(answer):,} of {f'more than {answer.total - 1:,}' if answer.total > 2000 else f'{answer.total:,}'} messages"
     if answer.not_indexed:
         said += f"; there may be more: {many(answer.not_indexed, 'conversation')} not indexed yet"
     if answer.not_searched:

@@ -35,6 +35,7 @@ if _typing.TYPE_CHECKING:
     from transcript_store.places._postgres import *
     from transcript_store.places._restoring import *
     from transcript_store.places._shipping import *
+    from transcript_store.places._shipping_many import *
     from transcript_store.places._urls import *
 else:
     __getattr__, __dir__ = _opened(
@@ -47,5 +48,6 @@ else:
         "_postgres",
         "_restoring",
         "_shipping",
+        "_shipping_many",
         "_urls",
     )

@@ -57,6 +57,7 @@ class Shipped:
     """What a run of :func:`ship` came to."""
 
     id: str
+    directory: str
     generation: int
     """The generation in which the place ends now; with ``record_count`` and ``head``, how far it goes. -1 if nothing is there."""
     record_count: int
@@ -379,6 +380,7 @@ class Shipper:
                 left_bytes += log.end.offset_bytes - (state.end.offset_bytes if is_begun else 0)
         return Shipped(
             id=self.slots.id,
+            directory=reader.path,
             generation=state.generation if state.slot else -1,
             record_count=state.end.seq,
             head=state.end.head.decode(),

@@ -137,9 +137,13 @@ def test_a_conversation_that_is_followed_is_read_from_where_it_was_read() -> Non
         shipper.send()
         for number in range(3):
             conversation.append_message(said(str(number)))
+            assert shipper.has_news()
             before = len(place.names(ID))
             assert shipper.send().sent_records == 1
             assert len(place.names(ID)) - before == 1
+            requests = place.requests
+            assert not shipper.has_news()
+            assert place.requests == requests
         with pytest.raises(ConversationLockedError):
             on_place(place).open(ID)
     on_place(place).open(ID).close()

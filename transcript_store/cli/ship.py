@@ -88,7 +88,9 @@ def _shipper(arguments: Namespace, place: Any) -> Shipper | LibraryShipper:
 
 
 def _reports(shipper: Any, arguments: Namespace) -> Iterator[Shipped | NotShipped]:
-    """What came of each; of one conversation alone an error is raised."""
+    """What came of each; of one conversation alone an error is raised. Whoever follows asks nothing if nothing changed here."""
+    if arguments.follow and not getattr(shipper, "has_news", lambda: True)():
+        return iter(())
     told = shipper.lag() if arguments.dry_run else shipper.send()
     return told if isinstance(told, Iterator) else iter([told])
 

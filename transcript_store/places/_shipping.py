@@ -31,8 +31,9 @@ from transcript_store._log.log import Log
 from transcript_store._log.record import RECORD_HEAD_BYTES, Mark, Position, record_time_us
 from transcript_store._log.scan import Piece, Walk
 from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.names import KEY
+from transcript_store._os.names import KEY, METADATA, TRANSCRIPT
 from transcript_store._os.refusals import refusals
 from transcript_store._sealing.key_file import decode_key_file
 from transcript_store.errors import ConversationShreddedError, TranscriptStoreError
@@ -104,6 +105,8 @@ class Shipper:
         self._expected: tuple[int, Position] | None = None
         """Where the place ended when S1 was asked last; None if it is to be asked."""
         self._was_shipped_to = self._metadata_is_of_others = False
+        self._sent_looks: object = None
+        """How the folder's files looked before all of it was sent."""
         self._sent_records = self._sent_bytes = 0
 
     def __enter__(self) -> Shipper:
@@ -112,9 +115,19 @@ class Shipper:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def has_news(self) -> bool:
+        """Whether the folder looks other than before :meth:`send` sent all of it. Nothing is asked of the place."""
+        return self._sent_looks is None or self._sent_looks != self._looks()
+
+    def _looks(self) -> object:
+        with suppress(OSError), Folder.open(self._files, self._reader.path) as folder:
+            return looks_of(folder)
+        return None
+
     def send(self) -> Shipped:
         """Send what the place does not have; as :func:`ship`."""
         self._sent_records = self._sent_bytes = 0
+        looks, self._sent_looks = self._looks(), None
         with refusals(self._reader.path, _DOING):
             self._read_folder()
             while True:
@@ -125,7 +138,10 @@ class Shipper:
                     continue
             with suppress(TranscriptStoreError):
                 self._reader.refresh()  # for what is left: whatever is wrong there, the next call says it
-            return self._report()
+            report = self._report()
+        if not report.left_records:
+            self._sent_looks = looks
+        return report
 
     def lag(self) -> Shipped:
         """Say what the place does not have. Nothing is written, and nothing is claimed."""
@@ -438,6 +454,14 @@ def ship(
         directory, place, take_over=take_over, with_key=with_key, waits_seconds=waits_seconds, file_system=file_system
     ) as shipper:
         return shipper.lag() if dry_run else shipper.send()
+
+
+def looks_of(folder: Folder) -> object:
+    """What stands in a folder, as far as a change of it shows; None if there is no transcript."""
+    found = [folder.status(name) for name in (TRANSCRIPT, METADATA, KEY)]
+    if found[0] is None:
+        return None
+    return [status and (status.st_ino, status.st_size, status.st_mtime_ns) for status in found]
 
 
 def _dumped(members: dict[str, Any]) -> bytes:

@@ -11,7 +11,6 @@ from typing import Any
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.names import KEY, METADATA, TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
 from transcript_store.places._claimed import WAITS_SECONDS
@@ -19,7 +18,7 @@ from transcript_store.places._errors import PlaceError
 from transcript_store.places._patience import patiently
 from transcript_store.places._place import Place
 from transcript_store.places._restoring import Restored, restore
-from transcript_store.places._shipping import Shipped, Shipper
+from transcript_store.places._shipping import Shipped, Shipper, looks_of
 
 __all__ = ["LibraryShipper", "NotShipped", "restore_library", "ship_library"]
 
@@ -115,9 +114,7 @@ class LibraryShipper:
         if name.startswith("."):
             return None
         with suppress(NotOursError, OSError), library.subfolder(name) as folder:
-            found = [folder.status(each) for each in (TRANSCRIPT, METADATA, KEY)]
-            if found[0] is not None:
-                return [status and (status.st_ino, status.st_size, status.st_mtime_ns) for status in found]
+            return looks_of(folder)
         return None
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ was written over. So a copy is a log of slots, as all conversations on a place a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -519,7 +520,8 @@ def test_random_histories_come_back_as_they_are(
         elif kind == "replace":
             conversation.replace_transcript([said("summary")] * 2, features=["retract"])
         elif kind == "retract":
-            tried(conversation.retract)
+            with suppress(ValueError):  # there are none any more
+                tried(conversation.retract)
         elif kind == "metadata":
             conversation.update_metadata(labels={"title": f"{number}"})
         elif kind == "keep":

@@ -27,7 +27,6 @@ from transcript_store.places import (
     UnavailableError,
     UnsuitablePlaceError,
 )
-from transcript_store.places._bucket import Bucket
 from transcript_store.testing import check_place
 
 KEY, SECRET, TOKEN = "AKIAOFNOBODY", "secret-of-nobody", "token-of-nobody"
@@ -76,7 +75,7 @@ def test_each_object_has_its_name(tmp_path: Path):
 
 
 def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_is_listed(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """R11: a list shows it, without facts, until the next writer opens it; and never one whose first slot was not put, or was expunged."""
 
@@ -94,16 +93,16 @@ def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_i
     assert [(summary.id, summary.record_count) for summary in library.list()] == [(left, 1)]
 
     with monkeypatch.context() as patched:
-        patched.setattr(
-            place._bucket, "create", lambda key, data: "/s/" not in key and Bucket.create(place._bucket, key, data)
-        )
-        assert not place.put(str(uuid4()), 1, b"never there", b"0" * 32)
-    with monkeypatch.context() as patched:
         patched.setattr(place, "put_summary", killed)
         with library.create() as conversation:
             gone = conversation.id
         library.delete(gone)
     assert [summary.id for summary in library.list()] == [left]
+
+    marked = tmp_path / "d" / "2026-11-24" / str(uuid4())  # killed between the mark and slot 1
+    marked.parent.mkdir(parents=True)
+    marked.write_bytes(b"")
+    assert ObjectPlace(f"file://{tmp_path}").summaries() == []
 
 
 def test_an_append_is_one_request():

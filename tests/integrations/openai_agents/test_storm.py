@@ -13,7 +13,6 @@ import pytest
 from agents import Agent, RunConfig, Runner
 from agents.testing import ScriptedModel, assistant_message
 
-from tests.integrations.openai_agents.test_on_servers import server, url  # noqa: F401  # fixtures
 from tests.kit.children import check_storm, storm
 from transcript_store import ConversationLibrary
 from transcript_store.integrations.openai_agents import TranscriptSession

@@ -20,7 +20,8 @@ class HelpFormatter(RawDescriptionHelpFormatter):
         lines = []
         for is_prose, some in groupby(text.splitlines(), lambda line: line[:1].strip() != ""):
             if is_prose:
-                lines += [fill(" ".join(some), width, initial_indent=indent, subsequent_indent=indent)]
+                said = " ".join(some)  # a name with a hyphen is copied whole
+                lines += [fill(said, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)]
             else:
                 lines += [kept for line in some for kept in _in_columns(indent + line, width)]
         return "\n".join(lines)
@@ -30,4 +31,5 @@ def _in_columns(line: str, width: int) -> list[str]:
     columns = _LAST_COLUMN.fullmatch(line)
     if len(line) <= width or columns is None or width - len(columns[1]) < _NARROWEST:
         return [line]
-    return wrap(columns[2], width, initial_indent=columns[1], subsequent_indent=" " * len(columns[1]))
+    below = " " * len(columns[1])
+    return wrap(columns[2], width, initial_indent=columns[1], subsequent_indent=below, break_on_hyphens=False)

@@ -104,6 +104,8 @@ class WayOut(Enum):
     OPEN_THE_PLACE = "places.open_place(address) makes a place of it, and ConversationLibrary(place) the library there"
     CHOOSE_A_FIT_SERVER = "choose a server that keeps If-None-Match, such as S3, GCS, Azure or SeaweedFS"
 
+    SHIP_ELSEWHERE = "look at both; ship it to another place if both are to stay"
+
     # chat
     ALLOW_INSECURE = "use https, or allow_insecure_base_url=True for a server on this machine"
     INSTALL_EXTRA = "pip install 'transcript-store[{error.extra}]'"

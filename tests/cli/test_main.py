@@ -30,6 +30,7 @@ COMMANDS = [
     "view",
     "serve",
     "export",
+    "ship",
     "bisect",
     "fork",
     "rename",

@@ -61,6 +61,7 @@ _COMMANDS = {
     "view": ("view", "write a conversation as one HTML page, to be looked at in a browser"),
     "serve": ("serve", "show a library in the browser, with what is appended as it comes"),
     "export": ("export", "hand a conversation on: as a file, or as a session of another program"),
+    "ship": ("ship", "send conversations to a database or a bucket as a copy, and bring them back"),
     "bisect": ("bisect", "find the first message after which a command fails"),
     "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
     "rename": ("rename", "give a conversation a title"),

@@ -80,7 +80,7 @@ def existing_on(library: str, what: str) -> str:
 
 def library_at(name: str, *, creates: bool = False, **options: Any) -> ConversationLibrary:
     """The library of that name, a directory or an address. If it ``creates``, the tables of a database are made when they are missing."""
-    return ConversationLibrary(_place(name, creates) if is_address(name) else name, **options)
+    return ConversationLibrary(place_at(name, creates=creates) if is_address(name) else name, **options)
 
 
 def conversation_at(name: str, *, creates: bool = False, **options: Any) -> ConversationStore:
@@ -89,7 +89,7 @@ def conversation_at(name: str, *, creates: bool = False, **options: Any) -> Conv
         return ConversationStore(name, **options)
     from transcript_store.places import PlacedConversation
 
-    return PlacedConversation(_place((named := with_id(name))[0], creates), named[1], **options)
+    return PlacedConversation(place_at((named := with_id(name))[0], creates=creates), named[1], **options)
 
 
 def with_id(name: str) -> tuple[str, str]:
@@ -130,7 +130,8 @@ def shown(name: str) -> str:
     return told_address(name) if is_address(name) else name
 
 
-def _place(address: str, creates: bool) -> Any:
+def place_at(address: str, *, creates: bool = False) -> Any:
+    """The place at an address. Of ``creates``: :func:`library_at`."""
     return _opened(address, creates and address.startswith("postgres"))  # nothing else has tables
 
 

@@ -69,12 +69,12 @@ class Results:
 
     machine: dict[str, str]
     rows: list[Row] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
     beyond_machine: dict[str, str] = field(default_factory=dict)
     """That of ``beyond``, which may be of another run."""
     beyond: list[Row] = field(default_factory=list)
     """What is built on the log."""
-    comparisons: list[Comparison] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
 
     def to_json(self) -> str:
         values = {
@@ -96,10 +96,10 @@ class Results:
         return cls(
             values["machine"],
             [Row(**row) for row in values["rows"]],
-            values.get("beyond_machine", {}),
-            [Row(**row) for row in values.get("beyond", [])],
             [Comparison(**{**c, "figures": [_figure(f) for f in c["figures"]]}) for c in values["comparisons"]],
             [Curve(**{**c, "points": [(length, value) for length, value in c["points"]]}) for c in values["curves"]],
+            values["beyond_machine"],
+            [Row(**row) for row in values["beyond"]],
         )
 
 

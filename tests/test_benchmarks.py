@@ -102,6 +102,8 @@ def results() -> Results:
         [Row("append", "1 ms", "1 ms", 1.25, "1.0–1.5", 1.1)],
         [Comparison("append", "Append 1 KB", "s", "the limit", figures)],
         [Curve("append", OURS.name, [(10, 0.001), (100, 0.001)]), Curve("append", LIMIT.name, [(10, 0.001)])],
+        {"date": "2026-11-24"},
+        [Row("sealed append", "2 ms", "1 ms", 2.0, "1.0–2.5", 1.08)],
     )
 
 
@@ -114,6 +116,8 @@ def test_the_document_says_what_was_found() -> None:
     """A target that was missed, somebody who could not be measured: both are there to read."""
     text = document.render(results())
     assert "| append | 1 ms | 1 ms | 1.25 | 1.0–1.5 | ≤ 1.1, **missed** |  |" in text
+    assert "Their run: date 2026-11-24." in text
+    assert "| sealed append | 2 ms | 1 ms | 2.00 | 1.0–2.5 | ≤ 1.08, **missed** |  |" in text
     assert "| another | – |  |  |  | could not be installed |" in text
     assert all(contender.package in text for contender in CONTENDERS)
 

@@ -58,6 +58,10 @@ class PlaceError(StorageError):
         consequence = "Nothing was stored" if outcome == "not stored" else _UNKNOWN
         super().__init__(errno=_errno.EIO, strerror=safe(reason), path=path, doing=doing, consequence=consequence)
 
+    def _what(self) -> str:
+        """Without the name of an errno: no disk of this machine refused anything."""
+        return f"{self.path}: cannot {self.doing}: {self.strerror}. {self.consequence}"
+
 
 class NotOnAPlaceError(TranscriptStoreError):
     """What was asked of the conversation, or the library, at ``path`` can be done in a folder, and not on a place. Nothing was changed."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from transcript_store._conversation.metadata import document_body, with_hash
 from transcript_store._log.record import CHECK_MEMBER, Mark
@@ -18,29 +19,31 @@ def fill(files: FileSystem, path: str, slots: Sequence[Slot]) -> None:
     If this is cut off, the folder is of no use any more: begin it anew.
     """
     with Folder.make(files, path) as folder:
-        for slot in slots:
-            if slot.number == 1:
-                folder.remove_tree(ARCHIVE)
-                folder.replace_file(TRANSCRIPT, [lines_of(slot.data)])
-            elif slot.kind == "generation":
-                _begin_next(folder, slot)
-            elif slot.kind == "append":
-                _append(folder, slot)
+        for kind, run in groupby(slots, lambda slot: slot.kind):
+            if kind == "append":
+                _append(folder, run)
+            elif kind == "generation":
+                for slot in run:
+                    _begin(folder, slot)
         _note(folder, slots[-1].after)
 
 
-def _begin_next(folder: Folder, slot: Slot) -> None:
-    name = archive_name(slot.after.generation - 1)
-    with folder.subfolder(ARCHIVE, create=True) as archive:
-        archive.discard(name)  # of a replace that did not come to its slot
-        folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
+def _begin(folder: Folder, slot: Slot) -> None:
+    if slot.number == 1:
+        folder.remove_tree(ARCHIVE)
+    else:
+        name = archive_name(slot.after.generation - 1)
+        with folder.subfolder(ARCHIVE, create=True) as archive:
+            archive.discard(name)  # of a replace that did not come to its slot
+            folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
     folder.replace_file(TRANSCRIPT, [lines_of(slot.data)])
 
 
-def _append(folder: Folder, slot: Slot) -> None:
+def _append(folder: Folder, slots: Iterable[Slot]) -> None:
     handle, _ = folder.open_file(TRANSCRIPT, to_append=True)
     try:
-        folder.write_all(handle, lines_of(slot.data))
+        for slot in slots:
+            folder.write_all(handle, lines_of(slot.data))
     finally:
         folder.files.close(handle)
 

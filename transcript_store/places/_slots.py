@@ -37,7 +37,6 @@ Together: between a writer's last slot and its next one there is room for nothin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -87,8 +86,7 @@ class Slot(NamedTuple):
     """What the log says with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogState:
+class LogState(NamedTuple):
     """Everything that the slots up to ``slot`` say, except for the messages. It begins with no slot at all."""
 
     conversation: str
@@ -101,7 +99,7 @@ class LogState:
     is_released: bool = False
     is_deleted: bool = False
     generation: int = 0
-    members: dict[str, Any] = field(default_factory=dict)
+    members: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
     """The metadata."""
     end: Position = START
     """Where the transcript of the live generation ends."""
@@ -171,7 +169,7 @@ def taken_in(state: LogState, data: bytes) -> tuple[LogState, Slot]:
         facts["checked"] = Mark(facts.get("generation", state.generation), end), check.encode()
     elif members["kind"] in ("generation", "metadata"):
         facts["checked"] = None
-    after = replace(state, slot=state.slot + 1, hash=slot_hash(data), at=members["at"], **facts)
+    after = state._replace(slot=state.slot + 1, hash=slot_hash(data), at=members["at"], **facts)
     return after, Slot(after.slot, members["kind"], members["epoch"], data, after)
 
 

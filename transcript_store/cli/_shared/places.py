@@ -16,6 +16,7 @@ from transcript_store import ConversationLibrary, ConversationNotFoundError, Con
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.file_names import is_id
 from transcript_store.transcripts import summary_of
+from transcript_store.words import told_address
 
 LAST = "last"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -127,10 +128,18 @@ def with_id(name: str) -> tuple[str, str]:
     """
     library, what = taken_apart(name)
     if what is None:
-        raise Misuse(f"{shown(name)} is a library: name a conversation in it, as {shown(name).rstrip('/')}/ID")
+        raise Misuse(
+            f"{shown(name)} is a library: name a conversation in it, as {shown(name).rstrip('/')}/ID{_begun(shown(name))}"
+        )
     if what == LAST:
         _, what = taken_apart(existing_on(library, LAST))
     return library, what or ""
+
+
+def _begun(name: str) -> str:
+    """What to do, if the last part of an address may be the beginning of an id: a folder of a bucket may be called so too."""
+    library, _, what = name.rpartition("/")
+    return f"; the beginning of an id is a word of its own: {library} {what}" if BEGINNING.fullmatch(what) else ""
 
 
 def refuse(name: str, command: str) -> None:
@@ -146,11 +155,7 @@ def refuse(name: str, command: str) -> None:
 
 def shown(name: str) -> str:
     """An address without the user, the password and the options, to be printed."""
-    if not is_address(name):
-        return name
-    scheme, mark, rest = name.partition("?")[0].partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+    return told_address(name) if is_address(name) else name
 
 
 def _place(address: str, creates: bool) -> Any:

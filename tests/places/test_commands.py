@@ -212,7 +212,7 @@ def test_a_conversation_there_is_sealed_and_unsealed(
     assert cli("search", "evening", begun, "--wait").code == 0
     refused = cli("seal", at, "--key-file", keys[0])
     assert (refused.code, refused.out) == (1, "")
-    assert "fork what is to stay, and delete this one" in refused.err
+    assert "--keep-plain seals it from here on" in refused.err
     assert cli("show", at).code == 0
     sealed = cli("seal", at, "--key-file", keys[0], "--keep-plain")
     assert sealed.code == 0

@@ -18,8 +18,8 @@ cache directory, which has its words (the next search builds it anew, without th
 A medium may keep what was in deleted files (flash, snapshots of the file system, backups), and copies, snapshots and exports that were
 made before are as they were. If the command is cut off, the same again goes on.
 
-On a place nothing that is plain can be removed from a conversation: with --keep-plain it is sealed from here on. To have nothing plain there,
-`fork` it into a folder, seal that, `fork` it back with the key, and `delete` the earlier ones.
+On a place nothing that is plain can be removed from a conversation: with --keep-plain it is sealed from here on. To have nothing plain
+there, `fork` it into a folder, seal that, `fork` it back with the key, and `delete` the earlier ones.
 
 {NAMES}"""
 EPILOG = """\

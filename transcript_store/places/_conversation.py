@@ -72,7 +72,7 @@ class PlacedConversation(ConversationStore):
         """
         require_bool("keep_plain", keep_plain)
         if not keep_plain:
-            raise NotOnAPlaceError(path=self.directory, doing="remove what is plain", way_out=WayOut.FORK_AND_DELETE)
+            raise NotOnAPlaceError(path=self.directory, doing="remove what is plain", way_out=WayOut.SEAL_A_COPY)
         super().seal(keep_plain=True)
 
     @property

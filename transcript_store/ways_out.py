@@ -45,6 +45,10 @@ class WayOut(Enum):
     FORK_AND_DELETE = (
         "fork() what is to stay, which makes a conversation without earlier generations, and delete() this one"
     )
+    SEAL_A_COPY = (
+        "seal(keep_plain=True) seals it from here on; to have nothing plain, fork() it from a library without a key into one with it, and "
+        "delete() this one"
+    )
     SAVE_AND_FORK = "copy it into a folder with fork(id, into=…), and do it there"
     MEND_REDACT = "mend the function given as redact: it gets messages, extras and metadata, each a JSON object, and gives one back"
     CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one"

@@ -58,7 +58,13 @@ def test_every_way_out_has_words_of_the_shell(way_out: WayOut) -> None:
 
 OF_A_ROOM = {
     "chat": {WayOut.ALLOW_INSECURE},
-    "places": {WayOut.TAKE_OVER, WayOut.FORK_AND_DELETE, WayOut.SAVE_AND_FORK, WayOut.CHOOSE_A_FIT_SERVER},
+    "places": {
+        WayOut.TAKE_OVER,
+        WayOut.FORK_AND_DELETE,
+        WayOut.SEAL_A_COPY,
+        WayOut.SAVE_AND_FORK,
+        WayOut.CHOOSE_A_FIT_SERVER,
+    },
 }
 GONE = set().union(
     *(of for room, of in OF_A_ROOM.items() if importlib.util.find_spec(f"transcript_store.{room}") is None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,11 +20,11 @@ import pytest
 from tests.chat.dialects import DIALECTS
 from tests.chat.server import serving
 from tests.cli.conftest import a_cache_of_its_own, cli
-from tests.cli.helpers import Cli
+from tests.cli.helpers import COMMAND, Cli
 from tests.kit.postgres import PASSWORD, USER, PostgresServer
 from tests.places.servers import KEY, SECRET, seaweedfs
 from transcript_store import ConversationLibrary, ConversationStore
-from transcript_store.cli._shared.places import shown, taken_apart
+from transcript_store.cli._shared.places import library_at, shown, taken_apart
 from transcript_store.places import ObjectPlace, PostgresPlace, open_place
 
 __all__ = ["a_cache_of_its_own", "cli"]
@@ -183,14 +184,139 @@ def test_other_programs_histories_go_there(cli: Cli, place: str, tmp_path: Path,
     assert len(cli("list", place).out.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [("repair",), ("seal",), ("unseal",), ("bisect",), ("show", "--salvage")])
-def test_what_needs_a_folder_says_so(cli: Cli, begun: str, command: tuple[str, ...]) -> None:
+def test_what_needs_a_folder_says_so(cli: Cli, begun: str) -> None:
     """A command that cannot work there names the way that can: a copy in a folder."""
-    behind = ("--", "true") if command == ("bisect",) else ()
-    code, out, err = cli(*command, f"{begun}/{ONE}", *behind)
+    code, out, err = cli("show", "--salvage", f"{begun}/{ONE}")
     assert (code, out) == (2, "")
     assert "needs a folder" in err
     assert "fork URL --into DIR" in err
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> tuple[str, str]:
+    """Two key files."""
+    for name, byte in (("one", b"1"), ("two", b"2")):
+        (tmp_path / name).write_bytes(byte * 32)
+        (tmp_path / name).chmod(0o600)
+    return str(tmp_path / "one"), str(tmp_path / "two")
+
+
+def test_a_conversation_there_is_sealed_and_unsealed(
+    cli: Cli, begun: str, keys: tuple[str, str], a_cache_of_its_own: None
+) -> None:
+    """Seal and unseal: what cannot be removed is said in front, and what was sealed opens with the key alone."""
+    at = f"{begun}/{ONE}"
+    assert cli("search", "evening", begun, "--wait").code == 0
+    refused = cli("seal", at, "--key-file", keys[0])
+    assert (refused.code, refused.out) == (1, "")
+    assert "--keep-plain seals it from here on" in refused.err
+    assert cli("show", at).code == 0
+    sealed = cli("seal", at, "--key-file", keys[0], "--keep-plain")
+    assert sealed.code == 0
+    assert "can read what is plain there" in sealed.out
+    assert "Good evening" not in cli("show", at).out
+    assert "Good evening" not in cli("search", "evening", begun, "--wait").out
+    assert "Good evening" in cli("show", at, "--key-file", keys[0]).out
+    assert "the key opens every record" in cli("verify", at, "--key-file", keys[0]).out
+    assert "sealed       what stands there" in cli("verify", begun, "last").out
+    assert cli("unseal", at, "--key-file", keys[0]).code == 0
+    assert "Good evening" in cli("show", at).out
+
+
+def test_keys_there_are_changed_and_destroyed(cli: Cli, begun: str, keys: tuple[str, str]) -> None:
+    """rotate-key of a library and of one conversation, beside one that is plain; shred asks, and says what it does not reach."""
+    one, two = keys
+    fork = cli("fork", f"{begun}/{ONE}", "--into", begun).out.strip()
+    assert cli("seal", f"{begun}/{ONE}", "--key-file", one, "--keep-plain").code == 0
+    assert cli("rotate-key", begun, "--key-file", one, "--new-key-file", two) == (
+        0,
+        "wrapped with the new key: 1 conversation, and 0 before\n",
+        "",
+    )
+    assert "Good evening" in cli("show", f"{begun}/{ONE}", "--key-file", two).out
+    assert cli("show", f"{begun}/{ONE}", "--key-file", one).code == 1
+    assert cli("rotate-key", f"{begun}/{ONE}", "--key-file", two, "--new-key-file", one).code == 0
+    left = cli("rotate-key", begun, "--key-file", two, "--new-key-file", two)
+    assert (left.code, ONE in left.err, fork in left.err) == (1, True, False)
+    assert cli("shred", f"{begun}/{ONE}").code == 2
+    assert "Good evening" in cli("show", f"{begun}/{ONE}", "--key-file", one).out
+    done = cli("shred", f"{begun}/{ONE}", "--yes")
+    assert done.code == 1  # its plain generation can be read
+    assert "not reached: what the server keeps of its key" in done.out
+    assert "transcript-000000.jsonl" in done.out
+    assert cli("show", f"{begun}/{ONE}", "--key-file", one).code == 1
+    assert cli("shred", f"{begun}/{fork}", "--yes").code == 1  # it was never sealed
+
+
+def test_a_prune_there_has_the_keys(cli: Cli, begun: str, keys: tuple[str, str]) -> None:
+    """A key in the environment or an option is no reason to refuse a library in which only some are sealed."""
+    cli("fork", f"{begun}/{ONE}", "--into", begun)
+    assert cli("seal", f"{begun}/{ONE}", "--key-file", keys[0], "--keep-plain").code == 0
+    due = cli("prune", begun, "--older-than", "0d", "--yes", "--key-file", keys[0])
+    assert (due.code, "2 conversations" in due.out) == (0, True)
+    assert cli("list", begun, "--json").out == ""
+
+
+# ---- copies ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_of_it(cli: Cli, begun: str, place: str, keys: tuple[str, str], tmp_path: Path) -> None:
+    """Snapshot save of a plain and of a sealed conversation, into a store here; and restore makes one there go on."""
+    store = str(tmp_path / "kept")
+    saved = cli("snapshot", "save", begun, "last", "--store", store)
+    assert saved.code == 0
+    assert "Good evening" in cli("snapshot", "show", saved.out.strip(), "--store", store).out
+    other = f"{place}/6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
+    assert cli("snapshot", "restore", saved.out.strip(), "--store", store, "--into", other).code == 0
+    assert "Good evening" in cli("show", other).out
+    assert cli("snapshot", "restore", saved.out.strip(), "--store", store, "--into", place).code == 2
+    assert cli("seal", f"{begun}/{ONE}", "--key-file", keys[0], "--keep-plain").code == 0
+    sealed = str(tmp_path / "sealed")
+    saved = cli("snapshot", "save", f"{begun}/{ONE}", "--store", sealed, "--key-file", keys[0])
+    assert saved.code == 0
+    assert "Good evening" in cli("snapshot", "show", saved.out.strip(), "--store", sealed, "--key-file", keys[0]).out
+    assert not any(b"Good evening" in file.read_bytes() for file in (tmp_path / "sealed").rglob("*") if file.is_file())
+
+
+def test_the_first_message_after_which_it_fails(cli: Cli, begun: str) -> None:
+    """bisect: the beginnings are folders here, and the place is read once."""
+    assert cli("record", f"{begun}/{ONE}", stdin=HELLO * 3).code == 0
+    check = 'test "$(grep -c Hello "$0/transcript.jsonl")" -lt 3'
+    code, out, _ = cli("bisect", f"{begun}/{ONE}", "--", "sh", "-c", check)
+    assert code == 0
+    assert "#5 is the first message after which it fails" in out
+    assert f"transcript-store show {begun}/{ONE} --around 5" in out
+
+
+def test_what_is_left_of_a_damaged_one(cli: Cli, place: str, tmp_path: Path) -> None:
+    """repair: what could be kept is said; what is left goes into a folder, is repaired there, and comes back."""
+    assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
+    assert "whole: there is nothing to repair" in cli("repair", f"{place}/{ONE}").out
+    damage_on(place, ONE, b"Hello", b"HELLO")
+    assert cli("show", f"{place}/{ONE}").code == 1
+    told = cli("repair", f"{place}/{ONE}")
+    assert told.code == 1
+    assert "salvage: would keep" in told.out
+    assert "repair URL --into DIR" in told.out
+    assert "/tmp" not in told.out
+    assert cli("repair", f"{place}/{ONE}", "--apply", "--mode", "salvage").code == 2
+    left = cli("repair", f"{place}/{ONE}", "--into", str(tmp_path / "left"))
+    assert left.code == 1
+    assert cli("repair", str(tmp_path / "left"), "--apply", "--mode", "salvage").code == 0
+    back = cli("fork", str(tmp_path / "left"), "--into", place)
+    assert back.code == 0
+    assert "Good evening" in cli("show", f"{place}/{back.out.strip()}").out
+
+
+def damage_on(address: str, id: str, what: bytes, by: bytes) -> None:
+    """Change a slot in memory, as no writer may."""
+    bucket = library_at(address)._place._bucket  # type: ignore[attr-defined]
+    slots = [f"c/{id}/s/{number:012}" for number in range(1, 9)]
+    key, data = next((key, found.data) for key in slots if (found := bucket.get(key)) and what in found.data)
+    bucket.replace(key, data.replace(what, by))
 
 
 MISTAKES = [
@@ -199,8 +325,11 @@ MISTAKES = [
     (("show", "{place}", "ffff"), "there is no conversation 'ffff'"),
     (("show", "ftp://host/x/last"), "there is no engine for ftp://"),
     (("record", "{place}"), "name a conversation in it"),
-    (("serve", "{place}"), "needs the directory of a library"),
-    (("mcp", "{place}"), "needs the directory of a library"),
+    (("index", "{place}"), "needs the directory of a library"),
+    (("serve", "ftp://host/x"), "there is no engine for ftp://"),
+    (("mcp", "ftp://host/x"), "there is no engine for ftp://"),
+    (("repair", "{place}/last", "--apply"), "on a place nothing is repaired where it is"),
+    (("seal", "{place}/last"), "seal needs a key"),
 ]
 
 
@@ -330,3 +459,113 @@ def test_no_command_tells_the_password(postgres: PostgresServer, cli: Cli) -> No
     for one in said:
         assert PASSWORD not in one.out + one.err
         assert USER not in one.out + one.err
+
+
+# ---- whole lives on servers ------------------------------------------------------------------------------------------------
+
+
+def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -> list[str]:
+    """What is done to a library on a server from a shell, with all that was printed."""
+    at, one, two = f"{place}/{ONE}", *keys
+    said: list[str] = []
+
+    def do(*words: str, code: int = 0, stdin: bytes = b"") -> str:
+        answer = cli(*words, stdin=stdin)
+        said.append(answer.out + answer.err)
+        assert answer.code == code, (words, answer)
+        return answer.out
+
+    do("record", at, "--provider", "claude", stdin=HELLO)
+    assert "whole: there is nothing to repair" in do("repair", at)
+    assert "#2 is the first" in do("bisect", at, "--", "sh", "-c", '! grep -q evening "$0/transcript.jsonl"')
+    saved = do("snapshot", "save", at, "--store", str(tmp_path / "kept")).strip()
+    assert "Good evening" in do("snapshot", "show", saved, "--store", str(tmp_path / "kept"))
+    do("seal", at, "--key-file", one, code=1)
+    do("seal", at, "--key-file", one, "--keep-plain")
+    assert "Good evening" not in do("show", at)
+    do("rotate-key", place, "--key-file", one, "--new-key-file", two)
+    assert "the key opens every record" in do("verify", at, "--key-file", two)
+    do("unseal", at, "--key-file", two)
+    assert "Good evening" in do("show", at)
+    do("seal", at, "--key-file", two, "--keep-plain")
+    do("shred", at, "--yes", code=1)  # it was plain once, and those slots can be read
+    do("show", at, "--key-file", two, code=1)
+    do("prune", place, "--older-than", "0d", "--yes", "--key-file", two)
+    assert do("list", place, "--json") == ""
+    return said
+
+
+def served(place: str, tmp_path: Path, **more: str) -> bytes:
+    """The list and the one conversation of a library, as ``transcript-store serve`` answers in a process of its own."""
+    from tests.view.server import serving as pages
+
+    with pages(place, tmp_path / "cache", environment=more) as server:
+        (own_id,) = set(re.findall(rb"c/([0-9a-f-]{36})/", (listed := server.get()).body))
+        page = server.get(f"c/{own_id.decode()}/")
+        missing = server.get("c/0b8f5c1e-4f6d-4f0e-9d5b-000000000000/")
+    assert (listed.status, page.status, missing.status) == (200, 200, 404)
+    assert b"Good evening" in page.body
+    return listed.body + page.body + missing.body
+
+
+def asked(place: str, tmp_path: Path, **more: str) -> str:
+    """What ``transcript-store mcp`` answers to an agent, in a process of its own."""
+    anyio, client = pytest.importorskip("anyio"), pytest.importorskip("mcp.client", reason="needs the extra `mcp`")
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    command = [*COMMAND, "mcp", place]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "agent"), **more}
+    answers: list[str] = []
+
+    async def ask() -> None:
+        process = StdioServerParameters(command=command[0], args=command[1:], env=environment)
+        async with client.Client(stdio_client(process)) as agent:
+            listed = await agent.call_tool("list_conversations", {})
+            (one,) = listed.structured_content["conversations"]
+            read = await agent.call_tool("read_conversation", {"id": one["id"]})
+            refused = await agent.call_tool("read_conversation", {"id": "../x"})
+            answers.extend(str(each.content) for each in (listed, read, refused))
+
+    anyio.run(ask)
+    assert "Good evening" in answers[1]
+    return "".join(answers)
+
+
+@LONG
+def test_every_command_on_postgresql(
+    postgres: PostgresServer, cli: Cli, keys: tuple[str, str], tmp_path: Path, a_cache_of_its_own: None
+) -> None:
+    """Q4: each command works there, and nothing that any of them prints, serves or answers has the user or the password."""
+    said = every_command(cli, postgres.schema(), keys, tmp_path)
+    place = postgres.schema()
+    assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
+    said += [served(place, tmp_path).decode(), asked(place, tmp_path)]
+    for text in said:
+        assert PASSWORD not in text
+        assert USER not in text
+
+
+@LONG
+def test_every_command_on_an_object_store(
+    cli: Cli, keys: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_cache_of_its_own: None
+) -> None:
+    """B3: the same on an object store; no key of the server is told."""
+    server = seaweedfs(tmp_path)
+    try:
+        environment = {
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT": f"http://127.0.0.1:{server.port}",
+            "AWS_REGION": "us-east-1",
+        }
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        said = every_command(cli, "s3://tests/one", keys, tmp_path)
+        place = "s3://tests/two"
+        assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
+        said += [served(place, tmp_path, **environment).decode(), asked(place, tmp_path)]
+    finally:
+        server.kill()
+    for text in said:
+        assert KEY not in text
+        assert SECRET not in text

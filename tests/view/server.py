@@ -64,7 +64,7 @@ class Server:
 
 @contextmanager
 def serving(
-    library: Path, cache: Path, *, command: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    library: Path | str, cache: Path, *, command: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
     """The command on a library, or another that serves it. It is ready when it says where its file is."""
     cache.mkdir(exist_ok=True)

@@ -140,11 +140,7 @@ class Changes(Storage):
         self._ensure_writable()
         if not self.log.header.is_sealed:
             with refusals(self.path, "seal the conversation", "It is as it was"):
-                if self.folder.status(KEY) is None:
-                    conversation, path = self.log.header.conversation, self.folder.path_of(KEY)
-                    sealing = Sealing.new(keys, conversation, self.files, path)
-                else:  # earlier generations may be sealed with it
-                    sealing = Sealing.of(keys, self.folder, self.log.header.conversation, None)
+                sealing = self._sealing_to_begin_with(keys)
                 live = self.log.header.generation
                 members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
             count = self.log.end.seq
@@ -155,6 +151,13 @@ class Changes(Storage):
             for number in plain:
                 self.delete_generation(number)
             self.purge_quarantine()
+
+    def _sealing_to_begin_with(self, keys: Keyring) -> Sealing:
+        """A new data key, or the one that is there: earlier generations may be sealed with it."""
+        conversation = self.log.header.conversation
+        if self.folder.status(KEY) is None:
+            return Sealing.new(keys, conversation, self.files, self.folder.path_of(KEY))
+        return Sealing.of(keys, self.folder, conversation, None)
 
     def unseal(self) -> None:
         """Begin a plain generation with the same records. Earlier ones stay sealed, and their key stays beside them."""

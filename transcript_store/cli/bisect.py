@@ -14,6 +14,7 @@ from typing import Literal
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
 from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
+from transcript_store.cli._shared.places import fork_of, shown
 from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, many, one_line, say, say_json
 
 DESCRIPTION = f"""\
@@ -118,7 +119,7 @@ def _spread(count: int, answers: dict[int, Answer]) -> Iterator[int]:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser, in_one_word=True)
+    add_conversation(parser, in_one_word=True, on_places=True)
     parser.add_argument("check", metavar="COMMAND", nargs="+", help="what to run, behind `--`, with its arguments")
     add_keys(parser, what="the key; the beginnings are sealed too, and COMMAND finds the key in its environment")
     add_json(parser, "one JSON object")
@@ -129,7 +130,7 @@ def run(arguments: Namespace) -> int:
     keys = keys_of(arguments)
     with tempfile.TemporaryDirectory(prefix="transcript-store-bisect-") as folder:
         library = ConversationLibrary(os.path.join(folder, "whole"), **keys.options)
-        whole = os.path.join(library.directory, library.fork_from(arguments.directory))
+        whole = os.path.join(library.directory, fork_of(arguments.directory, library, **keys.options))
         with ConversationStore(whole, read_only=True, **keys.options) as conversation:
             conversation.load()
             seqs = [0, *(record.seq for record in conversation.iter_records() if record.message is not None)]
@@ -199,7 +200,7 @@ def _say(found: Found, seqs: Sequence[int], directory: str) -> None:
         say(f"#{last} is the first message after which it fails {runs}")
     else:
         say(f"it is one of #{first} to #{last}: those before #{last} cannot be tested {runs}")
-    say(one_line(f"transcript-store show {for_shell(directory)} --around {last}"))
+    say(one_line(f"transcript-store show {for_shell(shown(directory))} --around {last}"))
 
 
 def _say_as_json(found: Found, seqs: Sequence[int]) -> None:

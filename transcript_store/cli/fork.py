@@ -9,7 +9,7 @@ from transcript_store import TranscriptStoreError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import destination
-from transcript_store.cli._shared.places import is_address, library_at, with_id
+from transcript_store.cli._shared.places import fork_of, is_address, library_at, with_id
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, say, say_json
 
@@ -40,16 +40,14 @@ def run(arguments: Namespace) -> int:
     """Fork the conversation, and print the new one's id."""
     into = None if arguments.into is None else destination(arguments.into)
     options = keys_of(arguments).options
-    source, own_id = os.path.dirname(arguments.directory), ""
-    if is_address(arguments.directory):
-        source, own_id = with_id(arguments.directory)
-    library = library_at(into or source, creates=into is not None, **options)
+    if into is None:
+        into = (
+            with_id(arguments.directory)[0] if is_address(arguments.directory) else os.path.dirname(arguments.directory)
+        )
+    library = library_at(into, creates=arguments.into is not None, **options)
     try:
         with Working("copying"):
-            if not own_id:
-                fork = library.fork_from(arguments.directory, through_seq=arguments.through)
-            else:
-                fork = library_at(source, **options).fork(own_id, through_seq=arguments.through, into=library)
+            fork = fork_of(arguments.directory, library, through_seq=arguments.through, **options)
     except TranscriptStoreError:
         raise  # some of these are ValueErrors too
     except ValueError:

@@ -9,6 +9,7 @@ from transcript_store import ConversationNotFoundError
 from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.places import is_address, library_at
 from transcript_store.cli._shared.redaction import add_redact_pattern
 from transcript_store.cli._shared.sealed import say_what_does_not_open
 from transcript_store.mcp import Past, Scope, make_server
@@ -20,12 +21,13 @@ which the agent's program starts. It has four tools: list_conversations, search_
 
 It reads only. No tool takes a path. Answers are bounded. What they repeat of conversations is marked as quoted, and keys, tokens
 and other secrets that show what they are by their form are taken out. Of sealed snapshots it reads nothing,
-of sealed conversations only with their key.
+of sealed conversations only with their key. LIBRARY may be the address of a place; nothing there is claimed.
 """
 EPILOG = """\
 examples:
   claude mcp add past -- transcript-store mcp chats
   codex mcp add past -- transcript-store mcp chats --label project=x
+  transcript-store mcp postgresql://keeper@db.example/agents
   transcript-store mcp chats --redact-pattern 'ACME-[0-9]{6}'
 """
 
@@ -50,12 +52,15 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Answer until standard input ends."""
     keys = keys_of(arguments)
-    (directory,) = libraries([] if arguments.libraries is None else [arguments.libraries])
-    if arguments.libraries is not None and not os.path.isdir(directory):
+    (directory,) = libraries([] if arguments.libraries is None else [arguments.libraries], on_places=True)
+    if is_address(directory):
+        library_at(directory).list(limit=1)  # what cannot be reached is told to a person, and not to an agent
+    elif arguments.libraries is not None and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason="there is no such directory")
+    else:
+        say_what_does_not_open(directory, keys)
     redact = SecretRedactor(patterns=arguments.redact_pattern or ())
-    say_what_does_not_open(directory, keys)
-    with Past(directory, scope=Scope(arguments.label), redact=redact, **keys.options) as past:
+    with Past(library_at(directory), scope=Scope(arguments.label), redact=redact, **keys.options) as past:
         make_server(past).run()
     return 0
 

@@ -87,7 +87,7 @@ def run(arguments: Namespace) -> int:
     (directory,) = libraries([arguments.library], on_places=True)
     keys = keys_of(arguments)
     prune = partial(
-        library_at(directory, **(keys.options if not is_address(directory) and has_sealed(directory) else {})).prune,
+        library_at(directory, **(keys.options if is_address(directory) or has_sealed(directory) else {})).prune,
         older_than=arguments.older_than,
         keep_generations=arguments.keep_generations,
         keep_quarantine=not arguments.purge_quarantine,

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from transcript_store import ConversationStore, Finding, Repair
 from transcript_store import repair as mend
 from transcript_store.cli._shared.arguments import add_conversation, add_json
+from transcript_store.cli._shared.arguments import path as folder_path
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
+from transcript_store.cli._shared.places import is_address, library_at, shown, with_id
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
+    for_shell,
     is_at_a_terminal,
     many,
     one_line,
@@ -38,6 +43,9 @@ verify finds nothing. `transcript-store show DIR --salvage` reads it without rep
 A sealed conversation is repaired without its key: what is sealed is kept as it is. Who opens it with the key is told so, and
 refused, until --accept-unkeyed-repair: records may be missing that whoever has no key took out.
 
+On a place what is written stays as it is. This says what could be kept; --into DIR writes what is left of it into a folder, damaged as
+it is. Repair that, and `fork DIR --into URL` brings it back under another id.
+
 Where the modes keep different records, --apply needs one of them: at a terminal it asks.
 """
 EPILOG = """\
@@ -47,13 +55,20 @@ was chosen
 examples:
   transcript-store repair chats/today
   transcript-store repair chats/today --mode salvage --apply
+  transcript-store repair postgresql://keeper@db.example/agents/0b8f --into left
 """
+_WRITTEN_ONCE = (
+    "on a place nothing is repaired where it is: `transcript-store repair URL --into DIR` writes what is left of it into a folder, "
+    "to be repaired there"
+)
 _MODES = ("prefix", "salvage", "accept-edits")
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
+    what = "of a conversation on a place: write what is left of it into this folder, which is not there yet"
+    parser.add_argument("--into", metavar="DIR", type=folder_path, help=what)
     parser.add_argument("--mode", choices=_MODES, help="what to keep; without it all are shown")
     parser.add_argument("--apply", action="store_true", help="do it")
     parser.add_argument(
@@ -69,6 +84,10 @@ def run(arguments: Namespace) -> int:
     The exit code is 1 if there is damage and nothing was repaired, and 2 if ``--apply`` needs a mode and has none.
     """
     keys = keys_of(arguments)
+    if is_address(arguments.directory):
+        return _on_a_place(arguments)
+    if arguments.into is not None:
+        raise Misuse("--into is for a conversation on a place; in a folder it is repaired where it is")
     if arguments.accept_unkeyed_repair:
         if not keys:
             raise Misuse(f"--accept-unkeyed-repair needs the key, in --key-file or {VARIABLE}")
@@ -95,6 +114,41 @@ def run(arguments: Namespace) -> int:
     # lock, examines them again, and its own result is reported.
     _report(arguments, [mend(arguments.directory, mode=chosen.mode, dry_run=False)])
     return 0
+
+
+def _on_a_place(arguments: Namespace) -> int:
+    """Say what each mode would keep of what is left there, or write what is left into a folder, to be repaired as any folder is."""
+    named, (library, own_id) = shown(arguments.directory), with_id(arguments.directory)
+    if arguments.apply or arguments.accept_unkeyed_repair:
+        raise Misuse(f"{named}: {_WRITTEN_ONCE}")
+    there = library_at(library)
+    found = there.verify(own_id)
+    if found.is_whole:
+        say(f"{one_line(named)}\n  whole: there is nothing to repair")
+        return 0
+    if arguments.into is not None:
+        there.save_remains(own_id, arguments.into)  # type: ignore[attr-defined]  # a library on a place has it
+        folder = one_line(for_shell(os.path.abspath(arguments.into)))
+        say(f"what is left of it: {folder}")
+        say(f"  transcript-store repair {folder}")
+        say(f"  transcript-store fork {folder} --into {one_line(for_shell(shown(library)))}")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="transcript-store-repair-") as folder:
+        arguments.directory = os.path.join(folder, own_id)
+        there.save_remains(own_id, arguments.directory)  # type: ignore[attr-defined]
+        proposals = _proposals(arguments, (arguments.mode,) if arguments.mode else _MODES)
+        results = [_called(proposal, named, found.findings) for proposal in proposals]
+    _report(arguments, results)
+    if not arguments.json:
+        say(_WRITTEN_ONCE)
+    return 1
+
+
+def _called(result: Repair, named: str, findings: tuple[Finding, ...]) -> Repair:
+    """The proposal without its temporary folder: with what is wrong on the place, and then in the lines of its slots."""
+    path = result.directory
+    within = tuple(replace(each, path=each.path.replace(path, named, 1)) for each in result.findings)
+    return replace(result, directory=named, findings=(*findings, *within), originals=(), taken_from=())
 
 
 def _proposals(arguments: Namespace, modes: Sequence[Any]) -> list[Repair]:

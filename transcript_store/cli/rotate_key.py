@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 
-from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.conversations import existing
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, key_in, keys_of
 from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.places import is_address, library_at, taken_apart, with_id
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, complain, many, say, say_json
 from transcript_store.file_names import TRANSCRIPT
@@ -27,8 +27,11 @@ exit code: 0 if all that is sealed has the new key, 1 if something was left alon
 
 examples:
   transcript-store new-key ~/.keys/chats-2
+  transcript-store rotate-key postgresql://keeper@db.example/agents --key-file ~/.keys/chats --new-key-file ~/.keys/chats-2
   transcript-store rotate-key chats --key-file ~/.keys/chats --new-key-file ~/.keys/chats-2
 """
+
+_HAS_NO_KEY = "it is not sealed"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -45,11 +48,14 @@ def run(arguments: Namespace) -> int:
     keys, new_key = keys_of(arguments), key_in(arguments.new_key_file)
     if keys.key is None:
         raise Misuse(f"rotate-key needs the key so far, in --key-file or {VARIABLE}")
-    directory, names = _meant(arguments.library)
+    library, names = _meant(arguments.library)
     with Working("wrapping keys anew"):
-        library = ConversationLibrary(directory, encryption_key=new_key, retired_keys=[keys.key, *keys.retired])
-        done = library.rotate_key(names)
-    left = [(name, why) for name, why in done.left_alone if _is_sealed(os.path.join(directory, name))]
+        home = library_at(library, encryption_key=new_key, retired_keys=[keys.key, *keys.retired])
+        done = home.rotate_key(names)
+    if is_address(library):  # which has told it apart already, by the key beside the conversation
+        left = [(name, why) for name, why in done.left_alone if why != _HAS_NO_KEY]
+    else:
+        left = [(name, why) for name, why in done.left_alone if _is_sealed(library, name)]
     if arguments.json:
         say_json({"rotated": done.rotated, "already": done.already, "left_alone": left})
     else:
@@ -60,7 +66,10 @@ def run(arguments: Namespace) -> int:
 
 
 def _meant(named: str) -> tuple[str, list[str] | None]:
-    """The library, and of it the one folder that is named, if that is a conversation."""
+    """The library, and of it the one conversation that is named: its folder, or its id on a place. None if the library is named."""
+    if is_address(named):
+        library, what = taken_apart(named)
+        return library, None if what is None else [with_id(named)[1]]
     found = existing(named)
     if os.path.lexists(os.path.join(found, TRANSCRIPT)):
         directory, name = os.path.split(os.path.abspath(found))
@@ -69,6 +78,6 @@ def _meant(named: str) -> tuple[str, list[str] | None]:
     return directory, None
 
 
-def _is_sealed(directory: str) -> bool:
-    summary = summary_of(directory)
+def _is_sealed(library: str, name: str) -> bool:
+    summary = summary_of(os.path.join(library, name))
     return summary is not None and summary.sealed

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 
-from transcript_store import ConversationStore
 from transcript_store.cli._shared.arguments import NAMES, add_conversation
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, keys_of
+from transcript_store.cli._shared.places import conversation_at, is_address, library_of, shown
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, one_line, say
 
@@ -19,6 +18,9 @@ cache directory, which has its words (the next search builds it anew, without th
 A medium may keep what was in deleted files (flash, snapshots of the file system, backups), and copies, snapshots and exports that were
 made before are as they were. If the command is cut off, the same again goes on.
 
+On a place nothing that is plain can be removed from a conversation: with --keep-plain it is sealed from here on. To have nothing plain
+there, `fork` it into a folder, seal that, `fork` it back with the key, and `delete` the earlier ones.
+
 {NAMES}"""
 EPILOG = """\
 examples:
@@ -29,7 +31,7 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_conversation(parser)
+    add_conversation(parser, on_places=True)
     parser.add_argument("--keep-plain", action="store_true", help="leave the plain generations and the quarantine")
     add_keys(parser)
 
@@ -41,12 +43,14 @@ def run(arguments: Namespace) -> int:
     keys = keys_of(arguments)
     if not keys:
         raise Misuse(f"seal needs a key, in --key-file or {VARIABLE} (`transcript-store new-key FILE` makes one)")
-    with Working("sealing"), ConversationStore(arguments.directory, **keys.options) as conversation:
+    with Working("sealing"), conversation_at(arguments.directory, **keys.options) as conversation:
         conversation.seal(keep_plain=arguments.keep_plain)
-    with SearchIndex(os.path.dirname(arguments.directory)) as index:
+    with SearchIndex(library_of(arguments.directory)) as index:
         index.purge()
-    say(f"sealed {one_line(arguments.directory)}")
-    if arguments.keep_plain:
+    say(f"sealed {one_line(shown(arguments.directory))}")
+    if is_address(arguments.directory):
+        say("what was written before is as it was: whoever can read the slots can read what is plain there")
+    elif arguments.keep_plain:
         say(
             "its earlier generations and its quarantine are as they were: whoever has the files can read what is plain there"
         )

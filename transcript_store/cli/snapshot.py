@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from transcript_store import (
-    ConversationStore,
     FileStore,
     restore_snapshot,
     snapshot_of,
@@ -19,6 +18,7 @@ from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.helping import HelpFormatter
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, key_in, keys_of
 from transcript_store.cli._shared.messages import lines_of, manner_here
+from transcript_store.cli._shared.places import conversation_at
 from transcript_store.cli._shared.sealed import keys_if_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -42,6 +42,7 @@ EPILOG = """\
 examples:
   mkdir -m 700 ~/.keys && transcript-store new-key ~/.keys/snapshots
   transcript-store snapshot save chats/today --store snapshots --key-file ~/.keys/snapshots
+  transcript-store snapshot save postgresql://keeper@db.example/agents/last --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot list --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot restore ID --store snapshots --into elsewhere/today --key-file ~/.keys/snapshots
 
@@ -74,7 +75,7 @@ def configure(parser: ArgumentParser) -> None:
             add_retired_keys(command)
         return command
 
-    add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"))
+    add_conversation(add("save", _save, "store a snapshot of a conversation, and print its id"), on_places=True)
     add_json(
         add(
             "list",
@@ -93,7 +94,13 @@ def configure(parser: ArgumentParser) -> None:
         command.add_argument("id", metavar="ID", help="the snapshot's id")
     show.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
     add_json(show, "the snapshot's JSON form")
-    restore.add_argument("--into", metavar="DIR", type=path, required=True, help="the conversation's directory")
+    restore.add_argument(
+        "--into",
+        metavar="DIR",
+        type=path,
+        required=True,
+        help="the conversation's directory, or its address with an id",
+    )
     restore.add_argument("--sealed", action="store_true", help="seal a new conversation with the key, too")
     rotate = add(
         "rotate-key",
@@ -167,9 +174,8 @@ def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
 def _save(arguments: Namespace) -> int:
     store = _store(arguments)
     _refuse_wrong_key(store, arguments)
-    with ConversationStore(
-        arguments.directory, read_only=True, **keys_if_sealed(arguments.directory, keys_of(arguments))
-    ) as conversation:
+    keys = keys_if_sealed(arguments.directory, keys_of(arguments))
+    with conversation_at(arguments.directory, read_only=True, **keys) as conversation:
         conversation.load()
         snapshot = snapshot_of(conversation)
     store.save(snapshot)
@@ -225,7 +231,7 @@ def _restore(arguments: Namespace) -> int:
     options = keys.options if arguments.sealed else keys_if_sealed(arguments.into, keys)
     if arguments.sealed and not keys:
         raise Misuse(f"--sealed needs the key, in --key-file or {VARIABLE}")
-    with ConversationStore(arguments.into, **options) as conversation:
+    with conversation_at(arguments.into, creates=True, **options) as conversation:
         restore_snapshot(snapshot, conversation)
         say(one_line(conversation.directory))
     return 0

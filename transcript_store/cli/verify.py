@@ -9,10 +9,9 @@ from transcript_store import Verification
 from transcript_store import verify as look_at
 from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.keys import Keys, add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at, is_address, library_at, with_id
+from transcript_store.cli._shared.places import conversation_at, is_address, library_at, summary_at, with_id
 from transcript_store.cli._shared.terminal import many, one_line, say, say_json
 from transcript_store.cli._shared.ways_out import as_members, in_the_shell
-from transcript_store.transcripts import summary_of
 from transcript_store.words import place
 
 DESCRIPTION = """\
@@ -56,11 +55,10 @@ def _look_at(name: str) -> tuple[Verification, bool]:
     """What a verification found, and whether the conversation is sealed."""
     if is_address(name):
         library, own_id = with_id(name)
-        there = library_at(library)
-        found = there.verify(own_id)
-        return found, any(summary.sealed for summary in there.iter_list() if summary.id == own_id)
-    found = look_at(name)
-    summary = summary_of(found.directory)
+        found = library_at(library).verify(own_id)
+    else:
+        found = look_at(name)
+    summary = summary_at(name)
     return found, summary is not None and summary.sealed
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Literal, NamedTuple, Self
 
 from transcript_store.conversation import Record
-from transcript_store.file_names import is_id
+from transcript_store.file_names import absolute_path, is_id
 from transcript_store.keys import KeyProvider
 from transcript_store.library import ConversationLibrary, ConversationSummary
 from transcript_store.mcp._cursors import Cursors
@@ -27,8 +28,8 @@ from transcript_store.mcp._scope import Scope
 from transcript_store.mcp._sealed import SealedTranscript, opened
 from transcript_store.messages import Part, parts_of, role_of
 from transcript_store.redaction import SecretRedactor
-from transcript_store.search import SearchIndex
-from transcript_store.transcripts import Place, TranscriptFile, open_transcript, summary_of
+from transcript_store.search import SearchIndex, shelf_of
+from transcript_store.transcripts import Place, TranscriptFile
 
 MOST_LISTED = 25
 MOST_FOUND = 25
@@ -76,7 +77,7 @@ class Past:
     looked at, and none of them becomes a path.
 
     Args:
-        library: the library, or its directory.
+        library: the library, or its directory. One on a place is read there; nothing is claimed.
         scope: which conversations may be read.
         redact: takes the secrets out of everything that is quoted. Nothing is found in what it takes out.
         cache: the directory of the index; None for the one in the user's cache directory.
@@ -100,13 +101,16 @@ class Past:
         if encryption_key is not None:
             self._keys = {"encryption_key": encryption_key, "retired_keys": retired_keys}
         self._index = SearchIndex(library, cache=cache, **self._keys)
+        self._shelf = shelf_of(absolute_path(library) if isinstance(library, (str, os.PathLike)) else library)
+        self._asking = Lock()
         self._lists: Cursors[_Listed] = Cursors()
         self._searches: Cursors[_Found] = Cursors()
         self._readings: Cursors[_Read] = Cursors()
         self._records: Cursors[_Record] = Cursors()
 
     def close(self) -> None:
-        """Close the index."""
+        """Close the index, and let go of what was fetched."""
+        self._shelf.close()
         self._index.close()
 
     def __enter__(self) -> Self:
@@ -257,15 +261,21 @@ class Past:
                     break
         raise ValueError("there is no conversation with this id; list_conversations and search_conversations give ids")
 
-    def _transcript(
-        self, summary: ConversationSummary
-    ) -> AbstractContextManager[TranscriptFile] | AbstractContextManager[SealedTranscript]:
+    @contextmanager
+    def _transcript(self, summary: ConversationSummary) -> Iterator[TranscriptFile | SealedTranscript]:
         """The transcript of a conversation, to read it: of a sealed one with the key."""
-        return opened(summary.directory, self._keys) if summary.sealed else open_transcript(summary.directory)
+        folder = _folder_of(summary.directory)
+        if summary.sealed:
+            with opened(self._shelf.store(folder, **self._keys)) as sealed:
+                yield sealed
+        else:
+            with self._asking, self._shelf.transcript(folder) as transcript:
+                yield transcript
 
     def _may_be_read(self, directory: str) -> ConversationSummary | None:
         """A conversation as it stands now, if its labels are those that are asked for."""
-        summary = summary_of(directory)
+        with self._asking:
+            summary = self._shelf.summary(_folder_of(directory))
         return summary if summary is not None and self._scope.has(summary.labels) else None
 
     def _messages(
@@ -306,6 +316,10 @@ class Past:
 
     def _clean(self, value: Any) -> Any:
         return self._redactor.redact(value).value
+
+
+def _folder_of(directory: str) -> str:
+    return directory.rpartition("/")[2]
 
 
 def _counts(record: Record) -> bool:

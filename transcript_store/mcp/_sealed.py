@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from transcript_store.conversation import ConversationStore
 from transcript_store.transcripts import Place, PlacedRecord
@@ -33,8 +32,8 @@ class SealedTranscript:
 
 
 @contextmanager
-def opened(directory: str, keys: Mapping[str, Any]) -> Iterator[SealedTranscript]:
-    """Open a sealed conversation to read; raises as ``ConversationStore.load()``, and ``KeyNeededError`` without keys."""
-    with ConversationStore(directory, read_only=True, **keys) as store:
+def opened(store: ConversationStore) -> Iterator[SealedTranscript]:
+    """Load the store of a sealed conversation to read it; raises as its ``load()``, and ``KeyNeededError`` without keys."""
+    with store:
         store.load()
         yield SealedTranscript(store)

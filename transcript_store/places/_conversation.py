@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
+from transcript_store._conversation.arguments import require_bool
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._os import filesystem
@@ -32,7 +33,7 @@ class PlacedConversation(ConversationStore):
       writes finds out (it claims anew), and :meth:`outcome` tells.
     * ``durability`` is that of the place. ``verify="tail"`` fetches and verifies everything.
     * ``hold_lock=False``: each call looks for what others wrote, and a call that writes claims the conversation if another wrote last.
-    * ``delete_generation()`` and ``seal()`` raise ``NotOnAPlaceError``.
+    * ``delete_generation()`` raises ``NotOnAPlaceError``, and so does ``seal()`` without ``keep_plain=True``.
 
     Args:
         place: where it lives.
@@ -59,9 +60,20 @@ class PlacedConversation(ConversationStore):
         """The storage that was opened last."""
         super().__init__(self._slots.path, **options)
 
-    def seal(self, *, keep_plain: bool = False) -> NoReturn:  # noqa: ARG002
-        """Refused: what is plain stays in its slots. ``fork()`` into a library with a key makes a sealed one; ``delete()`` this one."""
-        raise NotOnAPlaceError(path=self.directory, doing="seal the conversation", way_out=WayOut.FORK_AND_DELETE)
+    def seal(self, *, keep_plain: bool = False) -> None:
+        """Begin a sealed generation with the same records, with ``keep_plain=True``. It is one slot, and the key stands beside it before.
+
+        What is plain stays in its slots: they are chained, and none can be taken out. So without ``keep_plain`` this is refused. ``fork()``
+        into a library with a key makes a conversation of which nothing is plain; then ``delete()`` this one: that empties its slots.
+
+        Raises:
+            NotOnAPlaceError: without ``keep_plain``. Nothing was changed.
+            TranscriptStoreError: as :meth:`ConversationStore.seal`.
+        """
+        require_bool("keep_plain", keep_plain)
+        if not keep_plain:
+            raise NotOnAPlaceError(path=self.directory, doing="remove what is plain", way_out=WayOut.SEAL_A_COPY)
+        super().seal(keep_plain=True)
 
     @property
     def epoch(self) -> int:

@@ -41,6 +41,8 @@ class Fetched(Storage):
         if keys is None:
             return
         if not self.slots.state.is_sealed:
+            if self.options.accept_plain:
+                return
             raise NotSealedError(path=self.path, reason="a key was given, and the conversation there is not sealed")
         data = self.slots.key.read()
         with Folder.make(self.spool, self.path) as folder:

@@ -3,8 +3,8 @@
 Slots are written once, and a wrapped key is not: a rotation replaces it, a shred destroys it. So it is no slot. Invariants, which the
 tests name:
 
-Y1  The cell is there before slot 1. A create that finds one, of a create that was cut off or is under way, seals with that very data key:
-    whichever of them puts slot 1, the key beside it is the right one.
+Y1  The cell is there before the first slot that is sealed. A create or a seal that finds one, of another that was cut off or is under way,
+    seals with that very data key: whichever of them puts its slot, the key beside it is the right one.
 Y2  What stands in the cell is replaced by whoever has read it, as one step of the engine. So a put that comes late changes nothing, and a
     rotation never puts back what a shred took away. Neither needs a claim.
 Y3  What is told to be rotated, or shredded, was answered by the place, or read there.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,10 +23,12 @@ from transcript_store._conversation.writer import Writer
 from transcript_store._group import ConversationGroup
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.refusals import refusals
 from transcript_store._pruning import PrunedItem, Pruning, Rule, rule_of
 from transcript_store._sealing.providers import EncryptionKey, keyring_of
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
 from transcript_store.errors import (
+    ConversationExistsError,
     ConversationLockedError,
     ConversationNotFoundError,
     CorruptTranscriptError,
@@ -39,6 +42,7 @@ from transcript_store.places._fetched import PlacedReader
 from transcript_store.places._keys import rotate
 from transcript_store.places._patience import patiently
 from transcript_store.places._place import Place
+from transcript_store.places._remains import write_remains
 from transcript_store.places._shelf import PlacedShelf
 from transcript_store.places._storage import PlacedWriter
 from transcript_store.places._summary import shown
@@ -71,7 +75,8 @@ class PlacedLibrary(ConversationLibrary):
     * ``together()`` creates each conversation by itself.
     * A rotation and a shred replace one cell of the place each, and leave nothing alone because it is open to write. ``shred()`` claims
       the conversation, if it can be read, so that its writer is told.
-    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``shred_folder()``, ``seal()`` of a conversation, and of
+    * A repair is made in a folder: ``save_remains()`` writes what is left of a damaged conversation into one.
+    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``shred_folder()``, and of
       ``prune()`` ``keep_generations`` and ``snapshots``.
 
     Args:
@@ -160,6 +165,33 @@ class PlacedLibrary(ConversationLibrary):
                 )
                 return Verification(directory=reader.path, findings=(finding,))
             return look(reader.folder)
+
+    def save_remains(self, id: str, directory: filesystem.AnyPath) -> None:
+        """Write what is left of a damaged conversation into a folder, as it stands; the place stays as it is, and nothing is claimed.
+
+        :func:`transcript_store.salvage` reads that folder, ``repair()`` makes it whole, and ``fork_from()`` brings it back under another
+        id. What stands behind the first damaged slot is in it, too: the lines of a slot, if its envelope can be read, else its bytes. The
+        labels are those of the last slot that verifies, or of the live transcript's first line. A sealed one is sealed there.
+
+        Args:
+            id: the conversation.
+            directory: a folder that is not there yet, on a disk.
+
+        Raises:
+            ConversationNotFoundError: there is no such conversation, or it was deleted.
+            ConversationExistsError: something is there. Nothing was written.
+            TranscriptStoreError: nobody answers, or the system refused.
+        """
+        slots, files, path = self._slots(checked_id(id)), filesystem.REAL, filesystem.absolute_path(directory)
+        with suppress(CorruptTranscriptError, UnsupportedVersionError):  # that is why somebody asks
+            slots.load_patiently()
+        ask = partial(self._place.read, id)
+        pieces = patiently(ask, self._waits, self._machine.wait, path=slots.path, doing="read what is left of it")
+        key = slots.key.read()
+        if os.path.lexists(path):
+            raise ConversationExistsError(path=path, reason="something is there; name a folder that is not")
+        with refusals(path, "write what is left of it"):
+            write_remains(files, path, id, pieces, key)
 
     def delete(self, id: str) -> None:
         slots = self._slots(checked_id(id))

@@ -100,6 +100,13 @@ class PlacedWriter(Fetched, Writer):
     def _new_sealing(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002 (the place knows which)
         return self.slots.key.begin(keys, self.files)
 
+    def _sealing_to_begin_with(self, keys: Keyring) -> Sealing:
+        return self.slots.key.begin(keys, self.files)
+
+    def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
+        super().seal(keys, keep_plain=keep_plain)
+        self._summarize()  # title and labels are not in sight any more
+
     def delete(self, agreed: Callable[[], bool] = lambda: True) -> bool:
         """Delete the conversation, if nobody is at work on it, and if ``agreed()`` is true once it is claimed; returns that.
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Shelf(Protocol):
-    """A library as an index reads it. A library that is not in a folder has one: ``library.shelf``."""
+    """A library as an index reads it: a conversation is called by its folder, on a place by its id. Only one thread at a time may ask."""
 
     name: str
-    """What errors call it."""
+    """What errors call it: of a place the address, without its user, password and options."""
 
     identity: str | None
     """What names its index: the same for the same library, on each host and in each process. None: its index is kept by nobody."""
@@ -95,7 +95,7 @@ class FolderShelf:
 
 
 def shelf_of(library: ConversationLibrary | str) -> FolderShelf | PlacedShelf:
-    """The library, or its directory, as an index reads it."""
+    """A library, or its directory, as an index reads it, whatever it is on. Close it. It claims nothing, and takes no lock."""
     if isinstance(library, str):
         return FolderShelf(library)
     found: PlacedShelf | None = getattr(library, "shelf", None)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from transcript_store.errors import ConversationNotFoundError, MissingExtraError
+from transcript_store.errors import MissingExtraError
 from transcript_store.keys import KeyProvider
+from transcript_store.library import ConversationLibrary
 
 __all__ = ["serve"]
 
 
 def serve(
-    library: str | os.PathLike[str],
+    library: ConversationLibrary | str | os.PathLike[str],
     *,
     ready: Callable[[str], object],
     failed: Callable[[BaseException], object] | None = None,
@@ -31,7 +32,7 @@ def serve(
     :class:`transcript_store.search.SearchIndex` stands in the cache directory.
 
     Args:
-        library: the directory of conversations.
+        library: the library, or its directory. One on a place is read there: nothing is claimed.
         ready: called with the path of that file, as soon as the server answers.
         failed: called with an error of the server's own, which whoever asked gets no word of.
         cache: where the index is kept; None for the user's cache directory.
@@ -43,16 +44,16 @@ def serve(
         ConversationNotFoundError: there is no such directory.
         KeyboardInterrupt: it was interrupted.
         OSError: the system gives it no port, or no place for the file.
+        PlaceError: nobody answers there.
     """
     try:
         from transcript_store.serving._server import run
     except ModuleNotFoundError as error:
         raise MissingExtraError(feature="a server of pages", extra="view") from error
-    directory = os.path.abspath(os.path.expanduser(os.fspath(library)))
-    if not os.path.isdir(directory):
-        raise ConversationNotFoundError(path=directory, reason="there is no such directory")
+    if not isinstance(library, ConversationLibrary):
+        library = ConversationLibrary(os.path.expanduser(library))
     keys = {} if encryption_key is None else {"encryption_key": encryption_key, "retired_keys": retired_keys}
-    run(directory, ready=ready, failed=failed or _unsaid, cache=cache, keys=keys)
+    run(library, ready=ready, failed=failed or _unsaid, cache=cache, keys=keys)
 
 
 def _unsaid(_: BaseException) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from asyncio import Event, wait_for
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import cast
 
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
@@ -25,14 +25,13 @@ from transcript_store.errors import (
 )
 from transcript_store.search import Order, SearchIndex
 from transcript_store.serving._guard import page_headers
+from transcript_store.serving._homes import Home
 from transcript_store.serving._library_page import ORDERS, error_page, hits_page, listing_page
 from transcript_store.serving._views import Views
 from transcript_store.view.served import LiveConversation, Position, Served, policies, still_page
 
-POLL_SECONDS = 0.1
-"""How often a conversation that somebody looks at is asked for news: two calls of ``stat``."""
-_KEEP_ALIVE = 100
-"""After so many times without news a comment is sent, so that a connection that nobody reads is noticed."""
+_KEEP_ALIVE_SECONDS = 10
+"""After so long without news a comment is sent, so that a connection that nobody reads is noticed."""
 _LONGEST_QUERY = 4_000
 _MOST_HITS = 100
 
@@ -40,10 +39,11 @@ _MOST_HITS = 100
 class Application:
     """The answers for one library. ``closing`` ends the streams of events."""
 
-    def __init__(self, library: str, index: SearchIndex, keys: Mapping[str, Any]) -> None:
-        self._library = library
+    def __init__(self, home: Home, index: SearchIndex) -> None:
+        self._library = home.name
+        self._home = home
         self._index = index
-        self._views = Views(library, keys)
+        self._views = Views(home)
         self._policies = policies()
         self.closing = Event()
         self.app = Starlette(
@@ -70,49 +70,50 @@ class Application:
             if query.strip():
                 titles = " ".join(word if ":" in word else f"title:{word}" for word in filter.split())
                 found = self._index.search(f"{query} {titles}", limit=_MOST_HITS)
-                return hits_page(self._library, found, query=query, filter=filter, sort=sort, names=self._views.name_of)
+                return hits_page(self._library, found, query=query, filter=filter, sort=sort, names=self._home.called)
             try:
                 listing = self._index.list(filter=filter, sort=sort, after=after)
             except ValueError:  # `after` is of another order, or of nobody
                 listing = self._index.list(filter=filter, sort=sort)
-            return listing_page(self._library, listing, filter=filter, sort=sort, names=self._views.name_of)
+            return listing_page(self._library, listing, filter=filter, sort=sort, names=self._home.called)
         except TranscriptStoreError as error:
             return error_page(self._library, str(error))
 
     async def _page(self, request: Request) -> Response:
-        name, path = self._named(request)
+        name = self._named(request)
         asked = request.query_params.get("g")
         generation = int(asked) if asked and asked.isascii() and asked.isdigit() and len(asked) < 19 else None
         try:
-            return await run_sync(self._shown, name, path, generation)
+            return await run_sync(self._shown, name, generation)
         except (ConversationNotFoundError, GenerationNotFoundError) as error:
             raise HTTPException(404, "not found") from error
         except TranscriptStoreError as error:
             return self._answer(error_page(self._library, str(error)), "library", 500)
 
-    def _shown(self, name: str, path: str, generation: int | None) -> Response:
+    def _shown(self, name: str, generation: int | None) -> Response:
         served = self._served()
         if generation is None:
-            with suppress(CorruptTranscriptError, CorruptMetadataError), self._views.opened(name, path) as live:
+            with suppress(CorruptTranscriptError, CorruptMetadataError), self._views.opened(name) as live:
                 return self._answer(b"".join(live.page(served)), "live")
-        pieces = still_page(path, generation=generation, served=served, keys=self._views.keys_of(path))
+        source, keys = self._home.source(name)
+        pieces = still_page(source, generation=generation, served=served, keys=keys)
         return self._answer(b"".join(pieces), "still")
 
     async def _events(self, request: Request) -> Response:
-        name, path = self._named(request)
+        name = self._named(request)
         # What the browser has seen by its last event counts before what the page had when it was made.
         said = request.headers.get("last-event-id") or request.query_params.get("after") or ""
         position = Position.parse(said)
         if position is None:
             return PlainTextResponse("no position", 400)
-        return StreamingResponse(self._stream(name, path, position), media_type="text/event-stream")
+        return StreamingResponse(self._stream(name, position), media_type="text/event-stream")
 
-    async def _stream(self, name: str, path: str, position: Position) -> AsyncIterator[str]:
+    async def _stream(self, name: str, position: Position) -> AsyncIterator[str]:
         """The changes since a position, one event each; ``gone`` at the end, if the conversation cannot be read any more."""
         yield "retry: 500\n\n"
         lease = None
         try:
-            lease = await run_sync(self._views.take, name, path)
+            lease = await run_sync(self._views.take, name)
             async for said in self._changes(lease.conversation, position):
                 yield said
         except TranscriptStoreError:
@@ -124,28 +125,27 @@ class Application:
                 self._views.give_back(lease)
 
     async def _changes(self, conversation: LiveConversation, position: Position) -> AsyncIterator[str]:
-        quiet = 0
+        quiet, keep_alive = 0, round(_KEEP_ALIVE_SECONDS / self._home.poll_seconds)
         while not self.closing.is_set():
             change = await run_sync(conversation.change_since, position, self._served())
             if change is not None:
                 position = change.position
                 yield f"id: {position}\ndata: {json.dumps(change.as_json())}\n\n"
             quiet = 0 if change else quiet + 1
-            if quiet % _KEEP_ALIVE == _KEEP_ALIVE - 1:
+            if quiet % keep_alive == keep_alive - 1:
                 yield ": still here\n\n"
             with suppress(TimeoutError):
-                await wait_for(self.closing.wait(), POLL_SECONDS)
+                await wait_for(self.closing.wait(), self._home.poll_seconds)
 
-    def _named(self, request: Request) -> tuple[str, str]:
+    def _named(self, request: Request) -> str:
         name = os.fsdecode(request.path_params["name"].encode("utf-8", "surrogateescape"))
-        path = self._views.path_of(name)
-        if path is None:
+        if not self._home.has(name):
             raise HTTPException(404, "not found")
-        return name, path
+        return name
 
     def _served(self) -> Served:
         def of_conversation(id: str) -> str | None:
-            return f"../{id}/" if self._views.path_of(id) else None
+            return f"../{id}/" if self._home.has(id) else None
 
         def of_generation(number: int | None) -> str:
             return "./" if number is None else f"?g={number}"

@@ -15,9 +15,11 @@ from typing import Any
 import uvicorn
 from anyio.to_thread import run_sync
 
+from transcript_store.library import ConversationLibrary
 from transcript_store.search import SearchIndex
 from transcript_store.serving._application import Application
 from transcript_store.serving._guard import Guard
+from transcript_store.serving._homes import home_of
 
 _ADDRESS = "127.0.0.1"
 _LONGEST_HEAD_BYTES = 32_768
@@ -27,7 +29,7 @@ _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(
-    library: str,
+    library: ConversationLibrary,
     *,
     ready: Callable[[str], object],
     failed: Callable[[BaseException], object],
@@ -36,9 +38,10 @@ def run(
 ) -> None:
     """As :func:`transcript_store.serving.serve`, which explains the arguments."""
     token = secrets.token_urlsafe(32)
+    home = home_of(library, keys)
     with _interrupting(), _listening() as listener, SearchIndex(library, cache=cache, **keys) as index:
         host = f"{_ADDRESS}:{listener.getsockname()[1]}"
-        application = Application(library, index, keys)
+        application = Application(home, index)
         config = uvicorn.Config(
             Guard(application.app, host=host, token=token, failed=failed),
             http="h11",

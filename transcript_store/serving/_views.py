@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any
 
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.file_names import TRANSCRIPT
-from transcript_store.transcripts import summary_of
-from transcript_store.view.served import LiveConversation, first_prompt
+from transcript_store.serving._homes import Home
+from transcript_store.view.served import LiveConversation
 
 _MOST = 4
 """Rendered conversations that are kept though nobody asks for them at the moment."""
-
-_MOST_NAMES = 10_000
 
 
 class Lease:
@@ -42,52 +37,19 @@ class Lease:
 class Views:
     """Conversations by their folder's name. A page and its events use the same."""
 
-    def __init__(self, library: str, keys: Mapping[str, Any]) -> None:
-        self._library = library
-        self._keys = keys
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self._mutex = Lock()
-        self._names: dict[str, tuple[int, str]] = {}
         self._leases: OrderedDict[str, Lease] = OrderedDict()
 
-    def path_of(self, name: str) -> str | None:
-        """The path of a folder directly in the library; None for what is not its name. Nothing is asked of the disk before."""
-        if not name or name.startswith(".") or len(name) > 255 or any(c in name for c in "/\\\0"):
-            return None
-        path = os.path.join(self._library, name)
-        return path if os.path.isdir(path) and not os.path.islink(path) else None
-
-    def name_of(self, name: str) -> str | None:
-        """What a conversation without a title is called: its first prompt. None if there is none, or it cannot be read.
-
-        One that is sealed is not read for a list.
-        """
-        path = self.path_of(name)
-        try:
-            inode = os.stat(os.path.join(path or "", TRANSCRIPT)).st_ino
-            if (found := self._names.get(name)) and found[0] == inode:
-                return found[1]
-            called = first_prompt(path) if path and not self.keys_of(path) else None
-        except (OSError, TranscriptStoreError):
-            return None
-        if called:  # it stands in its place until another transcript takes the place of this one
-            if len(self._names) >= _MOST_NAMES:
-                self._names.clear()
-            self._names[name] = inode, called
-        return called
-
-    def keys_of(self, path: str) -> Mapping[str, Any]:
-        """The keys, if the conversation is sealed: a library may have others beside it, and its list says which is which."""
-        summary = summary_of(path)
-        return self._keys if summary is not None and summary.sealed else {}
-
     @contextmanager
-    def opened(self, name: str, path: str) -> Iterator[LiveConversation]:
+    def opened(self, name: str) -> Iterator[LiveConversation]:
         """The conversation, to be used in the block.
 
         Raises:
             TranscriptStoreError: as :class:`LiveConversation`.
         """
-        lease = self.take(name, path)
+        lease = self.take(name)
         try:
             yield lease.conversation
         except TranscriptStoreError:
@@ -96,7 +58,7 @@ class Views:
         finally:
             self.give_back(lease)
 
-    def take(self, name: str, path: str) -> Lease:
+    def take(self, name: str) -> Lease:
         """The conversation, which stays open until it is given back.
 
         Raises:
@@ -108,7 +70,9 @@ class Views:
             lease.users += 1
         try:
             with lease.opening:
-                lease.live = lease.live or LiveConversation(path, keys=self.keys_of(path))
+                if lease.live is None:
+                    source, keys = self._home.source(name)
+                    lease.live = LiveConversation(source, keys=keys)
         except BaseException:
             self.forget(lease)
             self.give_back(lease)

@@ -63,18 +63,22 @@ class LiveConversation:
     It reads only, and takes no lock of the conversation. Several threads may use it; one call waits for the other.
 
     Args:
-        directory: the conversation's folder.
-        keys: the arguments ``encryption_key`` and ``retired_keys`` of the store, for a sealed conversation.
+        source: the conversation's folder; or a store of it that reads and is not loaded yet, which is closed with this.
+        keys: the arguments ``encryption_key`` and ``retired_keys`` of the store, for a sealed conversation in a folder.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.load`. The page of a damaged one is made by ``render_page``.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, keys: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, source: str | os.PathLike[str] | ConversationStore, *, keys: Mapping[str, Any] | None = None
+    ) -> None:
         self._mutex = Lock()
         self._taken_back_at = 0
         """How many records there were when messages were last taken back, which an earlier page still shows."""
-        self._store = ConversationStore(directory, read_only=True, **(keys or {}))
+        if not isinstance(source, ConversationStore):
+            source = ConversationStore(source, read_only=True, **(keys or {}))
+        self._store = source
         try:
             self._store.load()
             self._begin()

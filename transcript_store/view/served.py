@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from transcript_store.view._contents import contents_of
+from transcript_store.conversation import ConversationStore
+from transcript_store.view._contents import contents_of, contents_of_store
 from transcript_store.view._excerpt import excerpt
 from transcript_store.view._head import asset, head, policy
 from transcript_store.view._html import Html, joined, tag
@@ -36,17 +37,26 @@ __all__ = [
 
 
 def still_page(
-    directory: str | os.PathLike[str], *, generation: int | None, served: Served, keys: Mapping[str, Any] | None = None
+    source: str | os.PathLike[str] | ConversationStore,
+    *,
+    generation: int | None,
+    served: Served,
+    keys: Mapping[str, Any] | None = None,
 ) -> Iterator[bytes]:
     """The page of a conversation that nothing is added to: of an earlier generation, or of a damaged one.
 
-    ``keys`` has the arguments ``encryption_key`` and ``retired_keys`` of the store, for a sealed conversation.
+    ``source`` is its folder, and ``keys`` has the arguments ``encryption_key`` and ``retired_keys`` of the store, if it is sealed. Or it is
+    a store that reads and is not loaded yet: then it is closed on return, and damage is raised.
 
     Raises:
         GenerationNotFoundError: there is no such generation.
         TranscriptStoreError: as :func:`transcript_store.salvage`.
     """
-    return page(contents_of(directory, generation=generation, redact=None, keys=keys or {}), served=served)
+    if not isinstance(source, ConversationStore):
+        return page(contents_of(source, generation=generation, redact=None, keys=keys or {}), served=served)
+    with source:
+        source.load()
+        return page(contents_of_store(source, generation=generation), served=served)
 
 
 def document(title: str, *body: Html) -> bytes:

@@ -7,13 +7,15 @@ that of its library. Addresses may hold a password: what is printed is the name 
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from typing import Any, NamedTuple
 
-from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore
+from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore, ConversationSummary
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.file_names import is_id
+from transcript_store.transcripts import summary_of
 from transcript_store.words import told_address
 
 LAST = "last"
@@ -83,13 +85,39 @@ def library_at(name: str, *, creates: bool = False, **options: Any) -> Conversat
     return ConversationLibrary(place_at(name, creates=creates) if is_address(name) else name, **options)
 
 
+def library_of(name: str) -> ConversationLibrary:
+    """The library that a conversation is in."""
+    return library_at(with_id(name)[0] if is_address(name) else os.path.dirname(name))
+
+
 def conversation_at(name: str, *, creates: bool = False, **options: Any) -> ConversationStore:
     """The store of that name, a folder or the address of a conversation; not loaded yet. Of ``creates``: :func:`library_at`."""
     if not is_address(name):
         return ConversationStore(name, **options)
-    from transcript_store.places import PlacedConversation
+    library, own_id = with_id(name)
+    return library_at(library, creates=creates).store(own_id, **options)
 
-    return PlacedConversation(place_at((named := with_id(name))[0], creates=creates), named[1], **options)
+
+def summary_at(name: str) -> ConversationSummary | None:
+    """What a list has of that conversation, as it stands there now; None if there is none."""
+    if not is_address(name):
+        return summary_of(name)
+    from transcript_store.search import shelf_of
+
+    library, own_id = with_id(name)
+    shelf = shelf_of(library_at(library))
+    try:
+        return shelf.summary(own_id)
+    finally:
+        shelf.close()
+
+
+def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:
+    """Copy the conversation of that name into a library; returns the id of the copy. ``options`` are those of the library it is in."""
+    if not is_address(name):
+        return into.fork_from(name, through_seq=through_seq)
+    library, own_id = with_id(name)
+    return library_at(library, **options).fork(own_id, through_seq=through_seq, into=into)
 
 
 def with_id(name: str) -> tuple[str, str]:

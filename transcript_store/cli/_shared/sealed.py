@@ -8,13 +8,13 @@ from typing import Any
 
 from transcript_store import ConversationStore, ConversationSummary, TranscriptStoreError, list_conversations
 from transcript_store.cli._shared.keys import VARIABLE, Keys
+from transcript_store.cli._shared.places import summary_at
 from transcript_store.cli._shared.terminal import complain, many
-from transcript_store.transcripts import summary_of
 
 
-def keys_if_sealed(directory: str, keys: Keys) -> dict[str, Any]:
+def keys_if_sealed(name: str, keys: Keys) -> dict[str, Any]:
     """What a store is given of the keys, for a command whose keys are first those of something else."""
-    summary = summary_of(directory)
+    summary = summary_at(name) if keys else None
     return keys.options if summary is not None and summary.sealed else {}
 
 

@@ -44,6 +44,8 @@ _IN_THE_SHELL = {
     WayOut.TAKE_OVER: "try again when it is done, or has been silent for a minute",
     WayOut.OPEN_THE_PLACE: "its --help says which arguments may be an address",
     WayOut.FORK_AND_DELETE: "fork what is to stay, and delete this one",
+    WayOut.SEAL_A_COPY: "--keep-plain seals it from here on; to have nothing plain, fork it into a folder, seal that, fork it back, and "
+    "delete this one",
     WayOut.SAVE_AND_FORK: "fork it into a folder (fork --into), and do it there",
     WayOut.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
     WayOut.TAKE_OR_TAKE_OUT: "`transcript-store repair {directory} --mode accept-edits` takes in what has the form of a message; or "

@@ -90,7 +90,7 @@ class FileStore(KeptSnapshots):
     def _opened(
         self, doing: str, consequence: str = "", way_out: WayOut | None = None, *, creates: bool = False
     ) -> Iterator[SnapshotFiles | None]:
-        with refusals(self._path, doing, consequence, way_out), ExitStack() as stack:
+        with refusals(self.directory, doing, consequence, way_out), ExitStack() as stack:
             try:
                 files = self._create() if creates else self._open()
             except FileNotFoundError:
@@ -102,11 +102,11 @@ class FileStore(KeptSnapshots):
 
     def _open(self) -> SnapshotFiles:
         """The directory; raises ``FileNotFoundError`` if there is none."""
-        return SnapshotFiles(Folder.open(self._files, self._path), lambda: self._keys, self._logger)
+        return SnapshotFiles(Folder.open(self._files, self.directory), lambda: self.keys, self.logger)
 
     def _create(self) -> SnapshotFiles:
         """The directory, made if it is not there; the first time its parents are synced too."""
-        if self._is_prepared:
+        if self.is_prepared:
             with suppress(FileNotFoundError):
                 return self._open()
-        return SnapshotFiles(Folder.make(self._files, self._path), lambda: self._keys, self._logger)
+        return SnapshotFiles(Folder.make(self._files, self.directory), lambda: self.keys, self.logger)

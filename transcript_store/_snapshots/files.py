@@ -108,17 +108,17 @@ class SnapshotFiles(StoredFiles):
             with suppress(NotOursError), folder.reading(name) as source:
                 folder.sync(source.handle)
                 self._files.drop_cache(source.handle)
-            there = self._keys().open_current(self._raw(media_file(name)))
+            there = self.keys().open_current(self._raw(media_file(name)))
         except (FileNotFoundError, CorruptSnapshotError):
             there = None
         if there != text:
             self._put(folder, name, text)
 
     def _put(self, folder: Folder, name: str, plain: bytes) -> None:
-        folder.replace_file(name, [self._keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
+        folder.replace_file(name, [self.keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
 
     def _seal_anew(self, name: str) -> None:
-        plain, _ = self._open(name)
+        plain, _ = self.opened(name)
         self._put(*self._place_of(name), plain)
 
     def delete(self, name: str) -> None:

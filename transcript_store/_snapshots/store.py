@@ -42,9 +42,9 @@ class KeptSnapshots:
         self, path: str, encryption_key: bytes | None, retired_keys: Sequence[bytes], logger: logging.Logger
     ) -> None:
         self._path = path
-        self._logger = logger
-        self._keys = keys_of(encryption_key, retired_keys)
-        self._is_prepared = False
+        self.logger = logger
+        self.keys = keys_of(encryption_key, retired_keys)
+        self.is_prepared = False
         self._is_known_as_plain = False
 
     @property
@@ -55,10 +55,10 @@ class KeptSnapshots:
     @property
     def has_key(self) -> bool:
         """Whether this object has a key: then what it saves is sealed, and it opens what is."""
-        return self._keys.can_seal
+        return self.keys.can_seal
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._path!r}{', sealed' if self._keys.can_seal else ''})"
+        return f"{type(self).__name__}({self._path!r}{', sealed' if self.keys.can_seal else ''})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled or copied, as it has keys: make another one")
@@ -106,15 +106,15 @@ class KeptSnapshots:
         consequence = "What was stored under its id before is in place, or the new snapshot"
         with self._writing("save the snapshot", consequence, WayOut.LOAD_TELLS, creates=True) as files:
             assert files is not None
-            if not self._keys.can_seal and not self._is_known_as_plain:
+            if not self.keys.can_seal and not self._is_known_as_plain:
                 files.refuse_to_save_in_the_clear()
                 self._is_known_as_plain = True
             files.refuse_to_replace(name, media)
-            if not self._is_prepared:
+            if not self.is_prepared:
                 files.sweep()
-                self._is_prepared = True
+                self.is_prepared = True
             files.save(name, data, media)
-        warn_of_tools(snapshot.tools, self._logger)
+        warn_of_tools(snapshot.tools, self.logger)
 
     def load(self, id: str) -> Snapshot:
         """The snapshot with this id, its media back in place.
@@ -203,14 +203,14 @@ class KeptSnapshots:
         with self._writing("seal the store with another key", _EITHER_KEY, WayOut.KEEP_BOTH_KEYS) as files:
             if files is not None:
                 files.sweep()
-                if not self._keys.can_seal:
+                if not self.keys.can_seal:
                     self._is_known_as_plain = True  # and stays plain if the note cannot be written
                     files.note_sealing(key)
-                self._keys = self._keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
+                self.keys = self.keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
                 sealed, failures = files.reseal()
                 if failures:
                     raise _left(failures, sealed)
-            self._keys = Keys(key)
+            self.keys = Keys(key)
 
     def opens(self) -> bool:
         """Whether the keys open the store: False if they open none of its first snapshots, and there are some.

@@ -75,8 +75,8 @@ class StoredFiles:
     """
 
     def __init__(self, keys: Callable[[], Keys], logger: logging.Logger) -> None:
-        self._keys = keys
-        self._logger = logger
+        self.keys = keys
+        self.logger = logger
 
     # ---- where they are ------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class StoredFiles:
 
     def skipped(self, name: str, error: Exception) -> None:
         """Log at DEBUG what a listing leaves out: of the error only its class, because its text may hold contents."""
-        self._logger.debug("%s: skipped %r: %s", self.path, name, type(error).__name__)
+        self.logger.debug("%s: skipped %r: %s", self.path, name, type(error).__name__)
 
     # ---- read ----------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class StoredFiles:
 
     def summarize(self, id: str) -> SnapshotSummary:
         """What a listing shows of a snapshot. Raises what :meth:`load` raises; no media is looked at."""
-        data, size = self._open(file_name(id))
+        data, size = self.opened(file_name(id))
         return read_summary(data, path=self._path(id), id=id, size_bytes=size)
 
     def references(self, id: str) -> set[str]:
@@ -190,7 +190,7 @@ class StoredFiles:
     def media_text(self, name: str) -> bytes:
         """The text of media, whose hash is its name. Raises ``CorruptSnapshotError`` and ``DecryptionError``."""
         try:
-            text, _ = self._open(media_file(name))
+            text, _ = self.opened(media_file(name))
         except FileNotFoundError:
             reason = "a snapshot refers to this media, and it is not there"
             raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="missing", reason=reason) from None
@@ -200,7 +200,7 @@ class StoredFiles:
         return text
 
     def _without_media(self, id: str) -> Snapshot:
-        data, _ = self._open(file_name(id))
+        data, _ = self.opened(file_name(id))
         return read(data, path=self._path(id), id=id)
 
     def _path(self, id: str) -> str:
@@ -208,21 +208,21 @@ class StoredFiles:
 
     def _is_of_others(self, name: str) -> bool:
         """Whether a file is there, and sealed with a key that we do not have."""
-        keys = self._keys()
+        keys = self.keys()
         try:
             return keys.is_of_others(self._raw(name, None if keys.can_seal else BEGINNING_BYTES))
         except (FileNotFoundError, CorruptSnapshotError):
             return False
 
-    def _open(self, name: str) -> tuple[bytes, int]:
+    def opened(self, name: str) -> tuple[bytes, int]:
         """What a file holds, opened with our keys, and the size of the file."""
         while True:
-            keys = self._keys()
+            keys = self.keys()
             raw = self._raw(name)
             try:
                 return keys.open(raw), len(raw)
             except NotOpenedError as error:
-                if keys is self._keys():  # otherwise a thread began a rotation meanwhile: these keys may open it
+                if keys is self.keys():  # otherwise a thread began a rotation meanwhile: these keys may open it
                     raise DecryptionError(path=self.path_of(name), reason=error.reason, way_out=error.way_out) from None
 
     def in_use(self) -> set[str] | None:
@@ -235,7 +235,7 @@ class StoredFiles:
                 continue
             except (CorruptSnapshotError, DecryptionError, UnsupportedVersionError) as error:
                 what = "cannot be opened, so its media is unknown and none was removed"
-                self._logger.warning("%s: snapshot %s %s (%s)", self.path, id, what, type(error).__name__)
+                self.logger.warning("%s: snapshot %s %s (%s)", self.path, id, what, type(error).__name__)
                 return None
         return found
 
@@ -266,16 +266,16 @@ class StoredFiles:
         Other snapshots may refer to the media. What is there and not sealed may be replaced.
         """
         if self._is_of_others(name):
-            raise self._not_ours(name)
+            raise self.not_ours(name)
         for media_name in media:
             if self._is_of_others(media_file(media_name)):
-                raise self._not_ours(media_file(media_name))
+                raise self.not_ours(media_file(media_name))
 
-    def _not_ours(self, name: str) -> DecryptionError:
+    def not_ours(self, name: str) -> DecryptionError:
         """The error for what may not be replaced, because the keys do not open it."""
         is_media = name.startswith(MEDIA)
         what = "media that this snapshot has in common with others" if is_media else "a snapshot with this id"
-        reason = f"{what} is there, and does not open {'with these keys' if self._keys().can_seal else 'without a key'}"
+        reason = f"{what} is there, and does not open {'with these keys' if self.keys().can_seal else 'without a key'}"
         way_out = WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE if is_media else WayOut.GIVE_THE_KEY_OR_DELETE
         return DecryptionError(path=self.path_of(name), reason=reason, way_out=way_out)
 
@@ -304,7 +304,7 @@ class StoredFiles:
     def _reseal(self, name: str, failures: list[Failure]) -> bool:
         """Seal a file with the current key, unless it is; returns whether it is now."""
         try:
-            if self._keys().open_current(self._raw(name)) is None:
+            if self.keys().open_current(self._raw(name)) is None:
                 self._seal_anew(name)
             return True
         except FileNotFoundError:

@@ -102,22 +102,22 @@ class PlacedFiles(StoredFiles):
         """Put media, unless it is there already and sealed with the current key. False: look again."""
         there = self._cells.get(name)
         self._require_ours(name, there)
-        if there is not None and self._keys().open_current(there.data) == text:
+        if there is not None and self.keys().open_current(there.data) == text:
             return True
         return self._cells.put(name, sealed, there)
 
     def _require_ours(self, name: str, there: Cell | None) -> None:
         """V1: what the keys do not open is not replaced."""
-        if there is not None and self._keys().is_of_others(there.data):
-            raise self._not_ours(name)
+        if there is not None and self.keys().is_of_others(there.data):
+            raise self.not_ours(name)
 
     def _seal_anew(self, name: str) -> None:
         def attempt(was_asked: bool) -> bool:  # noqa: ARG001 (what it put opens with the current key)
             there = self._cells.get(name)
-            if there is None or self._keys().open_current(there.data) is not None:
+            if there is None or self.keys().open_current(there.data) is not None:
                 return True
             try:
-                plain = self._keys().open(there.data)
+                plain = self.keys().open(there.data)
             except NotOpenedError as error:
                 raise DecryptionError(path=self.path_of(name), reason=error.reason, way_out=error.way_out) from None
             return self._cells.put(name, self._sealed(plain), there)
@@ -175,7 +175,7 @@ class PlacedFiles(StoredFiles):
     # ---- until it is done ----------------------------------------------------------------------------------------
 
     def _sealed(self, plain: bytes) -> bytes:
-        return self._keys().seal(self._machine.random_bytes(NONCE_BYTES), plain)
+        return self.keys().seal(self._machine.random_bytes(NONCE_BYTES), plain)
 
     def _insist(self, attempt: Callable[[bool], bool]) -> None:
         """Make a write until it is done: at once if another one came first, and after a wait if nobody answered.

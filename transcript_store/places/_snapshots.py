@@ -78,12 +78,14 @@ class PlacedSnapshotStore(KeptSnapshots):
             PlaceError: the place refused, or nobody answered; nothing that a snapshot refers to was removed.
         """
         if not self._cells.can_hold:
-            raise NotOnAPlaceError(path=self._path, doing="collect media", way_out=WayOut.LIST_TELLS)
+            raise NotOnAPlaceError(path=self.directory, doing="collect media", way_out=WayOut.LIST_TELLS)
         return super().collect_media(older_than_seconds=older_than_seconds)
 
     @contextmanager
     def _reading(self, doing: str) -> Iterator[PlacedFiles | None]:
-        yield PlacedFiles(self._cells, self._path, doing, lambda: self._keys, self._logger, self._machine, self._waits)
+        yield PlacedFiles(
+            self._cells, self.directory, doing, lambda: self.keys, self.logger, self._machine, self._waits
+        )
 
     @contextmanager
     def _writing(

@@ -17,6 +17,7 @@ TITLES = {
     "memory": "memory to hand out all messages",
     "search": "find a common word, with the excerpts of twenty hits",
     "search-rare": "find a rare word, with its excerpts",
+    "search-size": "one search, and what it begins with",
 }
 _OURS = {
     OURS.name: "-",

@@ -1,7 +1,8 @@
 """Search and lists at scale: built, asked and listed, beside a bare FTS5 table of the same text, and ripgrep.
 
 ``python -m benchmarks.searching --conversations 10000 --messages 50`` makes a library by script (its folders are written as this
-library would write them, and not synced), and prints a table. What counts are ratios of one run.
+library would write them, and not synced), and prints a table. What counts are ratios of one run. ``--plot`` takes libraries that were
+made with ``--library``, and draws what a search costs in each, into docs/benchmarks.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks import plots
+from benchmarks.results import Curve
 from transcript_store import ConversationLibrary
 from transcript_store.search import Order, SearchIndex
 from transcript_store.search._catalogue import sweep
@@ -40,10 +43,16 @@ def main() -> None:
         "--rows", type=int, help="only list so many conversations, whose rows are made in an index alone"
     )
     parser.add_argument("--library", type=Path, help="keep it here, and use it if it is there")
+    parser.add_argument(
+        "--plot", type=Path, nargs="+", help="libraries, the smallest first: what a search costs in each"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.rows:
             pages(Path(folder, "index.sqlite"), arguments.rows)
+            return
+        if arguments.plot:
+            plot(arguments.plot, Path(folder))
             return
         directory = arguments.library or Path(folder, "library")
         if not directory.exists():
@@ -163,7 +172,10 @@ def measure(directory: Path, folder: Path) -> None:
         f"memory while it is built: {memory / 1024:.0f} MB more; file: {path.stat().st_size / size:.2f} x the text, bare {least:.2f} x"
     )
     with SearchIndex(directory, cache=cache) as index:
-        print(f"a look at everything: {1e3 * min(seconds(index.update) for _ in range(5)):.0f} ms")
+        look, calls = processor(index.update), processor(lambda: floor_of_a_look(directory))
+        print(
+            f"a look at everything: {1e3 * look:.0f} ms, its system calls alone {1e3 * calls:.0f} ms: {look / calls:.2f} x"
+        )
         queries(index, directory)
         one_more(index, directory, folder)
         lists(index)
@@ -227,6 +239,42 @@ def queries(index: SearchIndex, directory: Path) -> None:
         print(f"{name}: {1e3 * ours:.1f} ms besides the look ({index.search(query).total} messages){beside}")
     if ratios:
         print(f"faster than ripgrep: p50 {statistics.median(ratios):.1f} x, worst {min(ratios):.1f} x")
+
+
+def floor_of_a_look(directory: Path) -> None:
+    """The system calls of a look, and nothing else: what changed in a conversation is told by its two files."""
+    above = os.fsencode(directory) + b"/"
+    for name in os.listdir(above):
+        os.lstat(above + name + b"/transcript.jsonl")
+        os.lstat(above + name + b"/metadata.json")
+
+
+def plot(libraries: list[Path], folder: Path) -> None:
+    """What a search costs as a library grows: figures and a plot in docs/benchmarks. By the processor, but for ripgrep: by the clock."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for number, library in enumerate(libraries):
+
+        def put(name: str, took: float, library: Path = library) -> None:
+            points.setdefault(name, []).append((len(os.listdir(library)), took))
+
+        with SearchIndex(library, cache=folder / str(number)) as index:
+            index.update()
+            put("the look at each conversation", processor(index.update))
+            put("two lstat a conversation, alone", processor(lambda library=library: floor_of_a_look(library)))  # type: ignore[misc]
+            for name, (query, _) in QUERIES.items():
+                put(name, besides_the_look(lambda index=index, query=query: index.search(query)))  # type: ignore[misc]
+        if shutil.which("rg"):
+            put("ripgrep, a common word", grepped(library, QUERIES["a common word"][1]))
+    where = Path(__file__).parents[1] / "docs" / "benchmarks"
+    (where / "search-size.json").write_text(json.dumps(points, indent=1) + "\n", encoding="utf-8")
+    curves = [Curve("search-size", name, values) for name, values in points.items()]
+    plots.draw("search-size", curves, where / "search-size.svg", across="conversations of 50 messages in the library")
+    print(
+        "\n".join(
+            f"{name}: {', '.join(f'{1e3 * took:.1f} ms at {size:,}' for size, took in values)}"
+            for name, values in points.items()
+        )
+    )
 
 
 def one_more(index: SearchIndex, directory: Path, folder: Path) -> None:

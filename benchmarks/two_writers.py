@@ -21,7 +21,7 @@ from tests.kit.postgres import PostgresServer
 from tests.places.servers import seaweedfs
 
 COUNT = 100
-_HERE = Path(__file__).parent
+_ABOVE = Path(__file__).parent.parent
 CONTENDERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "transcript_store, PostgreSQL": ("ours", "postgres", ()),
     "transcript_store, SeaweedFS": ("ours", "objects", ()),
@@ -62,17 +62,15 @@ def main() -> None:
 
 def judged(python: str, way: str, server: dict[str, Any]) -> tuple[int, int, int, int, int]:
     """How many were acknowledged and refused; of the former, how many are lost, stand twice and are out of order."""
-    program = [python, str(_HERE / "drivers" / "two_writers.py"), way, json.dumps(server)]
-    if way == "ours":
-        program[1:2] = ["-m", "benchmarks.drivers.two_writers"]
-    subprocess.run([*program, "read"], check=True, stdout=subprocess.DEVNULL, cwd=_HERE.parent)  # makes it
+    program = [python, "-m", "benchmarks.drivers.two_writers", way, json.dumps(server)]
+    subprocess.run([*program, "read"], check=True, stdout=subprocess.DEVNULL, cwd=_ABOVE)  # makes it
     writers = [
         subprocess.Popen(
             [*program, "write", name, str(COUNT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=_HERE.parent,
+            cwd=_ABOVE,
         )
         for name in ("a", "b")
     ]
@@ -86,7 +84,7 @@ def judged(python: str, way: str, server: dict[str, Any]) -> tuple[int, int, int
     said = [writer.communicate()[0].split("\n")[:-1] for writer in writers]
     told = [line.split() for lines in said for line in lines]
     stored = [text for kind, text, *_ in told if kind == "stored"]
-    done = subprocess.run([*program, "read"], check=True, capture_output=True, text=True, cwd=_HERE.parent)
+    done = subprocess.run([*program, "read"], check=True, capture_output=True, text=True, cwd=_ABOVE)
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     places = {text: place for place, text in reversed([*enumerate(found)])}
     lost = [text for text in stored if text not in places]

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError
-from transcript_store._log.record import close_line, record_body
+from transcript_store._log.cache import Block
+from transcript_store._log.lines import newest_lines_first, numbered
+from transcript_store._log.record import GENESIS, Position, close_line, record_body
 from transcript_store._os.filesystem import PosixFileSystem
 
 AT = b"2026-01-01T00:00:00.000000Z"
@@ -79,3 +81,13 @@ def test_a_record_with_a_wrong_number_behind_the_last_one_is_never_cut(tmp_path:
         store.load()
     assert caught.value.kind == "hole"
     assert path.read_bytes() == content + line
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+@pytest.mark.parametrize("texts", [[b"one"], [b"", b"two", b""], [b"%d" % n * n for n in range(60)]])
+def test_from_the_end_on_the_lines_of_a_block_are_the_same(kind: type, texts: list[bytes]) -> None:
+    """Whoever wants the last few finds them one by one: the same lines with the same numbers as whoever takes all of them apart."""
+    lines = kind(b"".join(text + b"\n" for text in texts))
+    block = Block(Position(5, 100, GENESIS), lines, Position(5 + len(texts), 100 + len(lines), GENESIS))
+    assert list(newest_lines_first(block)) == numbered(block)[::-1]
+    assert numbered(block)[0] == (6, texts[0])

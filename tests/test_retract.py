@@ -29,7 +29,9 @@ from transcript_store import (
     snapshot_of,
     verify,
 )
-from transcript_store._log.record import close_line
+from transcript_store._log import messages as log_messages
+from transcript_store._log.record import close_line, may_retract
+from transcript_store._log.retractions import TakenBack
 from transcript_store.exporting import export
 from transcript_store.search import SearchIndex
 from transcript_store.testing import Call, SimulatedFileSystem
@@ -580,3 +582,39 @@ def test_no_repair_takes_back_what_was_not_taken_back(tmp_path, seed):
     if mode == "salvage":
         assert set(whole) & set(counted) <= set(shown), "and all that counts and is whole is shown"
     assert verify(path).is_whole
+
+
+def test_the_last_messages_are_read_without_a_look_at_all_that_stands_with_them(tmp_path, monkeypatch):
+    """What a get of the last few costs does not depend on the length of the piece that they stand in, nor on how often something was
+    taken back before: add, take back, and again, was quadratic.
+    """
+    looked_at = added = 0
+
+    def look(lines: bytes | bytearray) -> bool:
+        nonlocal looked_at
+        looked_at += len(lines)
+        return may_retract(lines)
+
+    def add(self: TakenBack, first: int, last: int) -> None:
+        nonlocal added
+        added += 1
+        real(self, first, last)
+
+    real = TakenBack.add
+    monkeypatch.setattr(log_messages, "may_retract", look)
+    monkeypatch.setattr(TakenBack, "add", add)
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[{"n": n, "text": "x" * 1000} for n in range(200)], features=RETRACT)
+        store.close()
+        store.load()
+        assert [message["n"] for message in store.get_messages(last=3)] == [197, 198, 199]
+        assert 3000 < looked_at < 10_000
+        for n in range(60):
+            store.append_messages([{"kept": n}, {"gone": n}])
+            store.retract()
+        added = 0
+        store.append_messages([{"kept": 60}, {"gone": 60}])
+        store.retract()
+        assert store.get_messages(last=61) == [{"kept": n} for n in range(61)]
+        assert added <= 70, "once for each that is read, and not for each at each call"
+        assert [record.message for record in store.get_records(last=3)] == [{"kept": 60}, {"gone": 60}, None]

@@ -208,6 +208,10 @@ class ConversationStore(Reads):
     @staticmethod
     def _named(directory: Any) -> str:
         """What errors, and ``directory``, call the conversation."""
+        if hasattr(directory, "library_class"):
+            raise TypeError(
+                "a ConversationStore has a folder; ConversationLibrary(place) creates and opens conversations on a place"
+            )
         return filesystem.absolute_path(directory)
 
     def _new_storage(self, options: Options, *, read_only: bool) -> Storage:

@@ -18,6 +18,7 @@
     ├── InvalidMetadataError            ValueError     which field, and why; nothing was written
     ├── RedactionError                  ValueError     redact= raised, or gave no message; nothing was written
     ├── InvalidIdError                  ValueError     not a canonical lower-case UUID
+    ├── NotAPathError                   ValueError     an address stands where a path is needed; it is not repeated
     ├── InvalidSnapshotIdError          ValueError     not a canonical lower-case UUID
     ├── SnapshotNotFoundError           LookupError    there is no snapshot with this id
     ├── CorruptSnapshotError            ValueError     which file, what kind, why; it was not touched
@@ -272,6 +273,13 @@ class InvalidIdError(TranscriptStoreError, ValueError):
 
     reason: str
     _says = "{error.reason}"
+
+
+class NotAPathError(TranscriptStoreError, ValueError):
+    """An address (``postgresql://…``) stands where a path is needed. It is not repeated, as it may hold a password."""
+
+    way_out: WayOut | None = WayOut.OPEN_THE_PLACE
+    _says = "an address stands where a path is needed"
 
 
 class InvalidSnapshotIdError(TranscriptStoreError, ValueError):

@@ -47,7 +47,7 @@ class WayOut(Enum):
     )
     SAVE_AND_FORK = "copy it into a folder with fork(id, into=…), and do it there"
     MEND_REDACT = "mend the function given as redact: it gets messages, extras and metadata, each a JSON object, and gives one back"
-    CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one; what is there was not touched"
+    CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one"
     OPEN_ONE_OF_THEM = "open one of the conversations in it"
 
     # damage
@@ -101,7 +101,10 @@ class WayOut(Enum):
     SHORTEN_THE_NAME = "choose a shorter name"
 
     # engines
+    OPEN_THE_PLACE = "places.open_place(address) makes a place of it, and ConversationLibrary(place) the library there"
     CHOOSE_A_FIT_SERVER = "choose a server that keeps If-None-Match, such as S3, GCS, Azure or SeaweedFS"
+
+    SHIP_ELSEWHERE = "look at both; ship it to another place if both are to stay"
 
     # chat
     ALLOW_INSECURE = "use https, or allow_insecure_base_url=True for a server on this machine"

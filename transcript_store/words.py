@@ -43,6 +43,30 @@ def safe(text: str) -> str:
     return UNSAFE.sub(_escape, text)
 
 
+_USER = re.compile(r"://(?:[^\s/?#@:]*:\S*|[^\s/?#@]*(?:@[^\s/?#@]*)*)@")
+_NO_PORT = re.compile(r":(?![0-9]*(?:,|$))")
+
+
+def without_users(text: str) -> str:
+    """A text in which addresses have no user and no password: an argument may be the address of a place, and errors repeat arguments."""
+    return _USER.sub("://", text)
+
+
+def told_address(address: str) -> str:
+    """An address as it may be told: without the user, the password and the options.
+
+    A password that holds ``/``, ``?``, ``#`` or ``@`` as they are cannot be told from what stands behind it, nor half of one from a port.
+    So where one may be, nothing but the scheme is told: ``postgresql://…``.
+    """
+    scheme, mark, rest = address.partition("://")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    _, at, hosts = authority.rpartition("@")
+    behind = rest[len(authority) :]
+    if ((at or ":" in authority) and "@" in behind) or _NO_PORT.search(re.sub(r"\[[^\]]*\]", "", hosts)):
+        return f"{scheme}{mark}…"
+    return f"{scheme}{mark}{hosts}{re.split('[?#]', behind, maxsplit=1)[0]}"
+
+
 def many(number: int, what: str) -> str:
     """A number and what it counts: ``1 byte``, ``2,048 bytes``."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,7 +1,7 @@
 """Each way that two processes may write to one conversation on a server: what its users would write, through the public API.
 
-As a program: ``two_writers.py WAY SERVER write NAME COUNT`` waits for a line on standard input, then stores so many messages and says
-``stored TEXT`` or ``refused TEXT CLASS`` of each; ``… read`` prints the texts that are there, in order, as JSON.
+As a program: ``python -m benchmarks.drivers.two_writers WAY SERVER write NAME COUNT`` waits for a line on standard input, then stores so
+many messages and says ``stored TEXT`` or ``refused TEXT CLASS`` of each; ``… read`` prints the texts that are there, in order, as JSON.
 """
 
 from __future__ import annotations

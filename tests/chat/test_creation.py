@@ -223,6 +223,8 @@ def test_a_configuration_of_another_type(name: str) -> None:
         ChatConfig(**{"provider": "claude", name: b"sk-secret"})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a base URL is a str, not NoneType"):
         validate_base_url(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="config must be a ChatConfig, not str"):
+        create_client("claude")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="conversation must be a ConversationStore, not str"):
         create_client(ChatConfig(provider="claude", token="t"), conversation="agent/main")  # type: ignore[arg-type]
 

@@ -43,6 +43,8 @@ def test_what_stays_behind_is_said_in_sentences(cli: Cli, tmp_path: Path, librar
         "    12 × an event stays here, as no model is sent one: a hook, a title, a branch that was left",
         "     2 × thinking was left out: another provider thought it, or its signature is missing",
         "     2 × a call failed: only the text of its result says so there",
+        f"transcript-store: {tmp_path / 'out'}: the program looks in its own folder, so move what stands in here to there; "
+        "or export without --output",
     ]
 
 
@@ -77,6 +79,8 @@ def test_where_the_session_is_resumed(
     done = cli("export", directory, "--to", "claude-code", "--cwd", "/nonexistent", "--output", str(tmp_path / "out"))
     assert (done.code, "make it before you go on" in done.err) == (0, True)
     assert "go on with it: cd /nonexistent && claude --resume " in done.out
+    assert f"{tmp_path / 'out'}: the program looks in its own folder" in done.err
+    assert "looks in its own folder" not in cli("export", directory, "--to", "claude-code", "--cwd", str(tmp_path)).err
     done = cli("export", directory, "--to", "claude-code", "--output", str(tmp_path / "out"))
     assert "/home/ada/nowhere: the conversation was held there, and there is no such directory here" in done.err
     assert "go on with it: claude --resume " in done.out

@@ -30,6 +30,7 @@ COMMANDS = [
     "view",
     "serve",
     "export",
+    "ship",
     "bisect",
     "fork",
     "rename",
@@ -81,6 +82,16 @@ def test_help_of_all(cli: Cli) -> None:
     assert "exit codes:" in out
 
 
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_a_help_fits_into_eighty_columns(cli: Cli, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal cuts words at its edge, wherever that is. What stays longer is an example, or a list of choices: they can be copied."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "argv", ["transcript-store"])
+    _, out, _ = cli(*filter(None, (command, "--help")))
+    long = [line for line in out.splitlines() if len(line) > 80]
+    assert [line for line in long if not re.match(r"  .*transcript-store |  +\[--provider \{", line)] == []
+
+
 def test_help_is_quick() -> None:
     """Help loads no command, none of the store, and nothing that only they need."""
     script = (
@@ -99,6 +110,7 @@ def test_help_is_quick() -> None:
         "transcript_store.words",
         "transcript_store.cli",
         "transcript_store.cli._shared",
+        "transcript_store.cli._shared.helping",
         "transcript_store.cli._shared.terminal",
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.cli import helpers
 from tests.cli.helpers import COMMAND, ENVIRONMENT, conversation, obeyed, without_looks
-from transcript_store.cli._shared.terminal import columns_of
+from transcript_store.cli._shared.terminal import columns_of, wrapped
 
 for needed in ("markdown_it", "pygments"):
     pytest.importorskip(needed, reason="needs the extra `view`")
@@ -104,6 +105,40 @@ def test_on_a_terminal_and_nowhere_else(tmp_path):
     assert "    # Moving the store\n" in piped
     for arguments, environment in ((("--plain",), {}), ((), {"NO_COLOR": "1"}), ((), {"TERM": "dumb"})):
         assert without_looks(on_a_terminal(path, *arguments, **environment)) == piped
+
+
+def test_what_a_call_was_given_is_read_by_a_person(tmp_path):
+    """An edit as its diff, a text of several lines as lines, all else as JSON; into a pipe all of it as it was stored."""
+    edit = {"file_path": "a.py", "old_string": "x = 1\ny = 2\n", "new_string": "x = 1\ny = 3\x1b[7m\n"}
+    given = [edit, {"content": "one\n\n  two\n", "mode": 6}, {"command": "ls"}, {"command": "ls\n"}, {"n": [1]}]
+    calls = [{"type": "tool_use", "id": f"t{at}", "name": "do", "input": each} for at, each in enumerate(given)]
+    path = conversation(tmp_path / "one", [{"role": "assistant", "content": calls}])
+    seen = on_a_terminal(path, "--full", COLUMNS="100")
+    assert (
+        '      {"file_path": "a.py"}\n       x = 1\n      \x1b[31m-y = 2\x1b[0m\n      \x1b[32m+y = 3\\x1b[7m' in seen
+    )
+    assert '      {"mode": 6}\n      content:\n        one\n\n          two\n' in re.sub(r" +\n", "\n", seen)
+    assert without_looks(seen).count('{"command":') == 2
+    assert '"n":[1]' in without_looks(seen).replace(": ", ":")
+    piped = subprocess.run((*COMMAND, "show", path), env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+    assert piped.count("old_string") == 1
+
+
+@pytest.mark.parametrize("width", [1, 2, 9, 24, 80])
+def test_a_word_that_has_no_room_is_broken_behind_a_sign(width):
+    """And nothing of it is lost, whatever it is made of; no line is wider."""
+    for said in (
+        "see (rw,relatime,discard,resv_strict,resuid=65534,resgid=65534) there",
+        "x" * 200,
+        "/a" * 99,
+        ",",
+        "",
+    ):
+        lines = [line for line, _ in wrapped(said, (), width)]
+        assert "".join(lines).replace(" ", "") == said.replace(" ", "")
+        assert all(len(line) <= width for line in lines)
+    lines = [line for line, _ in wrapped("see (rw,relatime,discard,resuid=65534,resgid=65534)", (), 24)]
+    assert lines == ["see", "(rw,relatime,discard,", "resuid=65534,", "resgid=65534)"]
 
 
 def test_without_the_extra_the_text_is_as_it_was_written(tmp_path):

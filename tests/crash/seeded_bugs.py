@@ -632,7 +632,7 @@ def statement_left_in_the_turn(patch: Patch) -> None:
     """The file is written when the lock is let go, and not when it is taken: what stood there stays if its writer is killed."""
 
     def sign(self: Lock) -> None:
-        self._is_ours, self.found = True, self._content()[1]
+        self._is_signed = True
 
     def pause(self: Lock, leaving: bytes) -> None:
         if self.is_taken:
@@ -641,7 +641,7 @@ def statement_left_in_the_turn(patch: Patch) -> None:
         real(self, b"")
 
     real = Lock.pause
-    patch.setattr(Lock, "_sign", sign)
+    patch.setattr(Lock, "sign", sign)
     patch.setattr(Lock, "pause", pause)
 
 

@@ -221,7 +221,7 @@ def test_a_store_that_writes_into_what_was_planted_is_noticed(folder: Path, monk
         self._files.truncate(self._handle, 0)
         self._files.write(self._handle, b"mine now")
 
-    monkeypatch.setattr(Lock, "_sign", sign)
+    monkeypatch.setattr(Lock, "sign", sign)
     with pytest.raises(AssertionError, match="stopped at"):
         test_everything_is_swapped_between_any_two_calls(folder, append, hard_links, "root", 0, lambda *_: None)
 

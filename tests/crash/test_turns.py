@@ -46,6 +46,7 @@ from transcript_store import (
     TranscriptStoreError,
     repair,
 )
+from transcript_store._conversation.turns import TurnWriter
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 Step = Callable[[ConversationStore], object]
@@ -310,7 +311,7 @@ def test_memory_is_believed_while_nobody_writes() -> None:
 
 
 def test_no_statement_stands_there_in_a_turn() -> None:
-    """U1: from the first look at the conversation to the end of a call there is the writer's name, and nothing else."""
+    """U1: from before the first change to the end of a call there is the writer's name, and nothing else."""
     two = two_at(grown)
     written = 0
 
@@ -325,6 +326,95 @@ def test_no_statement_stands_there_in_a_turn() -> None:
         step(two.first)
         assert (two.disk.tree()[LOCK] or b"").count(b"\n") == 2
     assert written > 8
+
+
+def test_a_turn_that_only_reads_leaves_the_lock_as_it_is() -> None:
+    """U1: who finds his own name and his own statement writes nothing to the lock; killed at any call, he leaves what he found."""
+    two = two_at(grown)
+    append(two.first)
+    left = two.disk.tree()[LOCK]
+    made: list[Call] = []
+    two.disk.on_call = made.append
+    two.first.get_messages()
+    assert not {call.name for call in made} & {"write", "truncate", "sync", "sync_data"}, made
+    assert two.disk.tree()[LOCK] == left
+    for at in range(made[0].number, made[-1].number + 1):
+        two = two_at(grown)
+        append(two.first)
+
+        def stop(call: Call, at: int = at) -> None:
+            if call.number >= at:
+                raise SimulatedStop
+
+        two.disk.on_call = stop
+        with suppress(SimulatedStop):
+            two.first.get_messages()
+        two.disk.kill_process()
+        assert two.disk.tree()[LOCK] == left, at
+        the_second_goes_on(two, {state_of(two.second)}, f"killed at {at}")
+
+
+def test_whoever_is_kept_out_is_told_who_reads() -> None:
+    """P11: the name in the lock is that of the one who has it, also if he only reads, and others had turns before in which they did."""
+    ground = grown()
+    disks = [ground.another_process()]
+    disks.append(disks[0].another_process())
+    stores = [store_on(disk, hold_lock=False, lock_timeout_seconds=0) for disk in disks]
+    for store in stores:
+        store.load()
+    assert disks[0].process_id() != disks[1].process_id()
+    for who in (0, 0, 1, 1, 0, 1, 0, 0):  # behind his own turn and behind another's
+        told: list[int | None] = []
+
+        def wait(call: Call, who: int = who, told: list[int | None] = told) -> None:
+            if call.name == "status" and call.path.endswith("transcript.jsonl"):
+                with pytest.raises(ConversationLockedError) as caught:
+                    stores[1 - who].get_messages()
+                told.append(caught.value.holder_pid)
+
+        disks[who].on_call = wait
+        stores[who].get_messages()
+        disks[who].on_call = None
+        assert told
+        assert {*told} == {disks[who].process_id()}
+
+
+def test_what_a_turn_that_reads_finds_out_takes_the_statement_away() -> None:
+    """U2: a sync that failed for a copy, and damage that a read met: whoever knew the conversation looks at it for himself."""
+    two = two_at(grown, durability="process-crash")
+    append(two.first)
+    two.first.get_messages()
+    assert _lines(two)[1]
+
+    def refuse(call: Call) -> None:
+        if call.name in ("sync", "sync_data"):
+            assert not _lines(two)[1], "it goes before the sync that may fail"
+            raise OSError(errno.EIO, "injected")
+
+    two.disk.on_call = refuse
+    with pytest.raises(TranscriptStoreError, match="sync what is to be copied"):
+        two.first.state()
+    two.disk.on_call = None
+    assert not _lines(two)[1]
+
+    two = two_at(grown, cache_bytes=0)
+    append(two.first)
+    path = f"{DIRECTORY}/transcript.jsonl"
+    two.disk.write_file(path, (two.disk.tree()[path] or b"").replace(b"message 1", b"massage 1"))
+    with pytest.raises(TranscriptStoreError, match=r"transcript\.jsonl"):
+        two.first.get_messages()
+    assert not _lines(two)[1]
+
+
+@pytest.mark.parametrize("without", ["begin_write", "settle_to_copy"])
+def test_a_change_with_the_statement_in_place_is_noticed(without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests themselves: a writer that leaves the statement while it writes, or syncs for a copy, is met by one of them."""
+    monkeypatch.delattr(TurnWriter, without)
+    with pytest.raises((AssertionError, TranscriptStoreError)):
+        if without == "begin_write":
+            test_killed_at_any_call_it_leaves_what_the_other_can_go_on_with(grown, update_metadata, lambda *_: None)
+        else:
+            test_what_a_turn_that_reads_finds_out_takes_the_statement_away()
 
 
 def _lines(two: Two) -> tuple[bytes, bytes]:

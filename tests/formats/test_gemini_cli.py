@@ -144,6 +144,17 @@ def test_the_document_of_the_versions_before():
     assert (plan.lines, len(messages(plan))) == (5, 4)
 
 
+def test_a_document_may_begin_with_blanks_and_a_byte_order_mark():
+    """A blank before the bracket made 60 lines that are no JSON of it."""
+    for before in (b" ", b"\n\n\t", b"\xef\xbb\xbf \r\n"):
+        source = Bytes(before + json.dumps({**HEAD, "messages": [ASKED, DONE]}, indent=2).encode())
+        assert GeminiCli().recognizes(head_of(source))
+        (plan,) = GeminiCli().plans(source)
+        assert_nothing_is_lost(plan)
+        assert original(plan) == source.data
+        assert (plan.findings, len(messages(plan))) == ((), 2)
+
+
 def test_a_document_that_is_cut_is_kept_and_said():
     (plan,) = GeminiCli().plans(Bytes(b'{\n "sessionId": "s", "projectHash": "p", "messages": [{"id": '))
     assert_nothing_is_lost(plan)
@@ -155,6 +166,37 @@ def test_a_document_that_is_too_long_is_named(monkeypatch):
     (plan,) = GeminiCli().plans(Bytes(json.dumps({**HEAD, "messages": [ASKED]}, indent=2).encode()))
     assert_nothing_is_lost(plan)
     assert [finding.kind for finding in plan.findings] == ["too-long"]
+
+
+def test_a_document_that_has_its_messages_twice_is_kept_and_said():
+    """The last one counts, as for the program itself. It was said that no message was read, and that was not so."""
+    said = json.dumps({**HEAD, "messages": [ASKED]}, indent=2)
+    source = Bytes((said[:-2] + ',\n  "messages": ' + json.dumps([DONE]) + "\n}").encode())
+    assert GeminiCli().recognizes(head_of(source))
+    (plan,) = GeminiCli().plans(source)
+    assert_nothing_is_lost(plan)
+    assert original(plan) == source.data
+    ((kind, line, offset, message),) = [(one.kind, one.line, one.offset, one.message) for one in plan.findings]
+    assert (kind, line, offset, messages(plan)) == (
+        "twice",
+        1,
+        0,
+        [{"role": "model", "parts": [{"text": "All good."}]}],
+    )
+    assert "the last of the two were read" in message
+
+
+NESTED = "[" * 100_000 + "]" * 100_000
+
+
+def test_a_document_that_is_nested_too_deep_is_kept_and_said():
+    said = json.dumps({**HEAD, "messages": [ASKED, {**DONE, "content": "HERE"}]}, indent=2)
+    source = Bytes(said.replace('"HERE"', NESTED).encode())
+    (plan,) = GeminiCli().plans(source)
+    assert_nothing_is_lost(plan)
+    assert original(plan) == source.data
+    assert [(one.kind, one.line, one.offset) for one in plan.findings] == [("too-deep", 1, 0)]
+    assert "import the file again" in plan.findings[0].message
 
 
 STEPS = st.lists(

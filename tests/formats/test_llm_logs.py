@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.formats.of_others import (
     Rows,
     assert_nothing_is_lost,
     entries,
     few_or_many_seeds,
     messages,
+    original,
 )
 from transcript_store.formats import Head, Plan
 from transcript_store.formats._llm_logs import LlmLogs
@@ -193,6 +196,43 @@ def test_a_chain_that_is_a_circle_and_one_that_is_broken():
     assert [finding.kind for finding in plans_of(circle)[1].findings] == ["broken-chain"]
     broken = {**THREADS, "messages": THREADS["messages"][2:]}
     assert [finding.kind for finding in plans_of(broken)[1].findings] == ["broken-chain"]
+
+
+NESTED = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "why"),
+    [
+        (f'{{"name":"up","tool_call_id":"tc1","arguments":{NESTED}}}', "too-deep", "1,024 levels"),
+        (NESTED.encode(), "too-deep", "1,024 levels"),
+        ('{"name":"up","argum', "not-json", "it is kept, and not sent"),
+        ("[1]", "not-json", "it is kept, and not sent"),
+        (b"\xff", "not-json", "it is kept, and not sent"),
+        (7, "not-json", "it is kept, and not sent"),
+    ],
+)
+def test_f6_a_payload_that_cannot_be_read_is_named_and_no_call_is_made_up(payload, kind, why):
+    """It was a call without a name and without arguments, and nobody was told. Its row is kept; the other messages are read."""
+    parts = [{**row, "payload": payload} if row["message_hash"] == "e" else row for row in THREADS["parts"]]
+    plan = plans_of({**THREADS, "parts": parts})[0]
+    ((found, line, message),) = [(finding.kind, finding.line, finding.message) for finding in plan.findings]
+    assert (found, line) == (kind, 5)
+    assert message.startswith("the payload of the part 0 of the message e ")
+    assert why in message
+    assert not any("tool_calls" in said for said in messages(plan))
+    assert len(messages(plan)) == 5
+    (kept,) = [entry for entry in entries(plan) if entry.lines == (5,)]
+    assert kept.message is None
+    if isinstance(payload, str):
+        assert json.loads(original(plan).splitlines()[4])["parts"][0]["payload"] == payload
+
+
+def test_a_text_stands_beside_a_payload_that_cannot_be_read():
+    parts = [{**row, "payload": "{"} if row["message_hash"] == "f" else row for row in THREADS["parts"]]
+    plan = plans_of({**THREADS, "parts": parts})[0]
+    assert [finding.kind for finding in plan.findings] == ["not-json"]
+    assert messages(plan)[-1] == {"role": "assistant", "content": "answer 2"}
 
 
 def test_arguments_that_are_an_infinite_number():

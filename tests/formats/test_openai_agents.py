@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.formats.of_others import (
     Rows,
     assert_nothing_is_lost,
@@ -79,6 +81,19 @@ def test_rows_that_are_encrypted_are_named():
     assert [(finding.kind, finding.line) for finding in plan.findings] == [("encrypted", 1), ("not-json", 3)]
     assert "row 1 of agent_messages" in plan.findings[0].message
     assert len(messages(plan)) == 1
+
+
+@pytest.mark.parametrize("nested", ["[" * 100_000 + "]" * 100_000, '{"a":' * 5_000 + "1" + "}" * 5_000])
+def test_f6_a_row_that_is_nested_too_deep_is_named_and_kept(nested):
+    """The rows around it are messages; its text comes out again."""
+    bomb = json.dumps({**ITEMS[0], "content": "HERE"}).replace('"HERE"', nested)
+    (plan,) = plans_of(row(1, ITEMS[0]), row(2, bomb), row(3, ITEMS[-1]))
+    ((kind, line, message),) = [(finding.kind, finding.line, finding.message) for finding in plan.findings]
+    assert (kind, line) == ("too-deep", 2)
+    assert "row 2 of agent_messages" in message
+    assert "1,024 levels" in message
+    assert [said["role"] for said in messages(plan)] == ["user", "assistant"]
+    assert original(plan).splitlines()[1] == bomb.encode()
 
 
 @few_or_many_seeds

@@ -101,6 +101,22 @@ def test_a_row_that_cannot_be_read_is_named_and_kept(wrong, why):
     assert len(kept) == 1
 
 
+@pytest.mark.parametrize("packs", [False, True])
+def test_f6_a_row_that_is_nested_too_deep_is_named_and_kept(packs):
+    """A hundred thousand levels, plain and packed: one finding, its bytes come out again, and the other rows are read."""
+    bomb = json.dumps(said(2, {**REPLY, "content": "HERE"})).replace('"HERE"', "[" * 100_000 + "]" * 100_000)
+    zstandard = pytest.importorskip("zstandard") if packs else None
+    packed = zstandard.ZstdCompressor().compress(bomb.encode()) if zstandard is not None else None
+    bad = row(2, None if packs else bomb, packed=packed)
+    (plan,) = Pi().plans(Rows({"transcript_events": [*SESSION[:2], bad, *SESSION[3:]]}))
+    ((kind, line),) = [(finding.kind, finding.line) for finding in plan.findings if finding.kind == "too-deep"]
+    assert (kind, line) == ("too-deep", 3)
+    assert_nothing_is_lost(plan)
+    kept = [entry for number in range(len(plan.generations)) for entry in entries(plan, number) if 3 in entry.lines]
+    assert [entry.message for entry in kept] == [None]
+    assert original(plan).splitlines()[2] == bomb.encode()
+
+
 def test_without_the_module_the_way_out_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (plan,) = Pi().plans(Rows({"transcript_events": [SESSION[0], row(1, None, packed=b"x")]}))

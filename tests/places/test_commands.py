@@ -226,8 +226,9 @@ def test_the_variable_names_the_library(cli: Cli, begun: str, tmp_path: Path, mo
     assert '{"n": 1}' in cli("show", "last", "--plain").out or '"n"' in cli("show", "last").out
 
 
-def test_a_chat_goes_on_there(cli: Cli, begun: str, a_cache_of_its_own: None) -> None:
+def test_a_chat_goes_on_there(cli: Cli, begun: str, a_cache_of_its_own: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """P2, R1: the history of the place is sent, and the answer is on it before it is printed."""
+    monkeypatch.setattr("transcript_store.search._index.UPDATE_SECONDS", 60.0)  # a busy machine is no event
     with serving() as server:
         server.answers += [OPENAI.stream("It is."), OPENAI.stream("Still.")]
         where = (

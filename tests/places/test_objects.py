@@ -20,7 +20,7 @@ import pytest
 
 from tests.places.loopback import Answer, Ask, Fate, Loopback
 from tests.places.telling import placed
-from transcript_store import MissingExtraError
+from transcript_store import ConversationLibrary, MissingExtraError
 from transcript_store.places import (
     ObjectPlace,
     PlaceError,
@@ -72,6 +72,37 @@ def test_each_object_has_its_name(tmp_path: Path):
     reader.load()
     assert reader.get_messages() == log.get_messages()
     assert place.conversations() == [log.id]
+
+
+def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_is_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """R11: a list shows it, without facts, until the next writer opens it; and never one whose first slot was not put, or was expunged."""
+
+    def killed(*_: object) -> None:
+        raise UnavailableError("nobody hears it")
+
+    place = ObjectPlace("memory:///agents")
+    library = ConversationLibrary(place)
+    with monkeypatch.context() as patched:
+        patched.setattr(place, "put_summary", killed)
+        left = library.create(messages=[{"role": "user", "content": "Hello"}]).id
+    assert [(summary.id, summary.damage, summary.record_count) for summary in library.list()] == [(left, None, None)]
+    with library.open(left, take_over=True):
+        pass
+    assert [(summary.id, summary.record_count) for summary in library.list()] == [(left, 1)]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, "put_summary", killed)
+        with library.create() as conversation:
+            gone = conversation.id
+        library.delete(gone)
+    assert [summary.id for summary in library.list()] == [left]
+
+    marked = tmp_path / "d" / "2026-11-24" / str(uuid4())  # killed between the mark and slot 1
+    marked.parent.mkdir(parents=True)
+    marked.write_bytes(b"")
+    assert ObjectPlace(f"file://{tmp_path}").summaries() == []
 
 
 def test_an_append_is_one_request():

@@ -164,6 +164,7 @@ def test_nothing_is_put_into_what_is_just_being_expunged(
         assert place.put(one, number, slot(number), hash_of(number - 1))
     with postgres.connect(url) as other:
         other.execute("BEGIN")
+        other.execute("DELETE FROM ts_summary WHERE id = %s", (one,))
         other.execute("DELETE FROM ts_slot WHERE conversation = %s AND slot < 5", (one,))
         told: list[bool] = []
         stalled = threading.Thread(target=lambda: told.append(place.put(one, 3, slot(3, b"late"), hash_of(2))))
@@ -305,6 +306,26 @@ def test_sql_sees_the_lines(url: str, sql: psycopg.Connection[Any]):
     assert "".join(row[3] + "\n" for row in rows).encode() == b"".join(
         piece.data.partition(b"\n")[2] for piece in PostgresPlace(url).read(log.id)
     )
+
+
+@SERVER
+def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_is_listed(url: str):
+    """R11: the incident: an import that was killed there and run again found all on record, and no list ever showed the conversation."""
+
+    class KilledBefore(PostgresPlace):
+        def put_summary(self, summary: Summary) -> None:
+            raise UnavailableError("nobody hears it")
+
+    left = ConversationLibrary(KilledBefore(url)).create(messages=[{"role": "user", "content": "Hello"}]).id
+    library = ConversationLibrary(PostgresPlace(url))
+    (listed,) = library.list()
+    assert (listed.id, listed.damage, listed.record_count) == (left, None, None)
+    assert library.prune(older_than="2026-01-01T00:00:00Z").items == ()
+    with library.open(left, take_over=True):
+        pass
+    assert [(summary.id, summary.record_count) for summary in library.list()] == [(left, 1)]
+    library.delete(left)
+    assert library.list() == []
 
 
 @SERVER

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.search.libraries import appended, begun, contains, found, has_word, naive, replaced
 from transcript_store import ConversationLibrary, repair
-from transcript_store.search import SearchIndex, _catalogue
+from transcript_store.search import SearchIndex, _catalogue, _indexing
 
 WORDS = ("socket", "sockets", "pipe", "timeout", "café", "naïve", "東京", "東京大学", "京", "한국어", "ソケット")
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=6).map(" ".join)
@@ -23,10 +23,11 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=6).map(" ".join)
 class Library(RuleBasedStateMachine):
     """A library to which everything happens that may happen to one, and an index that is opened and closed meanwhile."""
 
-    @initialize(settled=st.booleans())
-    def begin(self, settled):
+    @initialize(settled=st.booleans(), one_by_one=st.booleans())
+    def begin(self, settled, one_by_one):
         self.home = Path(tempfile.mkdtemp())
-        self.was = _catalogue.SETTLED_NS
+        self.was, self.many = _catalogue.SETTLED_NS, _indexing._MANY
+        _indexing._MANY = self.many if one_by_one else 0  # 0: all words are taken from FTS5
         _catalogue.SETTLED_NS = self.was if settled else 0  # 0: what looks the same is never read again
         self.library = ConversationLibrary(self.home / "library")
         self.index = self.opened()
@@ -38,7 +39,7 @@ class Library(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "home"):
-            _catalogue.SETTLED_NS = self.was
+            _catalogue.SETTLED_NS, _indexing._MANY = self.was, self.many
             self.index.close()
             shutil.rmtree(self.home)
 

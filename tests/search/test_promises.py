@@ -10,13 +10,15 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
 from transcript_store import ConversationLibrary, StorageError
-from transcript_store.search import SearchIndex
+from transcript_store.search import SearchIndex, _indexing
+from transcript_store.search._vocabulary import Vocabulary
 
 
 @pytest.fixture
@@ -73,13 +75,25 @@ def test_f9_a_batch_is_found_whole_wherever_an_update_stops_in_it(tmp_path, cach
         assert found(index, f"id:{own_id}") == {(own_id, 0, seq) for seq in range(1, 15)}
 
 
-def test_f9_a_batch_of_more_messages_than_a_transaction_holds_is_found_whole(library, cache):
+def test_f9_a_batch_of_more_messages_than_a_transaction_holds_is_found_whole(library, cache, monkeypatch):
+    monkeypatch.setattr(_indexing, "_DOCUMENTS", 2_000)
     own_id = begun(library)
     appended(library, own_id, *(f"message{number}" for number in range(4_500)))
     with SearchIndex(library, cache=cache) as index:
         index.update()
         for number in (0, 1_999, 2_000, 2_001, 3_999, 4_000, 4_499):
             assert found(index, f"message{number}") == {(own_id, 0, number + 1)}
+
+
+def test_f9_what_is_gone_is_not_counted(library, cache):
+    """What FTS5 alone counts has the words of what was forgotten, too."""
+    first, *_ = (one.id for one in library.list())
+    with SearchIndex(library, cache=cache) as index:
+        assert index.search("socket", wait=True).total == 8
+        replaced(library, first, "nothing")
+        assert index.search("socket", wait=True).total == 7
+        assert index.search("*ocke*").total == 7
+        assert index.search("socket", sort="rank").total == 7
 
 
 def test_f9_a_hit_is_what_the_transcript_says_now(library, cache):
@@ -286,7 +300,8 @@ def test_f10_damage_that_comes_while_the_index_is_open(library, cache):
 
 KILLED = """
 import sys
-from transcript_store.search import SearchIndex
+from transcript_store.search import SearchIndex, _indexing
+_indexing._MANY = int(sys.argv[3])
 with SearchIndex(sys.argv[1], cache=sys.argv[2]) as index:
     print("begun", flush=True)
     while True:
@@ -297,8 +312,8 @@ with SearchIndex(sys.argv[1], cache=sys.argv[2]) as index:
 
 def killed_again_and_again(library: ConversationLibrary, cache: Path, times: int) -> None:
     chance = random.Random(times)
-    for _ in range(times):
-        command = [sys.executable, "-c", KILLED, library.directory, str(cache)]
+    for number in range(times):
+        command = [sys.executable, "-c", KILLED, library.directory, str(cache), f"{number % 2}00"]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             child.stdout.readline()
@@ -314,6 +329,46 @@ def test_f10_an_indexer_is_killed(library, cache):
 @pytest.mark.long
 def test_f10_indexers_are_killed_again_and_again(library, cache):
     killed_again_and_again(library, cache, 60)
+
+
+def test_f10_parts_of_words_are_found_after_a_build_that_did_not_come_to_its_end(library, cache, monkeypatch):
+    """A build leaves the table of words for its end. Until then FTS5's own list is asked; who has time fills the table."""
+    monkeypatch.setattr(_indexing, "_MANY", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Vocabulary, "complete", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with SearchIndex(library, cache=cache) as index, pytest.raises(KeyboardInterrupt):
+            index.update()
+    with SearchIndex(library, cache=cache) as index:
+        assert index.search("*ocke*").total == 8  # an update of 200 ms does not go through the whole list
+        assert words_of(cache) == (0, [])
+        begun(library, "a rocket")  # the word alone comes into the table
+        assert index.search("*ocke*").total == 9
+        assert words_of(cache) == (0, ["a", "rocket"])
+        assert index.search("*ocke*", wait=True).total == 9
+        assert words_of(cache)[0] == 1
+        assert {"a", "rocket", "socket", "pipe", "東京"} < set(words_of(cache)[1])
+
+
+@pytest.mark.parametrize(
+    "text", ["Café 東京大学 x1", "w" * 64 + " " + "w" * 65, "é" * 33 + " " + "é" * 32, "K\u0130 a—b 한국"]
+)
+def test_words_are_the_same_whether_they_are_noted_one_by_one_or_taken_from_fts5(tmp_path, monkeypatch, text):
+    library = ConversationLibrary(tmp_path / "library")
+    begun(library, text)
+    noted = []
+    for many in (0, 100):
+        monkeypatch.setattr(_indexing, "_MANY", many)
+        with SearchIndex(library, cache=tmp_path / f"{many}") as index:
+            index.update()
+        noted.append(words_of(tmp_path / f"{many}"))
+    assert noted[0] == noted[1]
+    assert noted[0][1]
+
+
+def words_of(cache: Path) -> tuple[int, list[str]]:
+    with closing(sqlite3.connect(file_of(cache))) as connection:
+        (complete,) = connection.execute("SELECT value FROM about WHERE name = 'words'").fetchone()
+        return complete, [word for (word,) in connection.execute("SELECT text FROM word ORDER BY text")]
 
 
 def test_f10_an_index_is_for_its_owner_alone(library, cache):

@@ -7,6 +7,7 @@ one, which others wrote: nh3, which reads HTML as browsers do, and markdown-it.
 from __future__ import annotations
 
 import time
+from html.parser import HTMLParser
 from typing import Any
 
 import nh3
@@ -18,9 +19,10 @@ from markdown_it import MarkdownIt
 from tests.cli.helpers import obeyed
 from tests.view import conversations
 from transcript_store.view import markup
+from transcript_store.view._html import element, tag
 from transcript_store.view._markdown import _ENDS, _RENDERER, _SANITIZER, is_proper, markdown
-from transcript_store.view.markup import _inline
-from transcript_store.words import safe
+from transcript_store.view.markup import _inline, line_of
+from transcript_store.words import UNSAFE, safe
 
 SAID = [
     *(
@@ -203,8 +205,12 @@ def test_what_is_not_on_the_list_is_not_proper(improper):
 @pytest.mark.parametrize("payload", conversations.PAYLOADS)
 def test_f12_the_second_lock_holds_by_itself(payload, monkeypatch):
     """F12: also a parser that lets all HTML of a text through makes nothing that a browser obeys."""
+    said = f"{payload}\n\n*so* {payload}"
     monkeypatch.setitem(markup.PARSER.options, "html", True)
-    assert obeyed(markdown(f"{payload}\n\n*so* {payload}")) == set()
+    with markup.PARSER.reset_rules():
+        markup.PARSER.enable(["html_block", "html_inline"])
+        assert payload != conversations.SCRIPT or payload in rendered(said), "the first lock is not open"
+        assert obeyed(markdown(said)) == set()
 
 
 @given(said=st.lists(st.sampled_from(SAID), max_size=10).map("".join))
@@ -219,8 +225,64 @@ def test_a_line_of_plain_pieces_is_cut_as_the_parser_cuts_it(said):
         assert [each.as_dict() for each in pieces] == [each.as_dict() for each in full]
 
 
+@given(said=st.lists(st.sampled_from(SAID), max_size=10).map("".join))
+@example(said='I say "it\'s" > `a <b> & c`, *d* **e f**')
+def test_f12_a_line_is_the_markup_of_the_whole_way(said):
+    """F12: without the parser, the renderer and the allow-list the same stands on the page, and a browser reads the same."""
+    if line_of(said) is not None:
+        env: dict[str, Any] = {}
+        whole = _RENDERER.render(PLAIN.parse(safe(said), env), PLAIN.options, env)
+        assert is_proper(whole)
+        whole = whole.replace("&quot;", '"').removesuffix("" if markup.is_marked(said) else "\n")
+        assert markdown(said) == whole
+        assert nh3.clean(markdown(said)) == nh3.clean(whole)
+
+
+class _Read(HTMLParser):
+    """What a parser that nobody here wrote makes of one element."""
+
+    def __init__(self, made: str) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+        self.feed(made)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, attrs))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.seen.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.seen.append(data)
+
+
+@given(said=st.text(st.one_of(st.characters(), st.sampled_from("<>&\"'=/ \r\n\x1b\u202e\x7fx")), min_size=1).flatmap(
+    lambda said: st.sampled_from([said, said * 50])
+))  # fmt: skip
+def test_f12_what_is_said_is_one_text_and_one_value(said):
+    """F12: in an element, in its attribute, and in an element that is prepared, short or long; characters that are obeyed are escapes."""
+    shown = safe(said.replace("\r\n", "\n"))
+    for made in (tag("p", said, title=said), element("p", title=said)(said)):
+        assert _Read(made).seen == [("p", [("title", shown)]), shown, "p"]
+        assert UNSAFE.search(made) is None
+
+
+def test_a_number_is_no_truth():
+    """0 and 1 are values, False is no attribute, True one without a value; whichever was asked for first."""
+    for values in ((False, 0, True, 1), (1, True, 0, False)):
+        made = {repr(value): tag("p", tabindex=value) + element("p", open=value)() for value in values}
+        assert made == {
+            "False": "<p></p><p></p>",
+            "True": "<p tabindex></p><p open></p>",
+            "0": '<p tabindex="0"></p><p open="0"></p>',
+            "1": '<p tabindex="1"></p><p open="1"></p>',
+        }
+
+
 def test_a_usual_line_takes_the_short_way():
     """The tests above would say nothing of a way that nothing takes."""
+    assert line_of("I look at `a.py`, where *it* may be: **here** or in some_name!") is not None
     assert _inline("I look at `a.py`, where *it* may be: **here** or in some_name!") is not None
     assert is_proper(rendered("## Done\n\nIt is **mended**:\n\n```python\nif x: pass\n```\n\n- one\n- `two`\n"))
 

@@ -366,6 +366,15 @@ def test_what_frameworks_store_in_a_message_is_told_and_counted_once(tmp_path):
         ("See [RFC](https://a.b/#retry-x) now", "RFC", "See <mark>RFC</mark> now"),
         ("See [RFC](https://a.b/#retry-x) now", "retry", "See RFC (https://a.b/#<mark>retry</mark>-x) now"),
         ("![x](javascript:retry)<b>retry", "b", "![x](javascript:retry)&lt;<mark>b</mark>&gt;retry"),
+        (
+            "…Text(x)); ``` And then `y`: ```typescript const z = 1…",
+            "y",
+            "…Text(x)); And then <code><mark>y</mark></code>: const z = 1…",
+        ),
+        ("I see: **one** 2. **R…", "one", "I see: <mark>one</mark> 2. R…"),
+        ("…two** and `b` when `ren…", "b", "…two and <code><mark>b</mark></code> when ren…"),
+        ("const fn = x; ``…", "fn", "const <mark>fn</mark> = x; …"),
+        ("…is 2 ** 3 or f(**x)…", "or", "…is 2 ** 3 <mark>or</mark> f(**x)…"),
         ("a * b_c_d * **", "b", "a * <mark>b</mark>_c_d * **"),
         ("\ufdd0x\ufdd1 &#x202e; y", "y", "\ufffdx\ufffd \\u202e <mark>y</mark>"),
     ],
@@ -458,7 +467,8 @@ def test_damage_is_shown_where_it_is(tmp_path):
     assert "behind the last whole record" in read(path).text
     damage(tmp_path / "c", b"second", b"sec0nd")
     page = read(path)
-    assert "This conversation is damaged" in page.text
+    assert "This conversation is damaged. transcript.jsonl, line 3 (record 2)" in page.text
+    assert str(tmp_path) not in page.text, "a page is handed on"
     shown = page.text[page.text.index("#1") :]
     assert shown.index("first") < shown.index("so this may not be what was stored") < shown.index("third")
 
@@ -526,7 +536,7 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path, monkeypatch)
 )
 def test_an_edit_is_a_diff(arguments, lines):
     """Whatever the members of a tool are called."""
-    from transcript_store.view._diff import diff_of
+    from transcript_store.view.diffs import diff_of
 
     found = diff_of(arguments)
     assert found is not None
@@ -534,9 +544,40 @@ def test_an_edit_is_a_diff(arguments, lines):
     assert found[0].added > 0
 
 
+def test_what_is_folded_shows_its_first_lines(tmp_path):
+    """Those of a long edit from the first change on; of a file that was read in the colours of its code; no blank line before the …."""
+    old = "".join(f"line {number}\n" for number in range(60))
+    edit = {
+        "file_path": "a.txt",
+        "old_string": old,
+        "new_string": old.replace("line 9\n", "nine\n").replace("line 4", "four"),
+    }
+    read_file = "import os\nx = 1\n\n\ny = 2\n"
+    calls = [
+        {"type": "tool_use", "id": "e", "name": "Edit", "input": edit},
+        {"type": "tool_use", "id": "r", "name": "Read", "input": {"file_path": "a.py"}},
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": "e", "content": "done"},
+        {"type": "tool_result", "tool_use_id": "r", "content": read_file},
+    ]
+    path = conversations.store(
+        tmp_path / "c", [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    )
+    peeks = re.findall(
+        r'<span class="peek">(.*?)</summary>', "".join(piece.decode() for piece in render_page(path)), re.DOTALL
+    )
+    assert peeks[0].startswith('<span class="line del">-line 4\n</span><span class="line ins">+four\n</span>')
+    assert peeks[0].endswith(" …</span>")
+    assert peeks[0].count("\n") == 3
+    assert peeks[1].startswith('<span class="k">import</span>')
+    assert peeks[1].endswith(" …</span>")
+    assert "\n …" not in peeks[1]
+
+
 def test_an_edit_of_lines_that_come_again_and_again_takes_no_time_by_the_third_power():
     """An edit of 8 KB, every other line of which is the same: four seconds for each such call."""
-    from transcript_store.view._diff import diff_of
+    from transcript_store.view.diffs import diff_of
 
     old, new = ("\n".join(f"x\n{which}{number}" for number in range(490)) for which in "ab")
     begin = time.process_time()

@@ -130,8 +130,9 @@ class TranscriptFile:
         return found
 
     def _record_in(self, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record | None:
-        seq = head.seq if (head := record_head(line)) else 0
-        named = retracts_of(seq, line, line.index(b",")) if head and self._can_retract else None
+        head = record_head(line) if self._can_retract else None
+        seq = head.seq if head else 0
+        named = retracts_of(seq, line, line.index(b",")) if head else None
         try:
             return as_record(decode(line), named, is_retracted=taken_back is not None and seq in taken_back)
         except JSONDecodeError:

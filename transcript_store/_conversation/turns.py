@@ -13,9 +13,10 @@ just started does: he syncs, reads past the cache and recovers.
 
 Invariants, which the tests name:
 
-U1  A statement stands there only while nobody has the lock. Whoever takes it removes what stands there before he writes
-    anything; if he cannot, he has no turn. That is also true of every writer that keeps its lock, of a repair and a delete, and of
-    earlier versions: each of them signs the lock with its own name.
+U1  A statement stands there only while nothing was changed since it was left. Whoever has the lock removes it before he writes or
+    syncs anything; if he cannot, he does neither. Who only reads, and finds his own, leaves it as it is: it is true, and killed he
+    leaves what he found. Anybody else removes it as soon as he has the lock: who finds another one, every writer that keeps its
+    lock, a repair and a delete, and earlier versions. Each of them signs the lock with its own name.
 U2  It is left only by a call that came to its end: memory is what the disk holds, no sync failed, nothing was interrupted.
 U3  It is compared, and never believed. Nobody learns a number or a hash from it.
 
@@ -46,6 +47,7 @@ from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._log.record import Mark
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
+from transcript_store._os.names import LOCK
 from transcript_store._os.refusals import SyncFailedError, refusals, refused
 from transcript_store.errors import ConversationLockedError, ConversationNotFoundError, CorruptTranscriptError
 from transcript_store.ways_out import WayOut
@@ -76,11 +78,13 @@ class TurnWriter(Writer):
         if self.is_poisoned or (self.lock.is_taken and self.state is State.READY):
             return
         with refusals(self.path, "look at the conversation again"):
-            if not self.take_lock():  # also if the last turn was interrupted at its end: we sign again
+            i_left = self._statement() if self.state is State.BETWEEN_TURNS else b""
+            if not self.take_lock(expecting=i_left):  # also if the last turn was interrupted at its end
                 self.load()  # it was moved away: there is nothing, or another one, at its path
-            elif self.state is State.BETWEEN_TURNS and self._is_as_i_left_it(self._statement()):
+            elif self._is_as_i_left_it(i_left):
                 self.state = State.READY
             else:
+                self.lock.sign()  # to load is to sync, and perhaps to recover
                 self.look_at_all()
                 # A mark changes metadata.json, so every other writer would have to load. It is not renewed for each that came.
                 if self.mark is None or self.log.end.seq >= self.mark.position.seq + MARK_EVERY:
@@ -98,6 +102,24 @@ class TurnWriter(Writer):
             leaving = self._statement() if self.log.settled else b""
             self.state = State.BETWEEN_TURNS
         self.lock.pause(leaving)
+
+    def begin_write(self) -> None:
+        self._sign()
+
+    def settle(self) -> None:
+        if not self.log.settled:
+            self._sign()  # to look again may be to recover
+        super().settle()
+
+    def settle_to_copy(self) -> None:
+        self._sign()  # a sync may fail
+        super().settle_to_copy()
+
+    def _sign(self) -> None:
+        """Remove the statement before anything is changed (U1)."""
+        if self.lock.is_taken:  # a poisoned writer has no turn
+            with refusals(self.folder.path_of(LOCK), "take the writer's lock"):
+                self.lock.sign()
 
     def close(self) -> None:
         """Sync what was not synced, note in metadata.json how far if it is our turn now, and let go.
@@ -119,8 +141,9 @@ class TurnWriter(Writer):
             raise refused(error, self.path, "sync the transcript while closing", consequence) from error
         left = b""
         try:
-            if self.lock.take(0):
+            if self.lock.take(0, i_left):
                 if self._is_as_i_left_it(i_left):
+                    self.lock.sign()
                     self.state = State.READY
                     self.renew_mark()
                     left = self._statement() if self.state is State.READY else b""

@@ -232,3 +232,12 @@ def lines_of(block: Block) -> Sequence[bytes | bytearray]:
 def numbered(block: Block) -> list[tuple[int, bytes | bytearray]]:
     """The same, each with its number."""
     return list(enumerate(lines_of(block), block.begin.seq + 1))
+
+
+def newest_lines_first(block: Block) -> Iterator[tuple[int, bytes | bytearray]]:
+    """The same from the end on, each line when it is asked for: of a block of 256 KB mostly the last few are wanted."""
+    seq, end = block.end.seq, len(block.lines) - 1
+    while seq > block.begin.seq:
+        begin = block.lines.rfind(b"\n", 0, end) + 1
+        yield seq, block.lines[begin:end]
+        seq, end = seq - 1, begin - 1

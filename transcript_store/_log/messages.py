@@ -12,7 +12,7 @@ from typing import Any
 
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._log.cache import Block
-from transcript_store._log.lines import Lines, Tail, numbered
+from transcript_store._log.lines import Lines, Tail, newest_lines_first, numbered
 from transcript_store._log.record import (
     Copied,
     Position,
@@ -137,18 +137,18 @@ class Messages(Lines):
 
         What takes a record back stands behind it, and is met before it: ``taken_back`` grows on the way.
         """
-        can_retract, passed_over = self.header.can_retract, self._passed_over
+        can_retract, passed_over, is_plain = self.header.can_retract, self._passed_over, self.sealer_to_write() is None
         if passed_over is not None:
             taken_back.add_all(passed_over.taken_back)
         for block in self.newest_blocks_first(passed_over):
-            may_name = can_retract and may_retract(block.lines)
-            if not may_name and taken_back.covers(block.begin.seq + 1, block.end.seq):
+            is_covered = taken_back.covers(block.begin.seq + 1, block.end.seq)
+            if is_covered and not (can_retract and may_retract(block.lines)):
                 continue
-            for seq, line in reversed(numbered(block)):
-                if may_name and (named := self._retracts_in(seq, line)):
+            for seq, line in newest_lines_first(block):
+                if can_retract and may_retract(line) and (named := self._retracts_in(seq, line)):
                     taken_back.add(*named)
-                if seq not in taken_back:
-                    yield seq, self.opened(seq, line), block.end
+                if not taken_back or seq not in taken_back:
+                    yield seq, line if is_plain else self.opened(seq, line), block.end
 
     def _retracts_in(self, seq: int, line: bytes | bytearray) -> Retracts | None:
         """What a record takes back. Of a sealed one that can be opened, what is sealed says so too."""
@@ -217,7 +217,7 @@ class Messages(Lines):
         return [self._record_in(seq, line, taken_back) for seq, line in lines]
 
     def _newest_first(self) -> Iterator[tuple[int, bytes | bytearray]]:
-        return (pair for block in self.newest_blocks_first() for pair in reversed(numbered(block)))
+        return (pair for block in self.newest_blocks_first() for pair in newest_lines_first(block))
 
     def copies(self, count: int) -> Iterator[Copied]:
         """The first so many records, to be put into another transcript."""

@@ -39,6 +39,9 @@ class TakenBack:
 
     def add_all(self, other: TakenBack) -> None:
         """Take back what another value says."""
+        if not self._firsts:  # an agent that takes back again and again has a range for each time
+            self._firsts, self._lasts = other._firsts[:], other._lasts[:]
+            return
         for first, last in zip(other._firsts, other._lasts, strict=True):
             self.add(first, last)
 
@@ -52,6 +55,9 @@ class TakenBack:
             for seq, line in enumerate(whole, before + 1):
                 if (named := retracts_of(seq, line, line.index(b","))) and (through is None or seq <= through):
                     self.add(*named)
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
 
     def __contains__(self, seq: int) -> bool:
         return self.meets(seq, seq)

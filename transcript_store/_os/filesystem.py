@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import stat
 import sys
 import time
@@ -15,13 +16,23 @@ from weakref import WeakSet
 
 from transcript_store._os import whole
 from transcript_store._os.protocol import FileSystem, Status
+from transcript_store.errors import NotAPathError
 
 if sys.platform == "win32":
     raise ImportError("transcript_store runs on Linux and macOS; it has no locks and no directory sync on Windows")
 
 import fcntl
 
-__all__ = ["REAL", "AnyPath", "FileSystem", "PosixFileSystem", "Status", "absolute_path", "real_path", "unsynced"]
+__all__ = [
+    "REAL",
+    "AnyPath",
+    "FileSystem",
+    "PosixFileSystem",
+    "Status",
+    "absolute_path",
+    "real_path",
+    "unsynced",
+]
 
 AnyPath = str | os.PathLike[str]
 
@@ -248,13 +259,25 @@ class PosixFileSystem:
             return ""
 
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
 def absolute_path(path: AnyPath) -> str:
-    """A user's path with ``~`` expanded, made absolute; raises ``ValueError`` for one that cannot name a file."""
+    """A user's path with ``~`` expanded, made absolute.
+
+    Raises:
+        ValueError: it cannot name a file.
+        NotAPathError: it is an address.
+    """
     text = os.fspath(path)
     if not isinstance(text, str):
         raise TypeError(f"a path must be a str or an os.PathLike of one, not {type(text).__name__}")
     if not text or "\0" in text:
         raise ValueError("a path must not be empty or hold a NUL character")
+    if _ADDRESS.match(
+        text
+    ):  # or a folder is made that is called postgresql:, and one in it that is called by a password
+        raise NotAPathError
     return os.path.abspath(os.path.expanduser(text))
 
 

@@ -37,6 +37,11 @@ class Lock:
         self.is_taken = False
         self.found = b""
         """What the last one left; nothing if it left nothing, or if this may be somebody else's file."""
+        self._is_ours = self._is_signed = False
+        self._signature = b""
+        """The line with our name, as we wrote it last."""
+        self._name_found: bytes | None = None
+        """The line with the name of the last one; None if the file could not be read."""
         self._folder = folder
         self._name = name
         self._way_out = way_out
@@ -45,8 +50,11 @@ class Lock:
         self._handle = -1
         """The file; it may be open while the lock is not taken."""
 
-    def take(self, timeout_seconds: float) -> bool:
+    def take(self, timeout_seconds: float, expecting: bytes = b"") -> bool:
         """Take the lock, waiting for it at most so long. False if the folder was removed, so that there is nothing to lock.
+
+        Then our name stands in the file, and nothing else. Only if what we left there ourselves is what we are ``expecting``, it
+        stands there until :meth:`sign`.
 
         Raises:
             ConversationLockedError: another writer has it; the error says what that one wrote about itself.
@@ -69,7 +77,9 @@ class Lock:
                     # The file may have been removed before it was locked. Then a second writer locks the next one of that
                     # name, and both hold a lock: so only the file that still has the name counts.
                     if self.is_held():
-                        self._sign()
+                        self._look()
+                        if not expecting or (self._name_found, self.found) != (self._signature, expecting):
+                            self.sign()
                         self.is_taken = True
                         return True
                 elif waited_seconds >= timeout_seconds:
@@ -96,9 +106,11 @@ class Lock:
         """Let go of the lock, keep its file open, and leave this for the next one. May be called again."""
         if not self.is_taken:
             return
-        if leaving and self._is_ours:
-            with suppress(OSError):  # then the next one finds nothing, or a part of it
-                self._files.write(self._handle, leaving)
+        if self._is_ours and (self._is_signed or leaving != self.found):
+            with suppress(OSError):  # then the next one finds nothing, or a part of it, or what is true still
+                self.sign()
+                if leaving:
+                    self._files.write(self._handle, leaving)
         try:
             self._files.unlock(self._handle)
             self.is_taken = False
@@ -127,46 +139,64 @@ class Lock:
         with suppress(OSError):  # the kernel releases it at the close, whatever unlocking says
             self.release()
 
-    def _sign(self) -> None:
-        self.found = b""
-        # A hard link that somebody planted locks as well, and what it holds is not ours. But a backup may be made of links too
-        # (cp -al), and what was left in the file must go all the same: the link may be gone before who left it looks again.
-        self._is_ours = self._files.handle_status(self._handle).st_nlink == 1 or self._is_signed()
-        if not self._is_ours:
+    def sign(self) -> None:
+        """Put our name into the file instead of what the last one left, which is true until somebody changes something.
+
+        Call it with the lock taken, before anything is changed. A second time it does nothing.
+
+        Raises:
+            OSError: what was left stands there still, so nothing may be changed.
+        """
+        if self._is_signed or not self._is_ours:
             return
-        is_gone = False
-        """What the last one left: it is true until somebody changes something, and now we may."""
+        is_gone = self._name_found is not None and not self.found
+        keeping = len(self._signature) if self.found and self._name_found == self._signature else 0
         with suppress(OSError):
-            self.found = self._content()[1]
-            is_gone = not self.found
-        with suppress(OSError):
-            self._files.truncate(self._handle, 0)
+            self._files.truncate(self._handle, keeping)
             is_gone = True
+        if not (keeping and is_gone):
+            self._write_name(is_gone)
+        self._is_signed = True
+
+    def _write_name(self, is_gone: bool) -> None:
         holder = {
             "pid": self._files.process_id(),
             "host": self._files.host_name(),
             "at": format_time(self._files.now_us()),
         }
+        self._signature = orjson.dumps(holder) + b"\n"
         try:
-            self._files.write(self._handle, orjson.dumps(holder) + b"\n")
+            self._files.write(self._handle, self._signature)
         except OSError:
             if not is_gone:
                 raise  # any byte of ours behind it would do: nobody leaves that
             # Else it was best effort: it only helps the message that the next one gets.
 
-    def _is_signed(self) -> bool:
+    def _look(self) -> None:
+        """See what stands in the file, and whether it is ours to change."""
+        self._is_signed, self._name_found, self.found = False, None, b""
+        # A hard link that somebody planted locks as well, and what it holds is not ours. But a backup may be made of links too
+        # (cp -al), and what was left in the file must go all the same: the link may be gone before who left it looks again.
+        status = self._files.handle_status(self._handle)
+        length = min(status.st_size, _LONGEST_BYTES)
+        self._is_ours = status.st_nlink == 1 or self._is_a_lock(length)
+        if self._is_ours:
+            with suppress(OSError):
+                self._name_found, self.found = self._content(length)
+
+    def _is_a_lock(self, length: int) -> bool:
         """Whether the file holds what a lock holds, and so nothing that anybody would miss."""
-        name, left = self._content()
+        name, left = self._content(length)
         try:
             holder = orjson.loads(name)
         except orjson.JSONDecodeError:
             return False
         return type(holder) is dict and holder.keys() == _HOLDER and left.count(b"\n") <= 1
 
-    def _content(self) -> tuple[bytes, bytes]:
-        """The name that stands in the file, and what was left behind it."""
-        name, _, left = bytes(self._files.read(self._handle, 0, _LONGEST_BYTES)).partition(b"\n")
-        return name, left
+    def _content(self, length: int = _LONGEST_BYTES) -> tuple[bytes, bytes]:
+        """The line with the name that stands in the file, and what was left behind it."""
+        name, line_feed, left = bytes(self._files.read(self._handle, 0, length)).partition(b"\n")
+        return name + line_feed, left
 
     def _held_by_another(self) -> ConversationLockedError:
         pid = host = None

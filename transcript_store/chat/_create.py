@@ -138,10 +138,12 @@ def create_client(
         ValueError: ``initial_history`` has a system message. Give it as ``ChatConfig.system_prompt``.
         ValueError: ``initial_history`` was given, but the conversation has messages already.
         ValueError: ``claude-local`` was given a conversation or an ``initial_history``.
-        TypeError: ``conversation`` is not a ``ConversationStore``.
+        TypeError: ``config`` is not a ``ChatConfig``, or ``conversation`` not a ``ConversationStore``.
         InvalidMessageError: the record cannot hold a message of ``initial_history``; the error says which.
         TranscriptStoreError: as :meth:`ConversationStore.load_or_initialize`.
     """
+    if not isinstance(config, ChatConfig):
+        raise TypeError(f"config must be a ChatConfig, not {type(config).__name__}: ChatConfig(provider=…)")
     if not isinstance(conversation, ConversationStore | None):
         raise TypeError(f"conversation must be a ConversationStore, not {type(conversation).__name__}")
     if config.provider == "claude-local":

@@ -17,13 +17,15 @@ from transcript_store import (
     InvalidBaseUrlError,
     InvalidIdError,
     MissingTokenError,
+    NotAPathError,
     TranscriptStoreError,
     WrongKeyError,
     __version__,
 )
 from transcript_store.cli._shared import terminal
+from transcript_store.cli._shared.helping import HelpFormatter
 
-_MISUSE = (InvalidIdError, InvalidBaseUrlError, MissingTokenError)
+_MISUSE = (InvalidIdError, InvalidBaseUrlError, MissingTokenError, NotAPathError)
 """The errors that count as misuse: the user has to change the command line or the environment."""
 INTERRUPTED, OUTPUT_CLOSED = 130, 141  # 128 plus the number of the signal (SIGINT, SIGPIPE), as a shell shows it
 
@@ -59,6 +61,7 @@ _COMMANDS = {
     "view": ("view", "write a conversation as one HTML page, to be looked at in a browser"),
     "serve": ("serve", "show a library in the browser, with what is appended as it comes"),
     "export": ("export", "hand a conversation on: as a file, or as a session of another program"),
+    "ship": ("ship", "send conversations to a database or a bucket as a copy, and bring them back"),
     "bisect": ("bisect", "find the first message after which a command fails"),
     "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
     "rename": ("rename", "give a conversation a title"),
@@ -182,12 +185,11 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
     Only the commands that stand among its words get their arguments: the others need not be imported.
     """
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog=terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=plain)
+    parser = _Parser(prog=terminal.PROGRAM, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpFormatter)
     parser.add_argument("--version", action="version", version=f"{terminal.PROGRAM} {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for name, (home, what) in _COMMANDS.items():
-        command = commands.add_parser(name, help=what, formatter_class=plain)
+        command = commands.add_parser(name, help=what, formatter_class=HelpFormatter)
         if name in words:
             module = import_module(f"{__name__}.{home}")
             command.description, command.epilog = module.DESCRIPTION, module.EPILOG

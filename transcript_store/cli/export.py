@@ -105,7 +105,7 @@ def run(arguments: Namespace) -> int:
         except ValueError as error:
             raise Misuse(str(error)) from None
         from_there = conversation.get_metadata().labels.get("cwd")
-    _say_done(done, None if arguments.cwd is not None else from_there)
+    _say_done(done, None if arguments.cwd is not None else from_there, output)
     if redactor is not None:
         complain(redacted(done.redacted))
     return 0
@@ -126,11 +126,15 @@ def _say_losses(to: str, losses: Iterable[Loss]) -> None:
         complain(f"{to} does not get all of it (the conversation here keeps it):", counted(counts))
 
 
-def _say_done(done: Exported, imported_cwd: str | None) -> None:
+def _say_done(done: Exported, imported_cwd: str | None, output: str | None) -> None:
     for written in done.paths:
         say(one_line(written))
     if done.command is None or done.cwd is None:
         return
+    if output is not None:
+        complain(
+            f"{one_line(output)}: the program looks in its own folder, so move what stands in here to there; or export without --output"
+        )
     if not os.path.isdir(done.cwd):
         complain(f"{done.cwd}: there is no such directory here; make it before you go on with the session in it")
     elif imported_cwd and done.cwd != os.path.realpath(imported_cwd):

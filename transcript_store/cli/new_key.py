@@ -9,7 +9,7 @@ from transcript_store import write_key_file
 from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.libraries import none_in
 from transcript_store.cli._shared.terminal import complain, one_line, say
-from transcript_store.file_names import TRANSCRIPT
+from transcript_store.file_names import TRANSCRIPT, absolute_path
 
 DESCRIPTION = """\
 Write a new key to FILE, readable by its owner alone: 32 random bytes, in hex digits. Nothing that is there is overwritten. What is
@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the key, and say what to do with it."""
-    file = os.path.abspath(os.path.expanduser(arguments.file))
+    file = absolute_path(arguments.file)
     write_key_file(file)
     say(f"{one_line(file)}: keep a copy of this key apart; without it nothing that is sealed with it can be read")
     beside = os.path.dirname(file)

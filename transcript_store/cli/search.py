@@ -40,10 +40,12 @@ command that shows it. An index in your cache directory is brought up to date be
 gives it as long as it takes. Every hit is checked against the transcript. Nothing in a library is changed and no lock is taken.
 Nothing of a sealed conversation comes into the index: with its key it is read, in memory.
 
-  socket timeout      both words           "socket timeout"   in this order      time*  *out*   begins, contains
-  socket OR pipe      one of them          -pipe              without it         in:result      in results of tools
-  role:user  title:moving  model:opus  provider:claude  source:codex  label:project=x  id:0b8f
-  after:2026-01-01  after:7d  before:yesterday      in:call  in:thinking  in:all
+  socket timeout    both words           "socket timeout"    in this order
+  socket OR pipe    one of them          -pipe               without it
+  time*             begins with it       *out*               contains it
+  in:result         in results of tools  in:call  in:thinking  in:all
+  role:user  title:moving  model:opus  provider:claude  source:codex
+  label:project=x  id:0b8f  after:2026-01-01  after:7d  before:yesterday
 
 Every text is a query. A query that begins with a minus stands behind --.
 """
@@ -169,7 +171,7 @@ def _how_many(answer: Answer) -> str:
         return "nothing was found"
     if answer.total is None or answer.total <= len(answer):
         return shown
-    total = "more than 10,000" if answer.total > 10_000 else f"{answer.total:,}"
+    total = f"more than {answer.total - 1:,}" if answer.total > 2000 else f"{answer.total:,}"
     return f"{shown} of {total}; --limit shows more"
 
 
@@ -187,6 +189,9 @@ def say_what_is_missing(answer: Answer, directory: str, keys: Keys) -> None:
     say_ignored(answer.ignored)
     if is_address(directory):
         if not answer.hits:
-            complain(f"{shown(directory)}: searched as it was at {time(answer.as_of)}; --wait looks at all of it anew")
+            asked = (
+                "not looked at in full yet" if answer.as_of is None else f"searched as it was at {time(answer.as_of)}"
+            )
+            complain(f"{shown(directory)}: {asked}; --wait looks at all of it anew")
     elif not answer.hits and (none := none_in(directory)) is not None:
         complain(f"{directory}: {none}")

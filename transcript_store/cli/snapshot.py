@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -16,6 +16,7 @@ from transcript_store import (
 )
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, path
 from transcript_store.cli._shared.folders import instead_of_a_store
+from transcript_store.cli._shared.helping import HelpFormatter
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, key_in, keys_of
 from transcript_store.cli._shared.messages import lines_of, manner_here
 from transcript_store.cli._shared.sealed import keys_if_sealed
@@ -62,7 +63,7 @@ def configure(parser: ArgumentParser) -> None:
             name,
             help=what,
             description=f"{what[0].upper()}{what[1:]}. {more}",
-            formatter_class=RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
         )
         command.set_defaults(run_snapshot=run)
         if name != "new-key":

@@ -27,6 +27,7 @@ from transcript_store.exporting._errors import ExportError
 from transcript_store.exporting._files import write_all, write_new
 from transcript_store.exporting._json_lines import json_lines
 from transcript_store.exporting._original import original
+from transcript_store.file_names import absolute_path
 from transcript_store.formats import WRITERS, Loss, Place, Writer, redacted_extra
 from transcript_store.importing import note_of
 from transcript_store.library import ConversationLibrary
@@ -157,7 +158,7 @@ def export(
     if before_writing is not None:
         before_writing(())
     if isinstance(output, str | os.PathLike):
-        path = os.path.abspath(os.path.expanduser(os.fspath(output)))
+        path = absolute_path(output)
         write_new(path, pieces)
         return Exported(to=to, paths=(path,), redacted=dict(counts))
     output.writelines(pieces)
@@ -231,7 +232,7 @@ def _to_program(
     if before_writing is not None:
         before_writing(written.losses)
     if output is not None:
-        folder = os.path.abspath(os.path.expanduser(os.fspath(output)))
+        folder = absolute_path(output)
     else:
         assert target.place is not None
         folder = folder_of(target.place, environ=environ)

@@ -38,7 +38,8 @@ from transcript_store.formats._plan import Finding, Head, Plan, Source
 _SCAFFOLDING = ("<session_context>", "<hook_context>")
 _LONGEST_SCENE = 50
 """How many of its lines are looked at: the directories stand in the first ten."""
-_OPENED = re.compile(rb"(\xef\xbb\xbf)?\{\s*\n")
+_OPENED = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\n")
+_OPENING_BYTES = 64
 _USAGE = {
     "input": "promptTokenCount",
     "output": "candidatesTokenCount",
@@ -56,8 +57,9 @@ class GeminiCli:
 
     def recognizes(self, head: Head) -> bool:
         if head.objects:
-            return isinstance(head.objects[0].get("sessionId"), str) and "projectHash" in head.objects[0]
-        return head.start.lstrip()[:1] == b"{" and b'"sessionId"' in head.start and b'"projectHash"' in head.start
+            return any(map(_is_ours, head.objects))
+        starts = head.start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
+        return starts and b'"sessionId"' in head.start and b'"projectHash"' in head.start
 
     def plans(self, source: Source) -> Iterable[Plan]:
         session = _Session()
@@ -84,6 +86,12 @@ class GeminiCli:
                 findings=(*session.findings, *(() if lines is None else lines.findings), *said.findings),
                 tail=b"" if lines is None else lines.tail,
             )
+
+
+def _is_ours(value: Json) -> bool:
+    """Whether it is the first line, or a reply: the first line may be what a crash tore."""
+    is_reply = value.get("type") == "gemini" and value.keys() >= {"id", "timestamp", "content"}
+    return is_reply or (isinstance(value.get("sessionId"), str) and "projectHash" in value)
 
 
 class _Session:
@@ -322,7 +330,7 @@ def _about(value: Json) -> Iterator[tuple[str, Any]]:
 
 def _is_document(source: Source) -> bool:
     """Whether it is one text over many lines, as the versions before wrote it."""
-    return _OPENED.match(source.read(0, 16)) is not None
+    return _OPENED.match(source.read(0, _OPENING_BYTES)) is not None
 
 
 def _of_document(source: Source, session: _Session) -> Iterator[Line]:
@@ -347,9 +355,7 @@ def _of_document(source: Source, session: _Session) -> Iterator[Line]:
     about = {name: member for name, member in value.items() if name != "messages"}
     pieces = pieces_within(raw, "messages")
     if len(pieces) != 1 + len(messages):
-        message = (
-            "the document has its messages twice: its bytes are kept, and no message was read; take one of the two out"
-        )
+        message = "the document has its messages twice: the last of the two were read, as JSON's readers do; its bytes are kept"
         session.findings.append(Finding("twice", message, 1, 0))
         yield Line(1, 0, raw, value)
         return

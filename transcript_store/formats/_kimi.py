@@ -37,8 +37,7 @@ class Kimi:
     name = "kimi"
 
     def recognizes(self, head: Head) -> bool:
-        first = head.objects[0] if head.objects else {}
-        return first.get("type") == "metadata" and "protocol_version" in first
+        return any(map(_is_ours, head.objects))
 
     def plans(self, source: Source) -> Iterable[Plan]:
         lines, session = Lines(source), _Session()
@@ -58,6 +57,13 @@ class Kimi:
             findings=(*lines.findings, *said.findings),
             tail=lines.tail,
         )
+
+
+def _is_ours(value: Json) -> bool:
+    """Whether it is the first line, or one that only this program writes: the first one may be what a crash tore."""
+    if value.get("type") == "metadata":
+        return "protocol_version" in value
+    return value.get("type") in ("context.append_message", "context.append_loop_event")
 
 
 class _Session:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
@@ -137,8 +138,12 @@ def head_of(source: Source) -> Head:
     """How a source begins."""
     start = source.read(0, min(HEAD_BYTES, source.size))
     whole = start if len(start) == source.size else start[: start.rfind(b"\n") + 1]
-    found = (object_on(line) for line in whole.split(b"\n")[:_HEAD_LINES])
-    return Head(source.name, start, tuple(value for value in found if value is not None))
+    found = [value for line in whole.split(b"\n")[:_HEAD_LINES] if (value := object_on(line)) is not None]
+    if not found and len(start) < source.size and start.removeprefix(_MARK).lstrip(b"\x00 \t\r\n")[:1] in (b"{", b""):
+        # The first line is longer than the head: a message with a picture, or a run of NUL. The first object stands for all.
+        later = (line.value for line in islice(Lines(source), _HEAD_LINES))
+        found = [*islice((value for value in later if value is not None), 1)]
+    return Head(source.name, start, tuple(found))
 
 
 def object_on(raw: bytes) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ from transcript_store.formats._blocks import (
     arguments_of,
     objects,
 )
+from transcript_store.formats._document import TOO_DEEP, is_too_deep
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._lines import Line
 from transcript_store.formats._members import Json, count, first_text, labels, obj, text
@@ -154,7 +155,8 @@ def _thread(stored: _Stored, thread: Json) -> Plan:
     turns = [turn for row in chain if (turn := stored.turn(row["hash"])) is not None]
     times = [sql_time(turn["datetime_utc"]) for turn in _next(stored, chain)]
     steps = [
-        _message_step(stored, number, row, at) for number, (row, at) in enumerate(zip(chain, times, strict=True), 1)
+        _message_step(stored, number, row, at, findings)
+        for number, (row, at) in enumerate(zip(chain, times, strict=True), 1)
     ]
     return _plan(str(thread["id"]), text(thread["name"]), text(thread["forked_from"]), turns, steps, findings)
 
@@ -190,8 +192,9 @@ def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
     return found[::-1]
 
 
-def _message_step(stored: _Stored, number: int, row: Json, at: str | None) -> Step:
+def _message_step(stored: _Stored, number: int, row: Json, at: str | None, findings: list[Finding]) -> Step:
     parts = stored.parts(row["hash"])
+    findings += _unreadable(parts, number)
     turn = stored.turn(row["hash"]) or {}
     line = row_line(number, {**row, "parts": parts, **({"turn": turn} if turn else {})})
     blocks = [block for part in parts for block in _part(stored, part)]
@@ -199,8 +202,26 @@ def _message_step(stored: _Stored, number: int, row: Json, at: str | None) -> St
     return line, [(roles.get(row["role"], "user"), blocks)], _about(turn), at
 
 
+def _unreadable(parts: list[Json], number: int) -> Iterator[Finding]:
+    """The parts of a message whose payload says nothing: such a part is its text alone, or it is left out of the message."""
+    for part in parts:
+        if _json(part["payload"]) is None:
+            where = f"the payload of the part {part['position']} of the message {part['message_hash']}"
+            given = part["payload"]
+            raw = given.encode(errors="surrogatepass") if isinstance(given, str) else given
+            yield (
+                Finding("too-deep", f"{where} is {TOO_DEEP}", number)
+                if isinstance(raw, bytes) and is_too_deep(raw)
+                else Finding("not-json", f"{where} holds no JSON object: it is kept, and not sent", number)
+            )
+
+
 def _part(stored: _Stored, part: Json) -> Iterator[Block]:
     payload = _json(part["payload"])
+    if payload is None:
+        if said := text(part["text"]):
+            yield Thinking(said) if part["type"] == "reasoning" else Text(said)
+        return
     name, number = first_text(payload.get("name"), part["tool_name"]) or "", text(payload.get("tool_call_id")) or ""
     said = text(part["text"]) or _joined(stored, payload)
     if part["type"] == "text":
@@ -318,8 +339,12 @@ def _about(row: Json) -> Json:
     return {name: value for name, value in about.items() if value}
 
 
-def _json(value: object) -> Json:
-    try:
-        return obj(orjson.loads(value)) if isinstance(value, (str, bytes)) else {}
-    except (orjson.JSONDecodeError, RecursionError, UnicodeEncodeError):
+def _json(value: object) -> Json | None:
+    """What a column says; empty if nothing stands there, and None if it is no object that can be read."""
+    if value is None or value == "":
         return {}
+    try:
+        found = orjson.loads(value) if isinstance(value, (str, bytes)) else value
+    except (orjson.JSONDecodeError, RecursionError, UnicodeEncodeError):
+        return None
+    return found if isinstance(found, dict) else None

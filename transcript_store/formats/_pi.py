@@ -29,6 +29,10 @@ from transcript_store.formats._trees import Generation, Said, told, way_through
 from transcript_store.formats._turns import FORMS, as_said
 from transcript_store.messages import cost_in, provider_family
 
+_ENTRIES = frozenset(
+    {"message", "compaction", "model_change", "thinking_level_change", "branch_summary", "custom_message"}
+)
+
 
 @dataclass(slots=True)
 class _Node:
@@ -75,12 +79,7 @@ class Pi:
     name = "pi"
 
     def recognizes(self, head: Head) -> bool:
-        first = head.objects[0] if head.objects else {}
-        return is_openclaw(head) or (
-            first.get("type") == "session"
-            and isinstance(first.get("id"), str)
-            and ("cwd" in first or "version" in first)
-        )
+        return is_openclaw(head) or any(map(_is_ours, head.objects))
 
     def plans(self, source: Any) -> Iterable[Plan]:
         yield from self._of_lines(source)
@@ -112,6 +111,14 @@ class Pi:
             losses=_losses(look, way, form),
             tail=look.lines.tail,
         )
+
+
+def _is_ours(value: dict[str, Any]) -> bool:
+    """Whether it is the header, or an entry: the header may be what a crash tore."""
+    kind = text_in(value, "type")
+    if kind == "session":
+        return isinstance(value.get("id"), str) and ("cwd" in value or "version" in value)
+    return kind in _ENTRIES and value.keys() >= {"id", "parentId", "timestamp"}
 
 
 def _look_at(lines: KeptLines) -> _Look:

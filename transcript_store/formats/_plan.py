@@ -149,7 +149,7 @@ class Head:
     start: bytes = b""
     """Its first bytes, at most 64 KiB."""
     objects: tuple[dict[str, Any], ...] = ()
-    """The JSON objects of its first lines, at most 20; fewer where lines are long or unreadable."""
+    """The JSON objects of its first lines, at most 20; fewer where lines are long or unreadable, but one if it begins with one."""
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Of a SQLite database: each table's columns."""
 

@@ -28,7 +28,7 @@ from transcript_store.formats import READERS, Head, Plan, Reader, redacted_plan,
 from transcript_store.importing._committed import committed
 from transcript_store.importing._importer import Importer
 from transcript_store.importing._note import conversation_id, note_of
-from transcript_store.importing._report import Action, ImportReport, Lines, refused
+from transcript_store.importing._report import Action, ImportReport, Lines, misnamed, refused, unknown
 from transcript_store.importing._stamps import Stamps
 from transcript_store.importing._threads import in_threads, one_by_one
 from transcript_store.library import ConversationGroup, ConversationLibrary
@@ -202,11 +202,11 @@ class _Import:
         for why in failures:
             yield refused(source.name, self._without_secrets(why))
         if reader is None:
-            yield _unknown(head, source.name, is_expected=is_expected)
+            yield unknown(head, source.name, is_expected=is_expected)
             return
         try:
             if self._format is not None and not reader.recognizes(head) and not _says_anything(reader, source):
-                yield refused(source.name, _misnamed(reader, _recognized(READERS, head)[0]))
+                yield refused(source.name, misnamed(reader, _recognized(READERS, head)[0], head))
             else:
                 yield from self._of_sessions(reader, source)
         except (StorageError, PoisonedError, UnreadableSourceError):
@@ -288,21 +288,6 @@ def _looked_at(sources: Iterable[Found | str | os.PathLike[str]]) -> Iterator[Fo
             yield from list(find(given))
         except OSError as error:
             yield refused(os.fspath(given), f"cannot be looked at: {error.strerror}")
-
-
-def _unknown(head: Head, name: str, *, is_expected: bool) -> ImportReport:
-    """The report on what no reader knows: an error, unless it may be anything."""
-    if head.objects and head.objects[0].get("format") == "transcript-store":
-        reason = "is a conversation of this library's own, which is not imported: ConversationLibrary.fork_from(directory, into=) copies it"
-    else:
-        reason = "is of no format that is known here; if you know its format, name it (--format)"
-    return refused(name, reason) if is_expected else replace(refused(name, reason), action="skipped")
-
-
-def _misnamed(reader: Reader, other: Reader | None) -> str:
-    """Why a source that holds not one message of the format that somebody named is not imported: it would be an empty conversation."""
-    said = f"not one line is a message of the format {reader.name}"
-    return said if other is None else f"{said}; it looks like {other.name}: --format {other.name}"
 
 
 def _says_anything(reader: Reader, source: FileSource | Rows) -> bool:

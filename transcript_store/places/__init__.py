@@ -33,9 +33,23 @@ if _typing.TYPE_CHECKING:
     from transcript_store.places._objects import *
     from transcript_store.places._place import *
     from transcript_store.places._postgres import *
+    from transcript_store.places._restoring import *
+    from transcript_store.places._shipping import *
+    from transcript_store.places._shipping_many import *
     from transcript_store.places._snapshots import *
     from transcript_store.places._urls import *
 else:
     __getattr__, __dir__ = _opened(
-        __name__, "_errors", "_place", "_conversation", "_library", "_objects", "_postgres", "_snapshots", "_urls"
+        __name__,
+        "_errors",
+        "_place",
+        "_conversation",
+        "_library",
+        "_objects",
+        "_postgres",
+        "_restoring",
+        "_shipping",
+        "_shipping_many",
+        "_snapshots",
+        "_urls",
     )

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from transcript_store.errors import MissingExtraError
 from transcript_store.places._errors import PlaceError, UnavailableError
-from transcript_store.words import safe
+from transcript_store.words import safe, told_address
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -238,10 +238,10 @@ def _plain(tag: str) -> str:
 
 def _name(url: str) -> str:
     """What errors may say of an address: neither a host, nor a user, nor what stands behind a question mark."""
-    parts = urlsplit(url)
-    if parts.scheme in ("http", "https"):
-        return f"objects:{safe(parts.path)}"
-    return f"{safe(parts.scheme)}://{safe(parts.netloc.rpartition('@')[2] + parts.path).rstrip('/')}"
+    scheme, mark, behind = safe(told_address(url)).partition("://")
+    if scheme.lower() in ("http", "https"):
+        return f"objects:{behind[len(behind.partition('/')[0]) :]}"
+    return f"{scheme}{mark}{behind.rstrip('/')}"
 
 
 def _is_loopback(address: str) -> bool:

@@ -9,7 +9,14 @@ from transcript_store.errors import ConversationLockedError, StorageError, Trans
 from transcript_store.ways_out import WayOut
 from transcript_store.words import safe
 
-__all__ = ["ConversationTakenOverError", "NotOnAPlaceError", "PlaceError", "UnavailableError", "UnsuitablePlaceError"]
+__all__ = [
+    "ConversationTakenOverError",
+    "DivergedError",
+    "NotOnAPlaceError",
+    "PlaceError",
+    "UnavailableError",
+    "UnsuitablePlaceError",
+]
 
 
 class UnavailableError(Exception):
@@ -58,6 +65,10 @@ class PlaceError(StorageError):
         consequence = "Nothing was stored" if outcome == "not stored" else _UNKNOWN
         super().__init__(errno=_errno.EIO, strerror=safe(reason), path=path, doing=doing, consequence=consequence)
 
+    def _what(self) -> str:
+        """Without the name of an errno: no disk of this machine refused anything."""
+        return f"{self.path}: cannot {self.doing}: {self.strerror}. {self.consequence}"
+
 
 class NotOnAPlaceError(TranscriptStoreError):
     """What was asked of the conversation, or the library, at ``path`` can be done in a folder, and not on a place. Nothing was changed."""
@@ -67,6 +78,28 @@ class NotOnAPlaceError(TranscriptStoreError):
     way_out: WayOut | None = WayOut.SAVE_AND_FORK
 
     _says = "{error.path}: cannot {error.doing}: it is on a place, and not in a folder"
+
+
+class DivergedError(TranscriptStoreError):
+    """The conversation in the folder ``path`` and its copy at ``place`` went on differently. Nothing was changed on either side.
+
+    ``head`` and ``generation`` say where the folder ends, ``place_head`` and ``place_generation`` where the copy does. Whoever opens the
+    copy sees what it has; ship the folder to another place, if both are to stay.
+    """
+
+    path: str
+    place: str
+    reason: str
+    head: str
+    place_head: str
+    generation: int
+    place_generation: int
+    way_out: WayOut | None = WayOut.SHIP_ELSEWHERE
+
+    _says = (
+        "{error.path}: {error.place} is not an earlier state of it: {error.reason}. The folder ends in {error.head} (generation "
+        "{error.generation}), the place in {error.place_head} (generation {error.place_generation})"
+    )
 
 
 class UnsuitablePlaceError(PlaceError):

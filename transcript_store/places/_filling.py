@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from transcript_store._conversation.metadata import document_body, with_hash
+from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import CHECK_MEMBER, Mark
+from transcript_store._log.scan import first_line
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, METADATA, TRANSCRIPT, archive_name
@@ -32,7 +34,10 @@ def _begin(folder: Folder, slot: Slot) -> None:
     if slot.number == 1:
         folder.remove_tree(ARCHIVE)
     else:
-        name = archive_name(slot.after.generation - 1)
+        with folder.reading(TRANSCRIPT) as source:
+            before = read_header(first_line(source.read, source.size))
+        assert not isinstance(before, NotAHeader)  # it was verified, and written here
+        name = archive_name(before[0].generation)
         with folder.subfolder(ARCHIVE, create=True) as archive:
             archive.discard(name)  # of a replace that did not come to its slot
             folder.files.link(folder.handle, TRANSCRIPT, archive.handle, name)
@@ -49,10 +54,14 @@ def _append(folder: Folder, slots: Iterable[Slot]) -> None:
 
 
 def _note(folder: Folder, state: LogState) -> None:
+    folder.replace_file(METADATA, [metadata_of(state)])
+
+
+def metadata_of(state: LogState) -> bytes:
     """metadata.json. Of a sealed conversation it is what the last one with the key made a check of: marks are the spool's own affair."""
     if state.checked is None:
         body = document_body(state.members, Mark(state.generation, state.end))
     else:
         mark, check = state.checked
         body = b'%b%b%b"' % (document_body(state.members, mark), CHECK_MEMBER, check)
-    folder.replace_file(METADATA, [with_hash(body)])
+    return with_hash(body)

@@ -19,6 +19,8 @@ import re
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
 from heapq import nlargest
 from typing import Any
 
@@ -76,8 +78,10 @@ class ObjectPlace(PackingPlace):
     # ---- slots -----------------------------------------------------------------------------------------------------------
 
     def put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:  # noqa: ARG002 (no object store can look at another)
-        """Put a slot if it is absent."""
+        """Put a slot if it is absent. The first one is marked before, so that a list finds it whatever becomes of its writer."""
         self._require_fit()
+        if slot == 1:
+            self._mark(id, datetime.now(UTC).date().isoformat())
         return self._bucket.create(_slot_key(id, slot), data)
 
     def read(self, id: str, after: int = 0) -> list[Piece]:
@@ -158,12 +162,7 @@ class ObjectPlace(PackingPlace):
     def put_summary(self, summary: Summary) -> None:
         """Mark the day, once, and keep the summary, unless one of a later slot is kept already."""
         self._require_fit()
-        day = summary.updated_at[:10]
-        if self._marked.get(summary.id) != day:
-            self._bucket.create(f"d/{day}/{summary.id}", b"")  # first: a summary without its mark would be in no list
-            self._marked[summary.id] = day
-            if len(self._marked) > _REMEMBERED:
-                del self._marked[next(iter(self._marked))]
+        self._mark(summary.id, summary.updated_at[:10])  # first: a summary without its mark would be in no list
         key, data = f"m/{summary.id}", _summary_bytes(summary)
         for _ in range(_ROUNDS):
             there = self._bucket.get(key)
@@ -171,6 +170,13 @@ class ObjectPlace(PackingPlace):
                 return
             if self._bucket.create(key, data) if there is None else self._bucket.swap(key, data, there):
                 return
+
+    def _mark(self, id: str, day: str) -> None:
+        if self._marked.get(id) != day:
+            self._bucket.create(f"d/{day}/{id}", b"")
+            self._marked[id] = day
+            if len(self._marked) > _REMEMBERED:
+                del self._marked[next(iter(self._marked))]
 
     def summaries(
         self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
@@ -192,7 +198,9 @@ class ObjectPlace(PackingPlace):
                 ids = [listed.key.rpartition("/")[2] for listed in page]
                 # Of a later day, it has been in the list already.
                 is_due = (
-                    each for each in self._bucket.at_once(self._summary, ids) if each and each.updated_at[:10] == day
+                    each
+                    for each in self._bucket.at_once(partial(self._summary, day), ids)
+                    if each and each.updated_at[:10] == day
                 )
                 of_the_day += [each for each in is_due if before is None or (each.updated_at, each.id) < before]
                 of_the_day = nlargest(limit, of_the_day, key=lambda each: (each.updated_at, each.id))
@@ -204,9 +212,12 @@ class ObjectPlace(PackingPlace):
     def _days(self) -> list[str]:
         return [day for day in self._bucket.folders("d") if _DAY.fullmatch(day)]
 
-    def _summary(self, id: str) -> Summary | None:
-        there = self._bucket.get(f"m/{id}")
-        return _as_summary(id, there.data) if there else None
+    def _summary(self, day: str, id: str) -> Summary | None:
+        """The summary; an empty one of that day if its writer came to leave the first slot and no summary (R11)."""
+        if there := self._bucket.get(f"m/{id}"):
+            return _as_summary(id, there.data)
+        begun = self._bucket.get(_slot_key(id, 1))
+        return Summary(id, f"{day}T00:00:00.000000Z", 0, b"") if begun and begun.data else None
 
     def key(self, id: str) -> bytes | None:
         """The key file, if there is one."""

@@ -37,7 +37,18 @@ _PUT = """
     {before} AND current_setting('synchronous_commit') <> 'off' {hold}
     ON CONFLICT DO NOTHING
 """
-_PUT_FIRST = _PUT.format(before="WHERE NOT EXISTS (SELECT FROM ts_slot WHERE conversation = %(id)s::uuid)", hold="")
+_BEGIN = """
+    WITH put AS ({put} RETURNING conversation),
+    listed AS (
+        INSERT INTO ts_summary (id, updated_at, slot, data, labels) SELECT conversation, now(), 0, '', '{{}}' FROM put
+        ON CONFLICT DO NOTHING
+    )
+    SELECT FROM put
+"""
+"""R11: whoever is killed before the first summary leaves a conversation that a list shows: an empty summary stands for it."""
+_PUT_FIRST = _BEGIN.format(
+    put=_PUT.format(before="WHERE NOT EXISTS (SELECT FROM ts_slot WHERE conversation = %(id)s::uuid)", hold="")
+)
 _PUT_NEXT = _PUT.format(
     before="""FROM ts_slot AS before
         WHERE before.conversation = %(id)s::uuid AND before.slot = %(slot)s::bigint - 1 AND before.hash = %(previous)s::bytea""",

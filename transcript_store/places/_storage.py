@@ -180,18 +180,8 @@ class PlacedWriter(Fetched, Writer):
 
     def _is_polite(self, state: LogState) -> None:
         """Raise unless nobody is at work who would mind."""
-        claim = state.claim
-        if self.options.take_over or claim is None or state.is_released or self.slots.is_ours:
-            return
-        if claim.holder.get("turns") or self.files.now_us() - parse_time(state.at) >= IDLE_SECONDS * 1_000_000:
-            return
-        raise ConversationLockedError(
-            path=self.path,
-            reason=f"it has a writer since {claim.at}",
-            holder_pid=claim.holder.get("pid"),
-            holder_host=claim.holder.get("host"),
-            way_out=WayOut.TAKE_OVER,
-        )
+        if not (self.options.take_over or self.slots.is_ours):
+            require_nobody_at_work(state, self.files.now_us(), self.path)
 
     @property
     def _holder(self) -> dict[str, Any]:
@@ -389,3 +379,18 @@ class PlacedWriter(Fetched, Writer):
 def _checked(sealing: Sealing | None, stored: dict[str, Any], mark: Mark) -> dict[str, Any]:
     """The keyed check of metadata.json as the slots say it, as a member of an envelope; none without the key."""
     return {} if sealing is None else {"check": sealing.key.check(document_body(stored, mark)).decode()}
+
+
+def require_nobody_at_work(state: LogState, now_us: int, path: str) -> None:
+    """Raise ``ConversationLockedError`` if a conversation was neither released nor idle, and its writer does not take turns."""
+    claim = state.claim
+    if claim is None or state.is_released or claim.holder.get("turns"):
+        return
+    if now_us - parse_time(state.at) < IDLE_SECONDS * 1_000_000:
+        raise ConversationLockedError(
+            path=path,
+            reason=f"it has a writer since {claim.at}",
+            holder_pid=claim.holder.get("pid"),
+            holder_host=claim.holder.get("host"),
+            way_out=WayOut.TAKE_OVER,
+        )

@@ -38,7 +38,12 @@ def keep_summary(slots: ClaimedLog, updated_at: str) -> None:
 
 
 def shown(summary: Summary, path: str) -> ConversationSummary:
-    """A line of a list. What somebody else wrote as a summary is shown without facts, and as damaged."""
+    """A line of a list. What somebody else wrote as a summary is shown without facts, and as damaged.
+
+    An empty one of slot 0 stands for a conversation whose writer did not come to leave any; it has no facts.
+    """
+    if not (summary.slot or summary.data):
+        return ConversationSummary(id=summary.id, directory=path, updated_at=summary.updated_at)
     try:
         found = orjson.loads(summary.data)
         metadata = found["metadata"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import SplitResult, urlsplit
 
 from transcript_store.places._place import Place
+from transcript_store.words import told_address
 
 __all__ = ["open_place"]
 
@@ -31,13 +32,13 @@ def open_place(url: str, *, create: bool = False) -> Place:
     """
     try:
         parts = urlsplit(url)
-        host = _host(parts)
     except ValueError:
         raise ValueError("this is no address of a place: it cannot be taken apart") from None
     if parts.scheme in _POSTGRES:
+        _require_an_end(parts, told := told_address(url))
         from transcript_store.places._postgres import PostgresPlace
 
-        return PostgresPlace(url, create=create, name=f"postgresql://{host}{parts.path}")
+        return PostgresPlace(url, create=create, name=f"postgresql{told[len(parts.scheme) :]}")
     if parts.scheme in _OBJECTS:
         from transcript_store.places._objects import ObjectPlace
 
@@ -46,6 +47,13 @@ def open_place(url: str, *, create: bool = False) -> Place:
     raise ValueError(f"this is no address of a place: {reason}; there are postgresql://, s3://, gs:// and az://")
 
 
-def _host(parts: SplitResult) -> str:
-    """Hosts and ports, without the user. libpq takes several, with commas."""
-    return parts.netloc.rpartition("@")[2]
+def _require_an_end(parts: SplitResult, told: str) -> None:
+    """Libpq would look for a host that is called as the user is, and say half a minute later that nobody answers.
+
+    It knows where a password ends that holds ``?`` or ``#``, so that is passed.
+    """
+    if told.endswith("://…") and "@" not in parts.query + parts.fragment:
+        raise ValueError(
+            "this is no address of a place: it cannot be told where its password ends, or its port is no number; in a user and a password "
+            "each sign that is no letter or digit is written as %2F (for /), %40 (for @), %3A (for :) …"
+        )

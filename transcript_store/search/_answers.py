@@ -41,7 +41,8 @@ class Answer:
 
     hits: tuple[Hit, ...]
     total: int | None
-    """How many messages match, as the index has it; at most 10,001. None if only reading them could tell."""
+    """How many messages match, as the index has it; at most one more than 2,000, or than the limit if
+    that is more. None if only reading them could tell."""
     elsewhere: dict[str, int]
     """If there is no hit: in which other columns there are some, and how many."""
     not_indexed: int

@@ -16,7 +16,7 @@ from transcript_store.search._answers import Hit, Sort
 from transcript_store.search._database import Database
 from transcript_store.search._indexing import short
 from transcript_store.search._matching import Match
-from transcript_store.search._plan import Plan, TooManyWordsError, conditions, plan_for
+from transcript_store.search._plan import EVERY, Plan, TooManyWordsError, conditions, plan_for
 from transcript_store.search._query import Query
 from transcript_store.search._shelf import Shelf
 from transcript_store.search._texts import COLUMNS, texts_of
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from transcript_store.conversation import Record
 
 _RANKED = 2000
-"""Rank looks at every hit, so only at so many: those that came into the index last."""
-_COUNTED = 10_001
+"""Rank looks at every hit, so only at so many: those that came into the index last. More than that are not counted, either."""
 _OPEN_AT_ONCE = 64
 
 Redact = Callable[[dict[str, Any]], dict[str, Any]]
@@ -54,11 +53,11 @@ class Finder:
             plan = None
         if plan is None:
             return newest_first(islice(self._read_all(query, match, limit), limit)), None
-        total = self._count(plan) if plan.is_exact else None
+        total = self._count(plan, max(_RANKED, limit) + 1) if plan.is_exact else None
         # How many there are is known before the first is read, if the index decides.
         is_ranked = bool(plan.match) and (sort == "rank" or (sort is None and total is not None and total <= _RANKED))
         with _Opened(self._shelf, self._redact) as opened:
-            rows = self._ranked(plan) if is_ranked else self._newest(plan)
+            rows = self._ranked(plan, total) if is_ranked else self._newest(plan)
             found = (opened.hit(_row_of(row), match) for row in rows)
             hits = islice((hit for hit in found if hit is not None and _is_in_time(query, hit.at)), limit)
             return tuple(hits) if is_ranked else newest_first(hits), total
@@ -70,23 +69,32 @@ class Finder:
         statement = f"SELECT {_HIT} FROM {source} {_OF_ITS} WHERE {_matches(plan)} {plan.where} ORDER BY {order} DESC"
         return self._connection.execute(statement, [*_match(plan), *plan.values])
 
-    def _ranked(self, plan: Plan) -> Iterator[Any]:
-        bound = (
-            f"SELECT words.rowid FROM words CROSS JOIN document d ON d.n = words.rowid {_OF_ITS} "
-            f"WHERE {_matches(plan)} {plan.where} ORDER BY words.rowid DESC LIMIT 1 OFFSET {_RANKED - 1}"
-        )
-        least = self._connection.execute(bound, [*_match(plan), *plan.values]).fetchone()
-        statement = (
-            f"SELECT {_HIT} FROM words CROSS JOIN document d ON d.n = words.rowid {_OF_ITS} "
-            f"WHERE {_matches(plan)} words.rowid >= ? AND {plan.where} ORDER BY bm25(words), words.rowid DESC"
-        )
-        return self._connection.execute(statement, [*_match(plan), least[0] if least else 0, *plan.values])
+    def _ranked(self, plan: Plan, total: int | None) -> Iterator[Any]:
+        least = None
+        if total is None or total > _RANKED:
+            bound = (
+                f"SELECT words.rowid FROM {self._proposed(plan)} ORDER BY words.rowid DESC LIMIT 1 OFFSET {_RANKED - 1}"
+            )
+            least = self._connection.execute(bound, [*_match(plan), *plan.values]).fetchone()
+        # Few of them are shown, so only their places are looked up.
+        best = f"SELECT words.rowid FROM {self._proposed(plan)} AND words.rowid >= ? ORDER BY bm25(words), words.rowid DESC"
+        for n in self._connection.execute(best, [*_match(plan), *plan.values, least[0] if least else 0]):
+            yield from self._connection.execute(f"SELECT {_HIT} FROM document d {_OF_ITS} WHERE d.n = ?", n)
 
-    def _count(self, plan: Plan) -> int:
-        source = "words CROSS JOIN document d ON d.n = words.rowid" if plan.match else "document d"
-        statement = f"SELECT 1 FROM {source} {_OF_ITS} WHERE {_matches(plan)} {plan.where} LIMIT {_COUNTED}"
-        count = f"SELECT count(*) FROM ({statement})"
+    def _count(self, plan: Plan, most: int = _RANKED + 1) -> int:
+        count = f"SELECT count(*) FROM (SELECT 1 FROM {self._proposed(plan)} LIMIT {most})"
         return int(self._connection.execute(count, [*_match(plan), *plan.values]).fetchone()[0])
+
+    def _proposed(self, plan: Plan) -> str:
+        """The messages that a plan with words is about, as SQL."""
+        if plan.where == EVERY and self._leads_everywhere():
+            return "words WHERE words MATCH ?"
+        return f"words CROSS JOIN document d ON d.n = words.rowid {_OF_ITS} WHERE words MATCH ? AND {plan.where}"
+
+    def _leads_everywhere(self) -> bool:
+        """Whether no message in the index was forgotten: then what its words say needs no look at where it leads."""
+        asked = "SELECT (SELECT coalesce(max(n), 0) FROM document) = (SELECT value FROM about WHERE name = 'messages')"
+        return bool(self._connection.execute(asked).fetchone()[0])
 
     def elsewhere(self, query: Query) -> dict[str, int]:
         """In which other columns there are hits of a query that has none."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from transcript_store.search._indexing import LONGEST_WORD, seconds
+from transcript_store.search._indexing import seconds
 from transcript_store.search._query import Filter, Query, Term
+from transcript_store.search._vocabulary import LONGEST_WORD, beginnings_up_to
 from transcript_store.search._words import fold
 
 EVERY = "1"
 """The condition that everything meets."""
 _TERMS = 256
 """So many terms are asked of the index. What is given besides is decided on the messages."""
+_TEXTS = ("title", "model", "provider")
+_FEW_REFUSED = 32
 _BEGINNINGS_OF_A_PART = 2000
 """If the words that contain a part begin in more ways up to it, the messages are read."""
 
@@ -54,7 +59,7 @@ def plan_for(connection: sqlite3.Connection, query: Query) -> Plan:
             is_exact = False
     if match:
         match = f"{{{' '.join(query.columns)}}} : ({match})"
-    where, values = _conditions_of_messages(query)
+    where, values = _conditions_of_messages(connection, query)
     is_exact = is_exact and not any(map(_has_fraction, (query.after, query.before)))
     return Plan(match, where, values, is_exact and bool(match))
 
@@ -77,7 +82,7 @@ def joined(conditions: list[str], by: str = "AND") -> str:
     return f"({joined(conditions[:middle], by)} {by} {joined(conditions[middle:], by)})"
 
 
-def _conditions_of_messages(query: Query) -> tuple[str, list[Any]]:
+def _conditions_of_messages(connection: sqlite3.Connection, query: Query) -> tuple[str, list[Any]]:
     """What a query asks of a message and its conversation, as SQL on ``d`` and ``c``."""
     where, values = _filters(query, of_messages=True)
     if query.after is not None:
@@ -88,8 +93,10 @@ def _conditions_of_messages(query: Query) -> tuple[str, list[Any]]:
         values.append(seconds(query.before) + _has_fraction(query.before))
     of_conversations, its = _filters(query, of_messages=False)
     if of_conversations:  # asked once for each conversation, and before it is looked up for a message
-        where.append(f"d.life IN (SELECT c.life FROM conversation c WHERE {joined(of_conversations)})")
-        values += its
+        asked = f"SELECT c.life FROM conversation c WHERE c.life IS NOT NULL AND {joined(of_conversations)}"
+        lives = [life for (life,) in connection.execute(asked, its)]
+        where.append("d.life IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(lives))
     return joined(where), values
 
 
@@ -100,11 +107,17 @@ def _has_fraction(moment: str | None) -> bool:
 def _filters(query: Query, *, of_messages: bool) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
-    for one in query.filters:
-        if (one.name == "role") == of_messages:
-            condition, its = _condition(one)
-            where.append(f"NOT coalesce({condition}, 0)" if one.is_not else condition)
-            values += its
+    asked = [one for one in query.filters if (one.name == "role") == of_messages]
+    for name in _TEXTS:
+        refused = [_in_small(one.value) for one in asked if one.name == name and one.is_not]
+        if len(refused) > _FEW_REFUSED:  # each of them would be looked for in each conversation
+            asked = [one for one in asked if one.name != name or not one.is_not]
+            where.append(f"NOT has_any(c.{name}, ?)")
+            values.append(json.dumps(refused))
+    for one in asked:
+        condition, its = _condition(one)
+        where.append(f"NOT coalesce({condition}, 0)" if one.is_not else condition)
+        values += its
     return where, values
 
 
@@ -127,7 +140,16 @@ def _condition(one: Filter) -> tuple[str, list[Any]]:
                 one.value
             ]
         case name:
-            return f"has_text(c.{name}, ?)", [one.value]
+            return _contains(f"c.{name}", one.value)
+
+
+def _contains(column: str, value: str) -> tuple[str, list[Any]]:
+    """Whether a text contains another, letters' case and accents apart. If both are ASCII, SQLite says so without a call of Python."""
+    small = _in_small(value)
+    if not small.isascii():
+        return f"has_text({column}, ?)", [value]
+    is_foreign = f"length({column}) < length(CAST({column} AS BLOB))"  # or has a NUL, at which length() stops
+    return f"(instr(lower({column}), ?) OR ({is_foreign} AND has_text({column}, ?)))", [small, value]
 
 
 def _any_of(connection: sqlite3.Connection, terms: tuple[Term, ...]) -> str:
@@ -145,23 +167,39 @@ def _of_term(connection: sqlite3.Connection, term: Term) -> str:
 
 def _of_part(connection: sqlite3.Connection, part: str) -> str:
     """The words that contain a part, by how they begin: whatever begins with all up to the end of the part contains it too."""
-    beginning = "SELECT DISTINCT substr(text, 1, instr(text, :part) + :length - 1) FROM word WHERE instr(text, :part) LIMIT :most"
-    asked = {"part": part, "length": len(part), "most": _BEGINNINGS_OF_A_PART + 1}
-    found = connection.execute(beginning, asked).fetchall()
+    found = beginnings_up_to(connection, part, _BEGINNINGS_OF_A_PART + 1)
     if len(found) > _BEGINNINGS_OF_A_PART or len(part.encode()) > LONGEST_WORD:
         raise TooManyWordsError
-    return " OR ".join(f'"{word}" *' for (word,) in found) or f'"{part}"'
+    return " OR ".join(f'"{word}" *' for word in found) or f'"{part}"'
 
 
 def functions(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that the conditions ask."""
     connection.create_function("has_text", 2, _has_text, deterministic=True)
+    connection.create_function("has_any", 2, _has_any, deterministic=True)
     connection.create_function("is_text", 2, _is_text, deterministic=True)
     connection.create_function("begins", 2, lambda folder, text: bytes(folder).startswith(text.encode()))
 
 
 def _has_text(text: str | None, part: str) -> bool:
     return text is not None and _in_small(part) in _in_small(text)
+
+
+def _has_any(text: str | None, parts: str) -> bool:
+    """Whether a text contains one of many others, given as JSON: each stretch of it that is as long as one of them is looked up."""
+    of_length = _by_length(parts)
+    small = "" if text is None else _in_small(text)
+    return text is not None and any(
+        small[at : at + length] in those for length, those in of_length for at in range(len(small) - length + 1)
+    )
+
+
+@lru_cache(maxsize=4)
+def _by_length(parts: str) -> list[tuple[int, set[str]]]:
+    found: dict[int, set[str]] = {}
+    for part in json.loads(parts):
+        found.setdefault(len(part), set()).add(part)
+    return sorted(found.items())
 
 
 def _is_text(text: str | None, other: str) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,6 +21,8 @@ from typing import NamedTuple
 _FOREIGN = re.compile(r"[^\x00-\x7f]+")
 _RUN = re.compile(r"[^\x00-/:-@\[-`{-\x7f]+")  # of ASCII letters and digits; what is allowed takes re 7 ms to compile
 """What stands between two signs of ASCII: no token goes across one."""
+_FOREIGN_RUN = re.compile(r"(?<![^\x00-/:-@\[-`{-\x7f])[A-Za-z0-9]*+[^\x00-\x7f][^\x00-/:-@\[-`{-\x7f]*+")
+"""Such a stretch that is not all ASCII."""
 _TOKEN = re.compile(r"[^\x00-/:-`{-\x7f]+")
 _SPACES = bytes(code if code >= 0x80 or chr(code).isalnum() else 0x20 for code in range(256))
 _ACCENTS = dict.fromkeys(range(768, 880))
@@ -44,12 +46,25 @@ def fold(text: str) -> str:
     return text if text.isascii() else _FOREIGN.sub(_folded_match, text)
 
 
-def tokens(text: str) -> Iterator[Token]:
-    """The tokens of a text in order. One that was made of several characters stands where all of them stood."""
-    for run in _RUN.finditer(text):
-        word, start = run[0], run.start()
+def foreign_runs(text: str) -> Iterator[tuple[int, int]]:
+    """The stretches between two signs of ASCII that are not all ASCII themselves."""
+    return (run.span() for run in _FOREIGN_RUN.finditer(text))
+
+
+def without_foreign_runs(text: str) -> str:
+    """A text with spaces in their place: all of it is ASCII, and everything stands where it stood."""
+    return text if text.isascii() else _FOREIGN_RUN.sub(lambda run: " " * len(run[0]), text)
+
+
+def tokens(text: str, stretches: Iterable[tuple[int, int]] | None = None) -> Iterator[Token]:
+    """The tokens of a text in order, or those in some such stretches.
+
+    One that was made of several characters stands where all of them stood.
+    """
+    for start, end in stretches if stretches is not None else (run.span() for run in _RUN.finditer(text)):
+        word = text[start:end]
         if word.isascii():  # nothing is folded but the case: a sixth of the time
-            yield Token(word.lower(), start, run.end())
+            yield Token(word.lower(), start, end)
             continue
         folded, origins = _folded_with_origins(word)
         for match in _TOKEN.finditer(folded):

@@ -15,6 +15,10 @@ from transcript_store.words import many
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 _NAMES = {"updated": "Newest", "created": "Created", "title": "Title", "records": "Most records", "size": "Largest"}
+_NOTHING_YET = (
+    "There are no conversations here yet: transcript-store import brings in what other programs keep,"
+    " transcript-store chat begins one"
+)
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
 
 
@@ -24,6 +28,8 @@ def listing_page(
     """A page of the list, with where the next one is. ``names`` tells what a folder is called whose conversation has no title."""
     rows = [tag("li", _row(summary, names)) for summary in listing]
     count = many(listing.total, "conversation")
+    if not listing.total and not listing.not_looked_at:
+        count = "No title has this" if filter else _NOTHING_YET
     if listing.not_looked_at:
         count += f"; {many(listing.not_looked_at, 'folder')} not looked at yet"
     body = [_count(count, is_unfinished=bool(listing.not_looked_at)), tag("ol", *rows)]
@@ -95,13 +101,12 @@ def _row(summary: ConversationSummary, names: Callable[[str], str | None]) -> Ht
         many(summary.record_count, "record") if summary.record_count is not None else None,
         "sealed" if summary.sealed else None,
         *(f"{name}: {text}" for name, text in labels.items()),
-        f"damaged: {summary.damage}" if summary.damage else None,
     ]
+    damage = tag("span", f" · damaged: {summary.damage}", class_="state") if summary.damage else None
     called = summary.title or (None if summary.sealed or summary.damage else names(folder))
     title = tag("span", called or summary.id or folder, class_="title")
-    return tag(
-        "a", title, tag("span", " · ".join(filter(None, said)), class_="meta"), href=_address(folder), class_="row"
-    )
+    meta = tag("span", " · ".join(filter(None, said)), damage, class_="meta")
+    return tag("a", title, meta, href=_address(folder), class_="row")
 
 
 def _hit(folder: str, hit: Hit) -> Html:
@@ -128,7 +133,7 @@ def _how_many(answer: Answer) -> str:
     elif answer.total is None or answer.total <= len(answer):
         said = many(len(answer), "message")
     else:
-        said = f"{len(answer):,} of {'more than 10,000' if answer.total > 10_000 else f'{answer.total:,}'} messages"
+        said = f"{len(answer):,} of {f'more than {answer.total - 1:,}' if answer.total > 2000 else f'{answer.total:,}'} messages"
     if answer.not_indexed:
         said += f"; there may be more: {many(answer.not_indexed, 'conversation')} not indexed yet"
     if answer.not_searched:

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import MissingExtraError
+from transcript_store.file_names import absolute_path
 from transcript_store.keys import KeyProvider
 from transcript_store.redaction import SecretRedactor
 from transcript_store.view._contents import Contents, contents_of, contents_of_store
@@ -136,7 +137,7 @@ def write_page(
     if not isinstance(output, str | os.PathLike):
         output.writelines(pieces)
         return WrittenPage(path="", redacted=contents.redacted)
-    path = replace_page(os.path.abspath(os.path.expanduser(os.fspath(output))), pieces)
+    path = replace_page(absolute_path(output), pieces)
     return WrittenPage(path=path, redacted=contents.redacted)
 
 

@@ -15,7 +15,7 @@ from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError
 from transcript_store.formats import redacted_extra
 from transcript_store.maintenance import salvage
 from transcript_store.redaction import SecretRedactor
-from transcript_store.words import many
+from transcript_store.words import many, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _before(conversation: ConversationStore, number: int, later: Iterable[Stretc
         except GenerationNotFoundError:
             continue  # it was deleted
         except CorruptTranscriptError as error:
-            found.append(Earlier(earlier, (Stretch(None, str(error)),), began_at))
+            found.append(Earlier(earlier, (Stretch(None, _told(error)),), began_at))
             continue
         gone = tuple(Stretch(each) for each in records if _is_shown(each) and _fingerprint(each) not in known)
         ended_at = records[-1].at if records else began_at
@@ -142,7 +142,14 @@ def _fingerprint(record: Record) -> int:
     return hash(orjson.dumps(record.extra if record.message is None else record.message, option=orjson.OPT_SORT_KEYS))
 
 
-def _salvaged(directory: str | os.PathLike[str], error: Exception) -> Contents:
+def _told(error: CorruptTranscriptError | CorruptMetadataError) -> str:
+    """What is damaged, without where it stands on this machine: a page is handed on."""
+    name = os.path.basename(error.path)
+    at = place(error.line_number, error.offset_bytes) if isinstance(error, CorruptTranscriptError) else ""
+    return f"{name}{at}: {error.reason}"
+
+
+def _salvaged(directory: str | os.PathLike[str], error: CorruptTranscriptError | CorruptMetadataError) -> Contents:
     left = salvage(directory)
     stretches = []
     for found in left.found:
@@ -154,7 +161,8 @@ def _salvaged(directory: str | os.PathLike[str], error: Exception) -> Contents:
         else:
             told = f"Damaged ({where}), so this may not be what was stored: {found.damage}"
             stretches.append(Stretch(found.record, told if found.damage else None))
-    return Contents(left.metadata, left.metadata.generation, tuple(stretches), damage=str(error))
+    said = f"{_told(error)}. What can be read is below; transcript-store verify and repair know what can be done."
+    return Contents(left.metadata, left.metadata.generation, tuple(stretches), damage=said)
 
 
 def _redacted(found: Contents, redactor: SecretRedactor) -> Contents:

@@ -24,6 +24,11 @@ _LEADS = re.compile(r"^(…?)\s*(?:#{1,6}|[-*+>])\s+")
 _RULE = re.compile(r"(?:\|\s*)?\|(?:\s*:?-{2,}:?\s*\|)+(?:\s*\|)?")
 """The line below the head of a table."""
 _FENCE = re.compile(r"```\w*\s?")
+_CLOSES_FIRST = re.compile(r"(?:(?!```).)*```(?!\w)(?:(?!```).)*```\w")
+"""A fence without a language, and one with: the first ended code that began before this line."""
+_CUT_AFTER = re.compile(r"[`*_]{1,3}…$|(?<!\S)(\*\*|`)(?=\S)(?=(?:(?!\1).)*…$)")
+_CUT_BEFORE = re.compile(r"^(…(?:(?!\*\*).)*\S)\*\*(?!\S|.*\*\*)")
+"""What begins, or ends, emphasis or code whose other end is not in this line."""
 
 
 def excerpt(said: str, marks: Sequence[tuple[int, int]], *, is_markdown: bool = True) -> Html:
@@ -41,8 +46,9 @@ def excerpt(said: str, marks: Sequence[tuple[int, int]], *, is_markdown: bool = 
 def _read(said: str) -> Iterator[tuple[str, str | None]]:
     """Pieces of a line, each with the element that it is."""
     line = _RULE.sub("|", _LEADS.sub(r"\1", " ".join(said.split())))
-    if line.count("```") % 2:  # the end of the code is not in this line
+    if line.count("```") % 2 or _CLOSES_FIRST.match(line):  # the other end of the code is not in this line
         line = _FENCE.sub("", line)
+    line = _CUT_BEFORE.sub(r"\1", _CUT_AFTER.sub(lambda cut: "" if cut[1] else "…", line))
     (inline,) = PARSER.parseInline(line, {})
     return _pieces(inline.children or ())
 

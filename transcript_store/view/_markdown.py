@@ -19,7 +19,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token as MarkdownToken
 
 from transcript_store.view._html import Html, joined, listing, tag, text
-from transcript_store.view.markup import PARSER, coloured, is_address, is_marked, parsed
+from transcript_store.view.markup import PARSER, Piece, coloured, is_address, is_marked, line_of, parsed
 from transcript_store.words import safe
 
 _TAGS = {
@@ -73,6 +73,8 @@ def markdown(said: str) -> Html:
     said = said.replace("\r\n", "\n")
     if not is_marked(said):
         return joined(*(tag("p", paragraph) for paragraph in _PARAGRAPHS.split(said.strip()) if paragraph.strip()))
+    if (line := line_of(said)) is not None:
+        return Html(f"<p>{''.join([_piece(piece) for piece in line])}</p>\n")
     env: dict[str, Any] = {}
     tokens = parsed(said, env)
     if tokens is None:
@@ -82,6 +84,11 @@ def markdown(said: str) -> Html:
     if is_proper(made):  # quotation marks are written as nh3 writes them, which is shorter
         return Html(safe(made.replace("&quot;", '"').replace("&#x27;", "'")))
     return Html(safe(_SANITIZER.clean(made)))
+
+
+def _piece(piece: Piece) -> str:
+    said = text(piece.text)
+    return f"<{piece.kind}>{said}</{piece.kind}>" if piece.kind else said
 
 
 def is_proper(made: str) -> bool:

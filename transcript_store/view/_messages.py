@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
 from transcript_store.messages import cost_in, parts_of, tokens_in
 from transcript_store.view._besides import about_of, event_of, notes_of, tokens_told
 from transcript_store.view._contents import Stretch
-from transcript_store.view._html import Html, joined, listing, tag
+from transcript_store.view._html import Html, element, joined, listing, tag
 from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._media import media
@@ -28,6 +29,14 @@ from transcript_store.words import many
 Kind = Literal["text", "tools", "thinking"]
 
 _LONGEST_EVENT = 4_000
+_MESSAGES_A_MARK = 8
+_SAID, _HEADING = element("div", class_="said"), element("header")
+_OF_A_PROMPT, _OF_A_REPLY, _MODEL, _TOKENS = (
+    element("h2"),
+    element("h3"),
+    element("span", class_="model"),
+    element("span", class_="tokens"),
+)
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
 
 
@@ -100,7 +109,7 @@ class GrowingPieces:
 
 
 class _Mark(NamedTuple):
-    """Where the rendering of a message began, and what was known then."""
+    """Where the rendering of a message began, and what was known then: one in eight has a mark, as it costs as much as a message."""
 
     number: int
     pieces: int
@@ -131,7 +140,7 @@ class _Renderer:
         kept = len(self._pieces.html)
         self._answers, self._answered = answers, set(answers.values())
         for number in range(start, len(said)):
-            if not self._events:
+            if not self._events and (not self._marks or number >= self._marks[-1].number + _MESSAGES_A_MARK):
                 self._marks.append(self._mark(number))
             each = said[number]
             record = each.stretch.record
@@ -239,19 +248,17 @@ class _Renderer:
             self._pieces.counts.models[model] = None
         goes_on = speaker == self._speaker and not is_prompt
         self._speaker = speaker
-        told = [tag("h2" if is_prompt else "h3", speaker)]
+        told = [(_OF_A_PROMPT if is_prompt else _OF_A_REPLY)(speaker)]
         if isinstance(model, str) and not goes_on:
-            told.append(tag("span", model, class_="model"))
+            told.append(_MODEL(model))
         when = full(at)
         if used := tokens_told(about):
-            told.append(tag("span", used, class_="tokens"))
+            told.append(_TOKENS(used))
             when += f"; {used}"
         link = tag("a", tag("time", clock(at), datetime=at, title=when), f" #{seq}", href=f"#{anchor}", class_="link")
-        heading = tag("header", *told, link)
-        classes = [speaker.lower(), "prompt" if is_prompt else "reply", *(f"has-{kind}" for kind in sorted(set(kinds)))]
-        if goes_on:
-            classes.append("goes-on")
-        article = tag("article", heading, *body, id=anchor, class_=" ".join(classes), tabindex=-1)
+        heading = _HEADING(*told, link)
+        classes = _classes(speaker, frozenset(kinds), is_prompt=is_prompt, goes_on=goes_on)
+        article = tag("article", heading, *body, id=anchor, class_=classes, tabindex=-1)
         self._add(at, article)
 
     def _add(self, at: str, html: Html) -> None:
@@ -297,9 +304,15 @@ class _Renderer:
             counts.cost += cost_in(usage) or 0.0
 
 
+@lru_cache(maxsize=64)
+def _classes(speaker: str, kinds: frozenset[Kind], *, is_prompt: bool, goes_on: bool) -> str:
+    named = [speaker.lower(), "prompt" if is_prompt else "reply", *(f"has-{kind}" for kind in sorted(kinds))]
+    return " ".join(named + ["goes-on"] * goes_on)
+
+
 def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
     if isinstance(block, Text):
-        return ("text", tag("div", markdown(block.text), class_="said")) if block.text.strip() else None
+        return ("text", _SAID(markdown(block.text))) if block.text.strip() else None
     if isinstance(block, Thinking):
         if not block.text.strip():
             return "thinking", tag("p", "Thinking, not shown by the provider", class_="note")

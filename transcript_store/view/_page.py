@@ -14,7 +14,7 @@ import orjson
 from transcript_store.view._contents import Contents, Earlier
 from transcript_store.view._files import MARK
 from transcript_store.view._head import asset, head
-from transcript_store.view._html import NOTHING, Html, joined, listing, tag, text
+from transcript_store.view._html import NOTHING, Html, attribute, joined, listing, tag
 from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._messages import Counts, Pieces, pieces_of
@@ -73,7 +73,7 @@ def page(
     yield MARK
     yield _encoded(
         Html('<html lang="en" class="show-prompts show-answers show-tools show-thinking"'),
-        Html("" if position is None else f' data-position="{text(position)}"'),
+        attribute("data_position", position),
         Html(">"),
         tag("head", *head(title, script_of(position is not None), is_served=served is not None)),
         Html("<body>"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -46,6 +47,7 @@ def _minute(time: datetime) -> str:
     return f"{time.hour:02}:{time.minute:02}"
 
 
+@lru_cache(maxsize=8)
 def _time(at: str) -> datetime | None:
     try:
         return datetime.fromisoformat(at)

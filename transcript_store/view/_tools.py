@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import dedent
 from typing import Any
 
 from transcript_store.formats import Call, Result, Text
-from transcript_store.view._diff import diff_of
-from transcript_store.view._html import NOTHING, Html, joined, listing, tag
+from transcript_store.view._html import NOTHING, Html, element, joined, listing, tag, text
 from transcript_store.view._json import indented
 from transcript_store.view._markdown import code
 from transcript_store.view._media import media
 from transcript_store.view._terminal import terminal, without_colours
+from transcript_store.view.diffs import Diff, diff_of
 from transcript_store.words import many
 
 _ABOUT = (
@@ -24,6 +24,10 @@ _PATHS = ("file_path", "path", "filePath", "filename", "absolute_path", "noteboo
 _COMMANDS = ("command", "cmd", "script")
 _CONTENTS = ("content", "contents", "file_text", "text")
 _READERS = frozenset({"read", "read_file", "view", "cat", "readfile", "open_file"})
+_NAME, _ABOUT_IT, _NOTE, _STATE, _PEEK = (
+    element("span", class_=name) for name in ("name", "about", "note", "state", "peek")
+)
+_SUMMARY, _RESULT = element("summary"), element("div", class_="result")
 _LONGEST_ABOUT, _PEEK_LINES, _PEEK_CHARACTERS, _MOST_OPEN = 160, 4, 400, 24
 
 
@@ -32,45 +36,49 @@ def tool(call: Call, result: Result | None, *, anchor: str | None) -> Html:
     about, told = _about(call.arguments), diff_of(call.arguments)
     said = "" if result is None else result.text
     shown, used = _arguments(call, told)
+    file = _file_read(call, result)
+    is_open = told is not None and len(told[0].lines) <= _MOST_OPEN
     state = "no result" if result is None else "failed" if result.failed else ""
     note = f"+{told[0].added} −{told[0].removed}" if told else _lines(said) if said else ""
-    head = [tag("span", call.name or "tool", class_="name"), tag("span", about, class_="about")]
+    head = [_NAME(call.name or "tool"), _ABOUT_IT(about)]
     if note:
-        head.append(tag("span", note, class_="note"))
+        head.append(_NOTE(note))
     if state:
-        head.append(tag("span", state, class_="state"))
+        head.append(_STATE(state))
     if told is None and (first := _peek(said)):
-        head.append(tag("span", terminal(first), class_="peek"))
+        head.append(_PEEK(code(first, file_name=file) if file else terminal(first)))
+    elif told is not None and not is_open:
+        head.append(_PEEK(_first_changes(told[0])))
     rest = {name: value for name, value in call.arguments.items() if name not in used}
     inside = [
         shown,
         listing(code(indented(rest), language="json")) if rest else NOTHING,
-        _result(call, result, anchor),
+        NOTHING if result is None else _result(result, file, anchor),
     ]
-    is_open = told is not None and len(told[0].lines) <= _MOST_OPEN
     kind = "tool failed" if state == "failed" else "tool"
-    return tag("details", tag("summary", *head), *inside, class_=kind, open=is_open)
+    return element("details", class_=kind, open=is_open)(_SUMMARY(*head), *inside)
 
 
 def lone_result(result: Result, *, anchor: str | None) -> Html:
     """A result whose call is not there."""
-    about = tag("span", f"a result without its call {result.id}".strip(), class_="about")
-    head = [tag("span", result.name or "result", class_="name"), about]
+    head = [_NAME(result.name or "result"), _ABOUT_IT(f"a result without its call {result.id}".strip())]
     if first := _peek(result.text):
-        head.append(tag("span", terminal(first), class_="peek"))
+        head.append(_PEEK(terminal(first)))
     body = joined(*_contents(result))
-    return tag("details", tag("summary", *head), tag("div", body, class_="result", id=anchor), class_="tool")
+    return tag("details", _SUMMARY(*head), tag("div", body, class_="result", id=anchor), class_="tool")
 
 
-def _result(call: Call, result: Result | None, anchor: str | None) -> Html:
-    if result is None:
-        return NOTHING
-    path = _first(call.arguments, _PATHS)
-    if call.name.lower() in _READERS and path and not result.failed and "\x1b" not in result.text and not result.media:
-        body = listing(code(result.text, file_name=path.rpartition("/")[2]))
-    else:
-        body = joined(*_contents(result))
-    return tag("div", body, class_="result", id=anchor)
+def _file_read(call: Call, result: Result | None) -> str:
+    """The name of the file whose text the result is; else empty."""
+    path = _first(call.arguments, _PATHS) if call.name.lower() in _READERS else ""
+    if not path or result is None or result.failed or result.media or "\x1b" in result.text:
+        return ""
+    return path.rpartition("/")[2]
+
+
+def _result(result: Result, file: str, anchor: str | None) -> Html:
+    body = listing(code(result.text, file_name=file)) if file else joined(*_contents(result))
+    return _RESULT(body) if anchor is None else tag("div", body, class_="result", id=anchor)
 
 
 def _contents(result: Result) -> Iterator[Html]:
@@ -78,7 +86,7 @@ def _contents(result: Result) -> Iterator[Html]:
         if not isinstance(block, Text):
             yield media(block)
         elif block.text:
-            yield listing(terminal(block.text))
+            yield listing(terminal(block.text), None if "\n" in block.text.strip("\n") else "wrapped")
     if not result.content:
         yield tag("p", "(nothing was printed)", class_="media")
 
@@ -87,7 +95,7 @@ def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
     """The arguments that have a form of their own, and their names."""
     if told is not None:
         diff, names = told
-        return diff.html(), names | (frozenset(_PATHS) & call.arguments.keys())
+        return listing(_marked(diff.lines), "diff"), names | (frozenset(_PATHS) & call.arguments.keys())
     for name in _COMMANDS:
         command = _command(call.arguments.get(name))
         if command:
@@ -98,6 +106,24 @@ def _arguments(call: Call, told: Any) -> tuple[Html, frozenset[str]]:
             shown = code(call.arguments[name], file_name=path.rpartition("/")[2])
             return listing(shown), frozenset({name, *_PATHS})
     return NOTHING, frozenset()
+
+
+def _marked(lines: Sequence[str]) -> Html:
+    kinds = {"+": "ins", "-": "del", "@": "hunk"}
+    ends = ["\n"] * (len(lines) - 1) + [""]
+    return joined(
+        *(
+            tag("span", line + end, class_=f"line {kinds[line[0]]}") if line[:1] in kinds else text(line + end)
+            for line, end in zip(lines, ends, strict=True)
+        )
+    )
+
+
+def _first_changes(diff: Diff) -> Html:
+    """The lines from the first on that was changed, with … if there are more."""
+    first = next((at for at, line in enumerate(diff.lines) if line[:1] in ("+", "-")), 0)
+    shown = [line[:_LONGEST_ABOUT] for line in diff.lines[first : first + _PEEK_LINES]]
+    return joined(_marked(shown), "" if len(diff.lines) <= first + _PEEK_LINES else " …")
 
 
 def _about(arguments: Mapping[str, Any]) -> str:
@@ -124,7 +150,9 @@ def _peek(said: str) -> str:
     """The first lines, with … if there is more."""
     said = said.strip("\n")
     lines = said[: _PEEK_CHARACTERS * 4].split("\n")
-    first = dedent("\n".join(lines[:_PEEK_LINES]))
+    first = "\n".join(lines[:_PEEK_LINES]).rstrip()
+    if first.startswith((" ", "\t")):  # else there is nothing that all lines begin with
+        first = dedent(first)
     if len(first) > _PEEK_CHARACTERS:
         return f"{without_colours(first)[:_PEEK_CHARACTERS]}…"
     return f"{first} …" if len(lines) > _PEEK_LINES or len(said) > _PEEK_CHARACTERS * 4 else first

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from pygments.util import ClassNotFound
 
 from transcript_store.words import safe
 
-__all__ = ["PARSER", "Coloured", "coloured", "is_address", "is_marked", "parsed"]
+__all__ = ["PARSER", "Coloured", "Piece", "coloured", "is_address", "is_marked", "line_of", "parsed"]
 
 _LONGEST_MARKDOWN = 100_000
 """In characters. A longer text is shown as it is: some Markdown takes more than linear time."""
@@ -87,33 +87,68 @@ def _tokens(said: str, env: dict[str, Any]) -> list[MarkdownToken]:
         return PARSER.parse(said, env)
     begin, end = MarkdownToken("paragraph_open", "p", 1), MarkdownToken("paragraph_close", "p", -1)
     begin.block = end.block = True
-    return [begin, *PARSER.parseInline(said, env), end]
+    pieces = _inline(said)
+    if pieces is None:
+        return [begin, *PARSER.parseInline(said, env), end]
+    return [begin, MarkdownToken("inline", "", 0, content=said, children=pieces), end]
 
 
-def _inline(said: str) -> list[MarkdownToken] | None:
+class Piece(NamedTuple):
+    """A piece of a line."""
+
+    text: str
+    kind: str
+    """``code``, ``em``, ``strong``, ``br`` the end of a line, or empty."""
+
+
+def line_of(said: str) -> list[Piece] | None:
+    """The pieces of a text, made safe, that is a paragraph of one line; None if it is, or may be, anything else."""
+    if len(said) > _LONGEST_MARKDOWN:
+        return None
+    said = safe(said)
+    return _pieces(said) if _LINE.fullmatch(said) else None
+
+
+def _pieces(said: str) -> list[Piece] | None:
     """What stands within a block, if it is made of such pieces alone; else None. The parser makes the same of it in ten times the time."""
-    found: list[MarkdownToken] = []
-    at = 0
-    while at < len(said):
+    found: list[Piece] = []
+    at, end = 0, len(said)
+    while at < end:
         piece = _PIECE.match(said, at)
         if piece is None:
             return None
         at = piece.end()
         kind = piece.lastgroup
         if kind == "text":
-            found.append(MarkdownToken("text", "", 0, content=piece[0]))
+            found.append(Piece(piece[0], ""))
         elif kind == "code":
-            found.append(MarkdownToken("code_inline", "code", 0, markup="`", content=piece["code"]))
+            found.append(Piece(piece["code"], "code"))
         elif kind == "end":
-            found.append(MarkdownToken("softbreak", "br", 0))
+            found.append(Piece("\n", "br"))
         else:
-            stars, name = piece["stars"], "em" if piece["stars"] == "*" else "strong"
-            found += (
-                MarkdownToken(f"{name}_open", name, 1, markup=stars),
-                MarkdownToken("text", "", 0, content=piece["stressed"], level=1),
-                MarkdownToken(f"{name}_close", name, -1, markup=stars),
-            )
+            found.append(Piece(piece["stressed"], "em" if piece["stars"] == "*" else "strong"))
     return found
+
+
+def _inline(said: str) -> list[MarkdownToken] | None:
+    """The same as the parser's tokens."""
+    pieces = _pieces(said)
+    return None if pieces is None else [token for piece in pieces for token in _tokens_of(piece)]
+
+
+def _tokens_of(piece: Piece) -> Iterator[MarkdownToken]:
+    text, kind = piece
+    if not kind:
+        yield MarkdownToken("text", "", 0, content=text)
+    elif kind == "code":
+        yield MarkdownToken("code_inline", "code", 0, markup="`", content=text)
+    elif kind == "br":
+        yield MarkdownToken("softbreak", "br", 0)
+    else:
+        stars = "*" if kind == "em" else "**"
+        yield MarkdownToken(f"{kind}_open", kind, 1, markup=stars)
+        yield MarkdownToken("text", "", 0, content=text, level=1)
+        yield MarkdownToken(f"{kind}_close", kind, -1, markup=stars)
 
 
 def _leave_out_addresses(tokens: Iterable[MarkdownToken]) -> None:
@@ -135,6 +170,8 @@ def _cells(said: str) -> int:
     one in two characters.
     """
     cells = 0
+    if "|" not in said:
+        return cells
     for rule in _HEAD_ENDS.finditer(said):
         end = _BLANK_LINE.search(said, rule.end())
         rows = said.count("\n", rule.end(), end.start() if end else len(said))
@@ -223,6 +260,7 @@ def _tick(state: StateCore) -> None:
 
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.disable(["html_block", "html_inline"])  # without HTML they never find any, and are asked at each line
     parser.core.ruler.push("tick", _tick)
     parser.validateLink = is_address  # type: ignore[method-assign]
     whole = parser.inline.parse

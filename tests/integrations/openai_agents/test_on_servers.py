@@ -8,39 +8,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Iterator
 
-import pytest
 from agents import Agent, RunConfig, Runner
 from agents.testing import ScriptedModel, assistant_message
 
 from tests.integrations.killed import live_and_die, numbers_in
 from tests.integrations.openai_agents.bench import Bench
-from tests.kit.postgres import PostgresServer, programs
 from tests.places.servers import seaweedfs
 from transcript_store import ConversationLibrary
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.messages import parts_of
 from transcript_store.places import PostgresPlace
 from transcript_store.testing import check_integration
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    if programs() is None:
-        pytest.skip("needs PostgreSQL: apt-get install postgresql")
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def url(server: PostgresServer) -> str:
-    """Tables of a test's own. What this process does with them it does on places of its own, so that children can be forked."""
-    url = server.schema()
-    place = PostgresPlace(url, create=True)
-    place.conversations()
-    place.close()
-    return url
 
 
 def test_the_contract_of_integrations_on_postgresql(url):

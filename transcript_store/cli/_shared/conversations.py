@@ -14,6 +14,7 @@ from transcript_store.cli._shared.places import (
     existing_on,
     is_address,
     library_at,
+    shown,
     taken_apart,
     with_id,
 )
@@ -31,12 +32,29 @@ def chat_place() -> str:
 
     Raises:
         ModuleNotFoundError: ``platformdirs`` is not installed; the extra ``chat`` installs it.
+        Misuse: the variable names no library. The error names the variable, which the user may not think of.
     """
     if named := os.environ.get(VARIABLE, "").strip():  # an empty variable (`NAME=` in a unit file) means none
-        return named if is_address(named) else os.path.abspath(os.path.expanduser(named))
+        return _library_of_the_variable(named)
     from platformdirs import user_data_path
 
     return str(user_data_path("transcript-store") / "conversations")
+
+
+def _library_of_the_variable(named: str) -> str:
+    if is_address(named):
+        library, what = taken_apart(named)
+        if what is not None:
+            raise Misuse(f"{VARIABLE} names a conversation; name the library: {shown(library)}")
+        try:
+            library_at(named)
+        except Misuse as error:
+            raise Misuse(f"{VARIABLE}: {error}") from None
+        return named
+    path = os.path.abspath(os.path.expanduser(named))
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise Misuse(f"{VARIABLE}: {path} is no directory; name that of a library, or the address of a place")
+    return path
 
 
 def chat_library(**options: Any) -> ConversationLibrary:

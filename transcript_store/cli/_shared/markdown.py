@@ -44,8 +44,11 @@ def markdown(said: str, width: int) -> Iterator[Line]:
 
 def code(said: str, width: int, *, language: str = "", looks: tuple[Look, ...] = ()) -> Iterator[Line]:
     """The lines of code with its colours, or of the given looks if its language is not known."""
-    found = coloured(said, language=language) if language else None
-    pieces = [Piece(said, looks)] if found is None else [Piece(text, _CODE.get(kind, ())) for text, kind in found]
+    found = coloured(f"{said}\n", language=language) if language else None  # a diff ends its last line too
+    if not found:
+        return _wrapped([Piece(said, looks)], width, at_spaces=False)
+    pieces = [Piece(text, _CODE.get(kind, ())) for text, kind in found]
+    pieces[-1] = Piece(pieces[-1].text.removesuffix("\n"), pieces[-1].looks)
     return _wrapped(pieces, width, at_spaces=False)
 
 

@@ -14,7 +14,6 @@ _WIDEST = 100
 """In columns. Longer lines are hard to read, however wide the terminal is."""
 _TEXT_INDENT, _PART_INDENT = 4, 6
 _TITLES: Mapping[str, tuple[Look, ...]] = {"call": ("strong",), "result": ("strong",)}
-_LANGUAGES = {"call": "json"}
 _TEXTS: Mapping[str, tuple[Look, ...]] = {"thinking": ("quiet", "italic")}
 
 
@@ -25,8 +24,10 @@ class Manner:
     full: bool
     """Nothing is cut."""
     prose: Callable[[str], Iterable[Line]]
-    listing: Callable[[str, str], Iterable[Line]]
-    """Of a part of a kind."""
+    listing: Callable[[str, str, str], Iterable[Line]]
+    """Of a text in a language that is of a part of a kind."""
+    arranged: Callable[[str], tuple[str, str]]
+    """What a call was given, as a person reads it, and its language."""
     is_spaced: bool = False
     """An empty line stands between the parts of a message."""
 
@@ -39,16 +40,17 @@ def manner_here(*, full: bool, plain: bool) -> Manner:
             return _with_markdown(full, min(columns_there, _WIDEST))
         except ModuleNotFoundError:
             pass
-    return Manner(full, _as_written, lambda text, _: _as_written(text))
+    return Manner(full, _as_written, lambda text, *_: _as_written(text), lambda text: (text, ""))
 
 
 def _with_markdown(full: bool, width: int) -> Manner:
+    from transcript_store.cli._shared.calls import arranged
     from transcript_store.cli._shared.markdown import code, markdown
 
-    def listing(text: str, kind: str) -> Iterator[Line]:
-        return code(text, width - _PART_INDENT, language=_LANGUAGES.get(kind, ""), looks=_TEXTS.get(kind, ()))
+    def listing(text: str, language: str, kind: str) -> Iterator[Line]:
+        return code(text, width - _PART_INDENT, language=language, looks=_TEXTS.get(kind, ()))
 
-    return Manner(full, lambda text: markdown(text, width - _TEXT_INDENT), listing, is_spaced=True)
+    return Manner(full, lambda text: markdown(text, width - _TEXT_INDENT), listing, arranged, is_spaced=True)
 
 
 def lines_of(message: object, manner: Manner) -> Iterator[Line]:
@@ -67,8 +69,9 @@ def lines_of_parts(parts: Iterable[Part], manner: Manner) -> Iterator[Line]:
             title = one_line(part.title or part.kind)
             yield [Piece(" " * _TEXT_INDENT), Piece(title, _TITLES.get(part.kind, ("quiet",)))]
             if manner.full or part.kind != "besides":
-                text = part.text if manner.full else _cut(part.text)
-                yield from _indented(manner.listing(text, part.kind) if text else (), _PART_INDENT)
+                text, language = manner.arranged(part.text) if part.kind == "call" else (part.text, "")
+                text = text if manner.full else _cut(text)
+                yield from _indented(manner.listing(text, language, part.kind) if text else (), _PART_INDENT)
 
 
 def _as_written(text: str) -> Iterator[Line]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.file_names import is_id
+from transcript_store.words import told_address
 
 LAST = "last"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -79,7 +80,7 @@ def existing_on(library: str, what: str) -> str:
 
 def library_at(name: str, *, creates: bool = False, **options: Any) -> ConversationLibrary:
     """The library of that name, a directory or an address. If it ``creates``, the tables of a database are made when they are missing."""
-    return ConversationLibrary(_place(name, creates) if is_address(name) else name, **options)
+    return ConversationLibrary(place_at(name, creates=creates) if is_address(name) else name, **options)
 
 
 def conversation_at(name: str, *, creates: bool = False, **options: Any) -> ConversationStore:
@@ -88,7 +89,7 @@ def conversation_at(name: str, *, creates: bool = False, **options: Any) -> Conv
         return ConversationStore(name, **options)
     from transcript_store.places import PlacedConversation
 
-    return PlacedConversation(_place((named := with_id(name))[0], creates), named[1], **options)
+    return PlacedConversation(place_at((named := with_id(name))[0], creates=creates), named[1], **options)
 
 
 def with_id(name: str) -> tuple[str, str]:
@@ -99,10 +100,18 @@ def with_id(name: str) -> tuple[str, str]:
     """
     library, what = taken_apart(name)
     if what is None:
-        raise Misuse(f"{shown(name)} is a library: name a conversation in it, as {shown(name).rstrip('/')}/ID")
+        raise Misuse(
+            f"{shown(name)} is a library: name a conversation in it, as {shown(name).rstrip('/')}/ID{_begun(shown(name))}"
+        )
     if what == LAST:
         _, what = taken_apart(existing_on(library, LAST))
     return library, what or ""
+
+
+def _begun(name: str) -> str:
+    """What to do, if the last part of an address may be the beginning of an id: a folder of a bucket may be called so too."""
+    library, _, what = name.rpartition("/")
+    return f"; the beginning of an id is a word of its own: {library} {what}" if BEGINNING.fullmatch(what) else ""
 
 
 def refuse(name: str, command: str) -> None:
@@ -118,14 +127,11 @@ def refuse(name: str, command: str) -> None:
 
 def shown(name: str) -> str:
     """An address without the user, the password and the options, to be printed."""
-    if not is_address(name):
-        return name
-    scheme, mark, rest = name.partition("?")[0].partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+    return told_address(name) if is_address(name) else name
 
 
-def _place(address: str, creates: bool) -> Any:
+def place_at(address: str, *, creates: bool = False) -> Any:
+    """The place at an address. Of ``creates``: :func:`library_at`."""
     return _opened(address, creates and address.startswith("postgres"))  # nothing else has tables
 
 

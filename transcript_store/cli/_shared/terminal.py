@@ -26,15 +26,12 @@ from typing import Any, Literal, NamedTuple
 from transcript_store.words import UNSAFE
 from transcript_store.words import many as many  # noqa: PLC0414 (the commands find their words here)
 from transcript_store.words import safe as safe  # noqa: PLC0414
+from transcript_store.words import without_users as without_users  # noqa: PLC0414
 
 PROGRAM = "transcript-store"
 
 _UNSAFE_IN_A_LINE = re.compile(f"{UNSAFE.pattern}|[\n\t]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
-
-
-_USER = re.compile(r"://[^\s/?#@]*(?:@[^\s/?#@]*)*@")
-"""What stands before the host in an address."""
 
 
 class Misuse(Exception):  # noqa: N818 (it is the user's)
@@ -190,9 +187,14 @@ def wrapped(text: str, marks: Iterable[Span], width: int | None) -> Iterator[tup
         while fits < len(cells) and (room := room - _columns_of(cells[fits][0])) >= 0:
             fits += 1
         if fits < len(cells):
-            fits = next((at for at in range(fits, 0, -1) if cells[at][0] == " "), fits or 1)
+            fits = next((at for at in range(fits, 0, -1) if cells[at][0] == " "), None) or _within(cells, fits)
         yield _with_marks(cells[:fits])
         cells = cells[fits + (fits < len(cells) and cells[fits][0] == " ") :]
+
+
+def _within(cells: Sequence[tuple[str, bool]], fits: int) -> int:
+    """Where a word is broken that has no room: behind the last of its signs, as an address and a path have them, in its second half."""
+    return next((at for at in range(fits, fits // 2, -1) if cells[at - 1][0] in "/,;?&"), fits or 1)
 
 
 def _with_marks(cells: Sequence[tuple[str, bool]]) -> tuple[str, list[Span]]:
@@ -263,11 +265,6 @@ def _named_output() -> Iterator[None]:
 
 def _encoding() -> str:
     return codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
-
-
-def without_users(text: str) -> str:
-    """A text in which addresses have no user and no password: an argument may be the address of a place, and errors repeat arguments."""
-    return _USER.sub("://", text)
 
 
 def complain(text: str, details: Iterable[str] = ()) -> None:

@@ -42,6 +42,7 @@ _IN_THE_SHELL = {
     WayOut.WAIT: "try again when it is done",
     WayOut.WAIT_OR_READ: "try again when it is done",
     WayOut.TAKE_OVER: "try again when it is done, or has been silent for a minute",
+    WayOut.OPEN_THE_PLACE: "its --help says which arguments may be an address",
     WayOut.FORK_AND_DELETE: "fork what is to stay, and delete this one",
     WayOut.SAVE_AND_FORK: "fork it into a folder (fork --into), and do it there",
     WayOut.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",

@@ -87,7 +87,7 @@ def run(arguments: Namespace) -> int:
     from transcript_store.cli._shared.progress import Working
     from transcript_store.cli.chat.conversation import find
     from transcript_store.cli.chat.session import Turns
-    from transcript_store.cli.chat.signals import Terminated, raised
+    from transcript_store.cli.chat.signals import Terminated, raised, terminal_kept
 
     keys = keys_of(arguments)
     place: Place | None = None
@@ -102,7 +102,7 @@ def run(arguments: Namespace) -> int:
             redactor = redactor_of(arguments)
             place = find(arguments.directory, new=arguments.new, resume=arguments.resume, redact=redactor, keys=keys)
         try:
-            with raised(), place:
+            with terminal_kept(), raised(), place:
                 return Turns(arguments, place).run()
         finally:
             if redactor is not None:

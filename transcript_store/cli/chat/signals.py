@@ -7,8 +7,10 @@ Ctrl-C, they let the turn end in order: what was received is recorded.
 from __future__ import annotations
 
 import signal
+import sys
+import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -44,3 +46,21 @@ def raised() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def terminal_kept() -> Iterator[None]:
+    """After the block the terminal of standard input is as it was before, if there is one.
+
+    The prompt restores it by itself, except where a signal arrives in the middle of that.
+    """
+    try:
+        before = termios.tcgetattr(sys.stdin)
+    except (termios.error, OSError, ValueError, TypeError):  # not a terminal, closed, or not there at all
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(termios.error, OSError, ValueError, TypeError):
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, before)

@@ -1,4 +1,4 @@
-"""What an edit changed, as a diff: of the arguments that agents' tools for edits take, whatever the members are called."""
+"""What an edit changed, as the lines of a diff: of the arguments that agents' tools for edits take, whatever they are called."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
-
-from transcript_store.view._html import Html, joined, listing, tag, text
 
 _OLD = ("old_string", "oldText", "old_text", "old_str", "oldString", "find")
 _NEW = ("new_string", "newText", "new_text", "new_str", "newString", "replace")
@@ -19,6 +17,9 @@ _MOST_LINES = 2_000
 """Longer texts are shown one behind the other: the comparison takes time by the square."""
 _MOST_PAIRS = 50_000
 """With more pairs of equal lines, stretches are not looked for at lines that come again and again: it takes time by the third power."""
+
+
+_MEMBERS = frozenset({*_OLD, *_NEW, *_LISTS, *_PATCHES})
 
 
 class Diff(NamedTuple):
@@ -34,19 +35,11 @@ class Diff(NamedTuple):
     def removed(self) -> int:
         return sum(line.startswith("-") for line in self.lines)
 
-    def html(self) -> Html:
-        """The lines in a ``pre``."""
-        kinds = {"+": "ins", "-": "del", "@": "hunk"}
-        ends = ["\n"] * (len(self.lines) - 1) + [""]
-        pieces = (
-            tag("span", line + end, class_=f"line {kinds[line[0]]}") if line[:1] in kinds else text(line + end)
-            for line, end in zip(self.lines, ends, strict=True)
-        )
-        return listing(joined(*pieces), "diff")
-
 
 def diff_of(arguments: Mapping[str, Any]) -> tuple[Diff, frozenset[str]] | None:
     """The diff that a call's arguments mean, and the members that it is made of; None if they mean no edit."""
+    if _MEMBERS.isdisjoint(arguments):  # most calls
+        return None
     for name in _PATCHES:
         patch = arguments.get(name)
         if isinstance(patch, str) and patch.lstrip().startswith(_BEGINS_A_PATCH):

@@ -1,0 +1,42 @@
+"""What a call was given, as a person reads it: an edit as its diff, a text of several lines as these lines, all else as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from transcript_store.view.diffs import diff_of
+
+
+def arranged(arguments: str) -> tuple[str, str]:
+    """The arguments, which are JSON or any other text, and the language in which they stand there."""
+    given = _object(arguments)
+    told = None if given is None else diff_of(given)
+    if given is None:
+        return arguments, "json"
+    if told is not None:
+        diff, names = told
+        return "\n".join((*_others(given, names), *diff.lines)), "diff"
+    texts = {name: text for name, text in given.items() if isinstance(text, str) and "\n" in text.strip("\n")}
+    if not texts:
+        return arguments, "json"
+    blocks = (f"{name}:\n{_indented(text)}" for name, text in texts.items())
+    return "\n".join((*_others(given, frozenset(texts)), *blocks)), ""
+
+
+def _object(arguments: str) -> dict[str, Any] | None:
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    return given if isinstance(given, dict) else None
+
+
+def _others(given: dict[str, Any], names: frozenset[str]) -> list[str]:
+    """The members that have no form of their own, on one line."""
+    rest = {name: value for name, value in given.items() if name not in names}
+    return [json.dumps(rest, ensure_ascii=False)] if rest else []
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" if line else "" for line in text.strip("\n").split("\n"))

@@ -1,0 +1,186 @@
+"""``transcript-store ship``: send conversations to a place as a copy, bring them back, and keep up with them."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from transcript_store.cli._shared.arguments import add_json, path, seconds
+from transcript_store.cli._shared.conversations import existing
+from transcript_store.cli._shared.places import is_address, place_at, shown, taken_apart, with_id
+from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.terminal import Misuse, complain, many, one_line, say, say_json, size
+from transcript_store.cli._shared.ways_out import sentence
+from transcript_store.file_names import TRANSCRIPT
+
+if TYPE_CHECKING:
+    from transcript_store.places import LibraryShipper, NotShipped, Restored, Shipped, Shipper
+
+DESCRIPTION = """\
+Send a conversation, or all those of a library, to a database or a bucket, and say what is not there yet. What is new goes
+behind what is there: transcripts of every generation, byte for byte, and the metadata. Run it again after whatever stopped
+it: it goes on, and nothing is there twice. A writer may be at work on the folder.
+
+The other way round it makes folders of what stands on a place. A folder is there when it is whole, or not at all.
+
+A copy that went on by itself is left alone, and both heads are named. A writer at work on the place is not disturbed,
+except with --take-over. Of a sealed conversation key.json stays where it is, except with --with-key: whoever holds a copy
+without it can open nothing, and has nothing that would have to be shredded. Back key files up elsewhere.
+"""
+EPILOG = """\
+exit code: 0 if all of it went, 1 if something did not
+
+examples:
+  transcript-store ship chats/today postgresql://keeper@db.example/agents
+  transcript-store ship chats s3://bucket/copies --dry-run          what is not there yet?
+  transcript-store ship chats s3://bucket/copies --follow           until Ctrl-C, each second what is new
+  transcript-store ship s3://bucket/copies restored                 and back: all of them
+  transcript-store ship s3://bucket/copies/last restored/today
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    what = "a conversation (its folder, DIR/ID, DIR/last) or a library; or the address of either on a place"
+    parser.add_argument("source", metavar="FROM", type=path, help=what)
+    parser.add_argument(
+        "to", metavar="TO", type=path, help="the address of a place; or the folder to make, if FROM is on a place"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="send nothing, and say what is not there yet")
+    parser.add_argument("--take-over", action="store_true", help="claim what somebody else is writing to there")
+    parser.add_argument("--with-key", action="store_true", help="take key.json of sealed conversations along")
+    parser.add_argument("--follow", action="store_true", help="go on with what is new, until Ctrl-C")
+    parser.add_argument(
+        "--every", metavar="SECONDS", type=seconds, default=1.0, help="how often --follow looks (default: 1)"
+    )
+    add_json(parser, "one JSON object for each conversation")
+
+
+def run(arguments: Namespace) -> int:
+    """Ship there, or back."""
+    if is_address(arguments.source):
+        return _bring_back(arguments)
+    if not is_address(arguments.to):
+        raise Misuse("one of the two has to be a place, such as postgresql://host/database or s3://bucket/prefix")
+    if taken_apart(arguments.to).what is not None:
+        raise Misuse(f"{shown(arguments.to)}: name the place alone; a conversation has there the id that it has here")
+    place = place_at(arguments.to, creates=not arguments.dry_run)
+    return _follow(arguments, place) if arguments.follow else _send(arguments, place)
+
+
+def _shipper(arguments: Namespace, place: Any) -> Shipper | LibraryShipper:
+    from transcript_store.places import LibraryShipper, Shipper
+
+    directory = os.path.abspath(os.path.expanduser(arguments.source))
+    is_library = os.path.isdir(directory) and not os.path.lexists(os.path.join(directory, TRANSCRIPT))
+    options = {"take_over": arguments.take_over, "with_key": arguments.with_key}
+    if is_library:
+        return LibraryShipper(directory, place, **options)
+    found = existing(arguments.source)
+    if is_address(found):  # of the library of chat
+        raise Misuse(f"{shown(found)}: it is on a place already; name that, and a folder to make")
+    return Shipper(found, place, **options)
+
+
+def _reports(shipper: Any, arguments: Namespace) -> Iterator[Shipped | NotShipped]:
+    """What came of each; of one conversation alone an error is raised. Whoever follows asks nothing if nothing changed here."""
+    if arguments.follow and not getattr(shipper, "has_news", lambda: True)():
+        return iter(())
+    told = shipper.lag() if arguments.dry_run else shipper.send()
+    return told if isinstance(told, Iterator) else iter([told])
+
+
+def _send(arguments: Namespace, place: Any) -> int:
+    status = 0
+    with _shipper(arguments, place) as shipper, Working("looking" if arguments.dry_run else "shipping") as working:
+        for report in _reports(shipper, arguments):
+            with working.paused():
+                status |= _tell(report, arguments)
+    return status
+
+
+def _follow(arguments: Namespace, place: Any) -> int:
+    """Send what is new, again and again. A place that does not answer is asked again; what is wrong is said once."""
+    if arguments.dry_run:
+        raise Misuse("--follow sends, and --dry-run sends nothing")
+    from transcript_store.places import NotShipped, PlaceError
+
+    known: dict[str, str] = {}
+    with _shipper(arguments, place) as shipper:
+        while True:
+            try:
+                for report in _reports(shipper, arguments):
+                    if isinstance(report, NotShipped):
+                        if known.get(report.directory) != str(report.error):
+                            known[report.directory] = str(report.error)
+                            _tell(report, arguments)
+                    elif report.sent_records or known.pop(report.directory, ""):
+                        _tell(report, arguments)
+                known.pop("", None)
+            except PlaceError as error:
+                if "" not in known:
+                    complain(sentence(error, "ship"))
+                known[""] = str(error)
+            time.sleep(arguments.every)
+
+
+def _tell(report: Shipped | NotShipped | Restored, arguments: Namespace) -> int:
+    """Print what came of one conversation; returns what the exit code becomes by it."""
+    from transcript_store.places import NotShipped, Restored
+
+    if isinstance(report, NotShipped):
+        if arguments.json:
+            say_json({"directory": report.directory, "error": sentence(report.error, "ship")})
+        complain(sentence(report.error, "ship"))
+        return 1
+    if arguments.json:
+        say_json(asdict(report))
+    else:
+        facts = _of_restored(report) if isinstance(report, Restored) else _of_shipped(report, arguments)
+        say(f"{one_line(report.id)}  {facts}", now=True)
+    if report.key_is_missing and not (isinstance(report, Restored) or arguments.dry_run):
+        complain(f"{report.id}: it is sealed, and its key.json is not there; without that nobody can open the copy")
+    return 0
+
+
+def _of_shipped(report: Shipped, arguments: Namespace) -> str:
+    left = f"{many(report.left_records, 'record')} ({size(report.left_bytes)}) not there yet"
+    if arguments.dry_run:
+        return left if report.left_records else "all of it is there"
+    sent = f"{many(report.sent_records, 'record')} ({size(report.sent_bytes)}) sent"
+    if not report.sent_records:
+        sent = "nothing new"
+    return f"{sent}, {left}" if report.left_records else sent
+
+
+def _of_restored(report: Restored) -> str:
+    what = "" if report.is_new else "was there already: "
+    key = ", without its key" if report.key_is_missing else ""
+    return f"{what}{many(report.record_count, 'record')} in {one_line(report.directory)}{key}"
+
+
+def _bring_back(arguments: Namespace) -> int:
+    if is_address(arguments.to):
+        raise Misuse("one of the two has to be a folder: ship to a folder, and from there to the other place")
+    if arguments.follow or arguments.dry_run or arguments.take_over:
+        raise Misuse("--follow, --dry-run and --take-over are for shipping to a place")
+    from transcript_store.places import restore, restore_library
+
+    to = os.path.abspath(os.path.expanduser(arguments.to))
+    status = 0
+    with Working("bringing back") as working:
+        if taken_apart(arguments.source).what is None:
+            place = place_at(arguments.source)
+            with closing(restore_library(place, to, with_key=arguments.with_key)) as reports:
+                for report in reports:
+                    with working.paused():
+                        status |= _tell(report, arguments)
+            return status
+        library, conversation = with_id(arguments.source)
+        restored = restore(place_at(library), conversation, to, with_key=arguments.with_key)
+    return _tell(restored, arguments)

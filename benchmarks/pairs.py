@@ -234,11 +234,11 @@ def listing_snapshots(folder: Path, *, count: int, key: bytes | None) -> Iterato
     texts = cycle([(model.id.encode(), model.to_json()) for model in models])
     for (old, text), new in zip(texts, (str(uuid.uuid4()) for _ in range(count - 1)), strict=False):
         # as save() writes them, without its syncs
-        (root / f"{new}.json").write_bytes(store._keys.seal(REAL.random_bytes(12), text.replace(old, new.encode())))
+        (root / f"{new}.json").write_bytes(store.keys.seal(REAL.random_bytes(12), text.replace(old, new.encode())))
     assert len(store.list()) == count
 
     def read_plainly() -> int:
-        return sum(len(store._keys.open(path.read_bytes())) for path in root.glob("*.json"))
+        return sum(len(store.keys.open(path.read_bytes())) for path in root.glob("*.json"))
 
     yield Pair(store.list, read_plainly)
     shutil.rmtree(root)
@@ -259,7 +259,7 @@ def saving(folder: Path, *, count: int, key: bytes | None) -> Iterator[Pair]:
             text = text.replace(character, escape)
         assert _MEDIA.search(text) is None
         handle = os.open(root / "plain", _NEW_FILE)
-        os.write(handle, store._keys.seal(REAL.random_bytes(12), text))
+        os.write(handle, store.keys.seal(REAL.random_bytes(12), text))
         os.fsync(handle)
         os.close(handle)
 
@@ -276,7 +276,7 @@ def restoring(folder: Path, *, count: int, key: bytes | None) -> Iterator[Pair]:
     store.save(snapshot)
 
     def load_plainly() -> Any:
-        text = store._keys.open((root / f"{snapshot.id}.json").read_bytes())
+        text = store.keys.open((root / f"{snapshot.id}.json").read_bytes())
         assert b'"chatmedia+sha256:' not in text
         return orjson.loads(text)["messages"]
 

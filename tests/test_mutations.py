@@ -40,8 +40,8 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation import metadata
-from transcript_store._snapshots import files as _snapshot_files
 from transcript_store._snapshots import snapshot as snapshots
+from transcript_store._snapshots import stored as _snapshot_files
 from transcript_store._snapshots.encryption import Key
 from transcript_store._snapshots.files import SnapshotFiles
 
@@ -313,7 +313,7 @@ def test_a_store_that_believes_what_it_finds_is_noticed(
     """The harness itself: each of these bugs fails a test above."""
     with pytest.raises((AssertionError, pytest.fail.Exception, TranscriptStoreError)):
         if which == "media not compared":
-            monkeypatch.setattr(SnapshotFiles, "media_text", lambda self, name: self._open(self.media(), name)[0])
+            monkeypatch.setattr(SnapshotFiles, "media_text", lambda self, name: self.opened(f"media/{name}")[0])
             test_media_of_plain_snapshots(scratch, 5, lambda *_: None)
         elif which == "tag not checked":
             monkeypatch.setattr(Key, "open", lambda self, sealed: opened_without_its_tag(self._bytes, bytes(sealed)))

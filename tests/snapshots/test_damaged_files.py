@@ -30,8 +30,7 @@ from transcript_store import (
     InvalidMessageError,
     UnsupportedVersionError,
 )
-from transcript_store._snapshots import file_store
-from transcript_store._snapshots import files as _snapshot_files
+from transcript_store._snapshots import stored
 from transcript_store._snapshots.encryption import Key
 from transcript_store.testing import SimulatedFileSystem
 
@@ -212,7 +211,7 @@ def test_files_of_any_size_are_refused_before_they_are_read(tmp_path: Path, monk
     store = store_at(tmp_path)
     one = snapshot([IMAGE] * 1000)
     store.save(one)
-    monkeypatch.setattr(_snapshot_files, "MAX_FILE_BYTES", 1_000_000)
+    monkeypatch.setattr(stored, "MAX_FILE_BYTES", 1_000_000)
     error = error_of(lambda: store.load(one.id))
     assert isinstance(error, CorruptSnapshotError)
     assert error.kind == "too-large"
@@ -229,7 +228,7 @@ def test_what_could_not_be_loaded_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, words: int
 ) -> None:
     """P15: the limit binds who saves too, before anything is written."""
-    monkeypatch.setattr(file_store, "MAX_FILE_BYTES", limit)
+    monkeypatch.setattr(stored, "MAX_FILE_BYTES", limit)
     with pytest.raises(InvalidMessageError):
         store_at(tmp_path).save(snapshot("word " * words))
     assert not (tmp_path / "store").exists()
@@ -241,8 +240,7 @@ def test_what_is_as_large_as_can_be_is_saved_and_loaded(tmp_path: Path, monkeypa
     largest = len(one.to_json()) + 28  # what sealing adds
 
     def limit(size: int) -> None:
-        for module in (file_store, _snapshot_files):
-            monkeypatch.setattr(module, "MAX_FILE_BYTES", size)
+        monkeypatch.setattr(stored, "MAX_FILE_BYTES", size)
 
     limit(largest - 1)
     with pytest.raises(InvalidMessageError):
@@ -260,11 +258,11 @@ def test_media_as_large_as_can_be_is_put_back(tmp_path: Path, monkeypatch: pytes
     """P15: the limit is on what a snapshot is with its media in place, each as often as it is referred to."""
     store, one = store_at(tmp_path), snapshot([IMAGE, IMAGE])
     store.save(one)
-    monkeypatch.setattr(_snapshot_files, "MAX_FILE_BYTES", 2 * len(IMAGE))
+    monkeypatch.setattr(stored, "MAX_FILE_BYTES", 2 * len(IMAGE))
     assert store.load(one.id) == one
-    monkeypatch.setattr(_snapshot_files, "MAX_FILE_BYTES", 2 * len(IMAGE) - 1)
+    monkeypatch.setattr(stored, "MAX_FILE_BYTES", 2 * len(IMAGE) - 1)
     with pytest.raises(CorruptSnapshotError, match="larger than a snapshot can be"):
         store.load(one.id)
-    monkeypatch.setattr(file_store, "MAX_FILE_BYTES", len(one.messages_json) - 1)
+    monkeypatch.setattr(stored, "MAX_FILE_BYTES", len(one.messages_json) - 1)
     with pytest.raises(InvalidMessageError):
         store.save(one)

@@ -115,7 +115,7 @@ def test_a_key_is_in_no_repr_log_or_pickle(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.DEBUG):
         store.save(snapshot("one"))
         store_at(tmp_path, OTHER_KEY).list()
-    keys = store._keys  # what a debugger shows too
+    keys = store.keys  # what a debugger shows too
     shown = "".join(map(repr, [store, vars(store), keys, vars(keys), *keys._keys])) + caplog.text  # and this
     for secret in (key, OTHER_KEY):
         assert repr(secret)[2:-1] not in shown

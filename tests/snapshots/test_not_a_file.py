@@ -20,7 +20,7 @@ from transcript_store import (
     SnapshotNotFoundError,
     StorageError,
 )
-from transcript_store._snapshots import files as _snapshot_files
+from transcript_store._snapshots import stored
 from transcript_store.testing import Call, SimulatedFileSystem
 
 
@@ -113,7 +113,7 @@ def test_an_id_is_checked_twice(tmp_path: Path, id: str, monkeypatch: pytest.Mon
         for call in (store.load, store.delete):
             with pytest.raises(InvalidSnapshotIdError):
                 call(id)
-        monkeypatch.setattr(_snapshot_files, "validate_snapshot_id", lambda _: None)
+        monkeypatch.setattr(stored, "validate_snapshot_id", lambda _: None)
 
 
 def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is damaged in a directory of snapshots, or cannot be opened."""
+"""What is damaged in a store of snapshots, or cannot be opened."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from transcript_store._conversation.verify import Finding
-from transcript_store._snapshots.files import SnapshotFiles
+from transcript_store._snapshots.stored import StoredFiles
 from transcript_store.errors import CorruptSnapshotError, DecryptionError, UnsupportedVersionError
 
 Findings = list[Finding]
 
 
-def note_damage(files: SnapshotFiles, findings: Findings) -> None:
+def note_damage(files: StoredFiles, findings: Findings) -> None:
     """Add every snapshot and all media that cannot be opened, read or found. Others may save and delete meanwhile."""
     there: set[str] = set()
     with _noted(findings):
@@ -32,7 +32,7 @@ def note_damage(files: SnapshotFiles, findings: Findings) -> None:
                     findings.append(damage)
 
 
-def _damage_of_media(files: SnapshotFiles, name: str) -> Finding | None:
+def _damage_of_media(files: StoredFiles, name: str) -> Finding | None:
     """What is wrong with media; None if it is whole."""
     found: Findings = []
     with _noted(found):

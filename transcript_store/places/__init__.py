@@ -36,6 +36,7 @@ if _typing.TYPE_CHECKING:
     from transcript_store.places._restoring import *
     from transcript_store.places._shipping import *
     from transcript_store.places._shipping_many import *
+    from transcript_store.places._snapshots import *
     from transcript_store.places._urls import *
 else:
     __getattr__, __dir__ = _opened(
@@ -49,5 +50,6 @@ else:
         "_restoring",
         "_shipping",
         "_shipping_many",
+        "_snapshots",
         "_urls",
     )

@@ -7,6 +7,7 @@
     <root>/k/<id>                           the key file, if it is sealed        put if the one before it is the one that was read
     <root>/m/<id>                           the summary, as JSON                 put if the one before it is the one that was read
     <root>/d/<YYYY-MM-DD>/<id>              empty: it was written to on this day put once
+    <root>/snapshots/<file>                 a file of a store of snapshots       put if the one before it is the one that was read
     <root>/probe/<random>                   what the server was tried with       removed again
 
 Ids are random, so names spread over a store's partitions. The slots alone decide: a summary and a mark of a day may be late, or missing.
@@ -27,7 +28,9 @@ import orjson
 
 from transcript_store._json.times import is_time
 from transcript_store.places._bucket import Bucket, Listed, is_same
+from transcript_store.places._cells import Cells
 from transcript_store.places._errors import PlaceError, UnavailableError, UnsuitablePlaceError
+from transcript_store.places._object_cells import ObjectCells
 from transcript_store.places._place import PackingPlace, Piece, Summary
 
 __all__ = ["ObjectPlace"]
@@ -148,6 +151,11 @@ class ObjectPlace(PackingPlace):
     def identity(self) -> str:
         """A hash of the bucket's address and of its server's."""
         return self._bucket.identity
+
+    @property
+    def cells(self) -> Cells:
+        """The cells of its snapshots."""
+        return ObjectCells(self._bucket, self._require_fit)
 
     # ---- lists and forgetting --------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from transcript_store.places._slots import slot_hash
 if TYPE_CHECKING:
     import psycopg
 
+    from transcript_store.places._cells import Cells
     from transcript_store.places._postgres_connections import Connection
 
     Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -268,6 +269,13 @@ class PostgresPlace(Place):
     def expunge(self, id: str, keep: int) -> None:
         """Remove the slots below ``keep``, the key and the summary, in one transaction. Nothing happens if ``keep`` is not there."""
         self._run(_EXPUNGE, {"id": id, "keep": keep}, "expunge a conversation")
+
+    @property
+    def cells(self) -> Cells:
+        """The cells of its snapshots."""
+        from transcript_store.places._postgres_cells import PostgresCells
+
+        return PostgresCells(self._run, self._require_synchronous)
 
     # ---- statements ------------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,12 @@ MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE ts_key (conversation uuid PRIMARY KEY, data bytea NOT NULL);
     """,
+    """
+    CREATE TABLE ts_snapshot (
+        name text COLLATE "C" PRIMARY KEY, version uuid NOT NULL, put_at timestamptz NOT NULL, data bytea NOT NULL
+    );
+    ALTER TABLE ts_snapshot ALTER COLUMN data SET STORAGE EXTERNAL;
+    """,
 )
 
 APPLIED = "SELECT coalesce(max(number), 0) FROM ts_migration"

@@ -1,0 +1,166 @@
+"""Snapshots on a place: what a directory promises of them, without its lock.
+
+The incident is the one of the design: whoever reads, judges and then overwrites loses what another one saved in between. So a write
+names the version that it replaces, and the schedules here put the other one exactly there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.postgres import PostgresServer
+from tests.places.servers import seaweedfs
+from tests.snapshots.helpers import BOTH, IMAGE, IMAGE_NAME, KEY, OTHER_KEY, snapshot
+from transcript_store import DecryptionError, FileStore, SnapshotNotFoundError
+from transcript_store.places import (
+    NotOnAPlaceError,
+    ObjectPlace,
+    ObjectSnapshotStore,
+    PlaceError,
+    PostgresPlace,
+    PostgresSnapshotStore,
+    UnavailableError,
+)
+from transcript_store.places._object_cells import ObjectCells
+from transcript_store.testing import SimulatedFileSystem, check_snapshot_store
+
+
+class Between(ObjectCells):
+    """Does something between a look and the put, once."""
+
+    def __init__(self, inner: ObjectCells, then: Any) -> None:
+        self._bucket, self._require_fit = inner._bucket, inner._require_fit
+        self.then = then
+
+    def put(self, *given: Any) -> bool:
+        then, self.then = self.then, None
+        return then(lambda: ObjectCells.put(self, *given)) if then else super().put(*given)
+
+
+def made(place: ObjectPlace, then: Any = None, **options: Any) -> ObjectSnapshotStore:
+    store = ObjectSnapshotStore(place, file_system=SimulatedFileSystem(), **options)
+    store._cells = Between(store._cells, then)
+    return store
+
+
+@BOTH
+def test_objects_keep_the_contract(key: bytes | None) -> None:
+    """R13: every numbered line of ``check_snapshot_store``, sealed and plain."""
+    check_snapshot_store(lambda: ObjectSnapshotStore(ObjectPlace("memory:///x"), encryption_key=key))
+
+
+def test_a_rotation_puts_back_nothing_that_was_saved_meanwhile() -> None:
+    """V1: a save between a rotation's look and its put stands."""
+    place, old = ObjectPlace("memory:///x"), snapshot("old")
+    made(place, encryption_key=KEY).save(old)
+    new = snapshot("new", id=old.id)
+
+    def then(put: Any) -> bool:
+        made(place, encryption_key=KEY).save(new)
+        return bool(put())
+
+    made(place, then, encryption_key=KEY).rotate_key(OTHER_KEY)
+    assert made(place, encryption_key=OTHER_KEY).load(old.id) == new
+
+
+def test_what_the_keys_do_not_open_is_not_replaced() -> None:
+    """V1: also if it was saved after the look."""
+    place, one = ObjectPlace("memory:///x"), snapshot("one")
+    other = snapshot("other", id=one.id)
+
+    def then(put: Any) -> bool:
+        made(place, encryption_key=OTHER_KEY).save(other)
+        return bool(put())
+
+    store = made(place, then, encryption_key=KEY)
+    with pytest.raises(DecryptionError):
+        store.save(one)
+    assert made(place, encryption_key=OTHER_KEY).load(one.id) == other
+
+
+def test_an_answer_that_is_lost() -> None:
+    """R6, V4: what was done is found; if nobody answers at all, the outcome is unknown, and no address is told."""
+    place, one = ObjectPlace("memory:///x"), snapshot("one")
+
+    def lost(put: Any) -> bool:
+        put()
+        raise UnavailableError("no answer")
+
+    store = made(place, lost, encryption_key=KEY)
+    store.save(one)
+    assert store.load(one.id) == one
+    silent = made(place, encryption_key=KEY, waits_seconds=())
+    silent._cells.then = lost
+    with pytest.raises(PlaceError) as told:
+        silent.save(snapshot("two"))
+    assert told.value.outcome == "unknown"
+
+
+def test_a_bucket_is_a_directory_of_snapshots(tmp_path: Path) -> None:
+    """The bytes are those that a ``FileStore`` writes, under the same names."""
+    place, one = ObjectPlace("memory:///x"), snapshot("one", IMAGE)
+    ObjectSnapshotStore(place).save(one)
+    FileStore(tmp_path / "store").save(one)
+    for path in (tmp_path / "store").rglob("*"):
+        if path.is_file() and path.name != "lock":
+            found = place.cells.get(str(path.relative_to(tmp_path / "store")))
+            assert found is not None
+            assert found.data == path.read_bytes()
+    assert ObjectSnapshotStore(place).verify() == []
+    with pytest.raises(NotOnAPlaceError):
+        ObjectSnapshotStore(place).collect_media(older_than_seconds=0)
+
+
+@pytest.mark.long
+@BOTH
+def test_postgresql_keeps_the_contract(postgres: PostgresServer, key: bytes | None) -> None:
+    """R13: every numbered line, each in a schema of its own."""
+
+    def make() -> PostgresSnapshotStore:
+        return PostgresSnapshotStore(PostgresPlace(postgres.schema(), create=True, connections=2), encryption_key=key)
+
+    check_snapshot_store(make)
+
+
+@pytest.mark.long
+def test_media_that_a_save_is_about_to_refer_to_is_not_collected(postgres: PostgresServer) -> None:
+    """V2, V3: a save that comes behind the look at snapshots has given its media another version; then the unused goes."""
+    place = PostgresPlace(postgres.schema(), create=True)
+    store, first, second = PostgresSnapshotStore(place), snapshot("first", IMAGE), snapshot("second", IMAGE)
+    store.save(first)
+    store.delete(first.id)
+    with store._reading("collect") as files:
+        assert files is not None
+        looked = files.in_use
+
+        def then_saved() -> set[str] | None:
+            found = looked()
+            store.save(second)
+            return found
+
+        assert files.collect(then_saved, 0) == []
+    assert store.load(second.id) == second
+    store.delete(second.id)
+    assert store.collect_media(older_than_seconds=0) == [IMAGE_NAME]
+    with pytest.raises(SnapshotNotFoundError):
+        store.load(second.id)
+
+
+@pytest.mark.long
+@BOTH
+def test_seaweedfs_keeps_the_contract(tmp_path: Path, key: bytes | None) -> None:
+    """R13: every numbered line, each under a prefix of its own."""
+    server = seaweedfs(tmp_path)
+    made: list[int] = []
+
+    def make() -> ObjectSnapshotStore:
+        made.append(1)
+        return ObjectSnapshotStore(server.place(f"store-{len(made)}"), encryption_key=key)
+
+    try:
+        check_snapshot_store(make)
+    finally:
+        server.kill()

@@ -1,0 +1,284 @@
+"""What every store of snapshots does that keeps files under names, in a directory or on an engine.
+
+``KeptSnapshots`` has the calls. Whoever inherits from it says how its files are reached: to read, and to write.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any, NoReturn
+
+from transcript_store._snapshots import media as _media
+from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
+from transcript_store._snapshots.findings import Findings, note_damage
+from transcript_store._snapshots.snapshot import Snapshot, with_messages
+from transcript_store._snapshots.stored import MAX_FILE_BYTES, SAMPLE, Failure, StoredFiles, file_name, is_too_large
+from transcript_store._snapshots.summary import SnapshotSummary, Summaries
+from transcript_store._snapshots.tool import warn_of_tools
+from transcript_store.errors import (
+    CorruptSnapshotError,
+    DecryptionError,
+    InvalidMessageError,
+    SnapshotNotFoundError,
+    StorageError,
+    TranscriptStoreError,
+)
+from transcript_store.ways_out import WayOut
+
+Names = list[str]
+_EITHER_KEY = "Every file is as it was or sealed with the new key"
+_NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+class KeptSnapshots:
+    """A ``SnapshotStore`` of files. It has keys, so it cannot be pickled."""
+
+    def __init__(
+        self, path: str, encryption_key: bytes | None, retired_keys: Sequence[bytes], logger: logging.Logger
+    ) -> None:
+        self._path = path
+        self.logger = logger
+        self.keys = keys_of(encryption_key, retired_keys)
+        self.is_prepared = False
+        self._is_known_as_plain = False
+
+    @property
+    def directory(self) -> str:
+        """What errors call the store: its absolute path, or the name of its place."""
+        return self._path
+
+    @property
+    def has_key(self) -> bool:
+        """Whether this object has a key: then what it saves is sealed, and it opens what is."""
+        return self.keys.can_seal
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._path!r}{', sealed' if self.keys.can_seal else ''})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled or copied, as it has keys: make another one")
+
+    # ---- how its files are reached -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _reading(self, doing: str) -> AbstractContextManager[StoredFiles | None]:
+        """The files; None if there is no store. What is refused is a ``StorageError``."""
+
+    @abstractmethod
+    def _writing(
+        self, doing: str, consequence: str, way_out: WayOut | None = None, *, creates: bool = False
+    ) -> AbstractContextManager[StoredFiles | None]:
+        """The files, for a call that writes. If it ``creates``, there is a store then."""
+
+    # ---- the four calls of a SnapshotStore -----------------------------------------------------------------------
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Store a snapshot; one with the same id is replaced, atomically.
+
+        On return the snapshot and its media survive a power loss. When this raises, the old one is in place or the new one. A
+        tool whose parameters the Go library cannot read is stored too; ``logger`` gets a warning with its name.
+
+        ``save`` of a new id works with any key, since several keys in one store are legitimate: ``opens`` tells a wrong one.
+
+        Raises:
+            DecryptionError: none of the keys opens the snapshot with this id (give its key, or ``delete`` it), or media
+                that is shared with other snapshots; or the store is sealed, and this object has no key. Nothing was changed.
+            InvalidMessageError: the snapshot takes more than 1 GiB.
+            CorruptSnapshotError: ``media`` is not a directory.
+            ConversationLockedError: another process wrote for more than ten seconds.
+            StorageError: the disk refused.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(f"save() takes a Snapshot, not {type(snapshot).__name__}")
+        name = file_name(snapshot.id)
+        if is_too_large(len(snapshot.messages_json)):
+            raise _too_large()
+        media: dict[str, bytes] = {}
+        messages = _media.move_out(snapshot.messages_json, media.__setitem__)
+        data = (with_messages(snapshot, messages) if media else snapshot).to_json()
+        if is_too_large(len(data) + OVERHEAD_BYTES):
+            raise _too_large()
+        consequence = "What was stored under its id before is in place, or the new snapshot"
+        with self._writing("save the snapshot", consequence, WayOut.LOAD_TELLS, creates=True) as files:
+            assert files is not None
+            if not self.keys.can_seal and not self._is_known_as_plain:
+                files.refuse_to_save_in_the_clear()
+                self._is_known_as_plain = True
+            files.refuse_to_replace(name, media)
+            if not self.is_prepared:
+                files.sweep()
+                self.is_prepared = True
+            files.save(name, data, media)
+        warn_of_tools(snapshot.tools, self.logger)
+
+    def load(self, id: str) -> Snapshot:
+        """The snapshot with this id, its media back in place.
+
+        Raises:
+            SnapshotNotFoundError: there is none.
+            InvalidSnapshotIdError: this is not a snapshot's id.
+            DecryptionError: the keys do not open it, or its bytes were changed.
+            CorruptSnapshotError: it is damaged, or another snapshot; or its media is missing, or is not what its hash says.
+            UnsupportedVersionError: a later version of this library wrote it.
+            StorageError: it cannot be read.
+        """
+        file_name(id)
+        with self._reading("load the snapshot") as files:
+            if files is not None:
+                try:
+                    return files.load(id)
+                except FileNotFoundError:
+                    pass
+        raise SnapshotNotFoundError(path=self._path, id=id)
+
+    def list(self, ids: Collection[str] | None = None) -> Summaries:
+        """All snapshots, or those of these ids that there are, newest first.
+
+        Damaged and foreign ones, and those of other keys, are skipped; ``verify`` names them.
+
+        Opens every snapshot, but not its media, and decodes no message. Raises ``StorageError`` if the directory cannot be read.
+        """
+        with self._reading("list the snapshots") as files:
+            if files is None:
+                return []
+
+            def summary(found: str) -> SnapshotSummary | None:
+                try:
+                    return files.summarize(found)
+                except StorageError:
+                    raise
+                except (TranscriptStoreError, OSError) as error:
+                    if isinstance(error, OSError) and error.errno in _NOT_ONE_FILES_FAULT:
+                        raise
+                    files.skipped(found, error)
+                    return None
+
+            wanted = (found for found in files.ids() if ids is None or found in ids)
+            return SnapshotSummary.newest_first([one for one in files.each(summary, wanted) if one is not None])
+
+    def delete(self, id: str) -> None:
+        """Remove the snapshot with this id, durably. Its media stays, as other snapshots may use it: see ``collect_media``.
+
+        Raises ``SnapshotNotFoundError``, ``InvalidSnapshotIdError``, ``ConversationLockedError`` and ``StorageError``.
+        """
+        name = file_name(id)
+        with self._writing("delete the snapshot", "Whether it is gone is unknown", WayOut.LOAD_TELLS) as files:
+            if files is not None:
+                try:
+                    files.delete(name)
+                except FileNotFoundError:
+                    pass
+                else:
+                    return
+        raise SnapshotNotFoundError(path=self._path, id=id)
+
+    # ---- what files need beyond them ----------------------------------------------------------------------
+
+    def rotate_key(self, new_key: bytes) -> None:
+        """Seal everything with a new key; a plain store becomes a sealed one.
+
+        On return every snapshot and all media are sealed with ``new_key``, and this object opens nothing else. A file that
+        cannot be opened is left as it is; all others are sealed, and then the first such error is raised. It says how many
+        files have the new key.
+
+        A rotation that was cut off leaves each file in its old form or its new one. This object opens both; another one
+        does with the old key among its ``retired_keys``. A second call on either finishes.
+
+        First give other processes the new key, with the old one among ``retired_keys``. Keep both keys until this has
+        returned.
+
+        Raises:
+            InvalidKeyError: the key is not 32 bytes; nothing was changed.
+            DecryptionError: no key opens a file.
+            CorruptSnapshotError: a file is not one, or ``media`` is not a directory.
+            ConversationLockedError: another process wrote for more than ten seconds.
+            StorageError: the disk refused.
+        """
+        key = Key(new_key)
+        with self._writing("seal the store with another key", _EITHER_KEY, WayOut.KEEP_BOTH_KEYS) as files:
+            if files is not None:
+                files.sweep()
+                if not self.keys.can_seal:
+                    self._is_known_as_plain = True  # and stays plain if the note cannot be written
+                    files.note_sealing(key)
+                self.keys = self.keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
+                sealed, failures = files.reseal()
+                if failures:
+                    raise _left(failures, sealed)
+            self.keys = Keys(key)
+
+    def opens(self) -> bool:
+        """Whether the keys open the store: False if they open none of its first snapshots, and there are some.
+
+        ``save()`` of a new id does not check this, because a store may use several keys. Call it if your key may be wrong.
+        Raises ``StorageError`` if the directory cannot be read.
+        """
+        with self._reading("look into the store") as files:
+            if files is None:
+                return True
+            found = list(islice(files.ids(), SAMPLE))
+            for one in found:
+                try:
+                    files.summarize(one)
+                    return True
+                except DecryptionError:
+                    continue
+                except StorageError:
+                    raise
+                except (TranscriptStoreError, OSError):
+                    return True  # damaged, or gone: not a question of the key
+            return not found
+
+    def verify(self) -> Findings:
+        """Every snapshot and all media that cannot be opened, read or found. Changes nothing.
+
+        The kinds of findings are those of ``CorruptSnapshotError``, ``unopened`` (no key opens it) and ``version``. Files under
+        other names are not looked at. Raises ``StorageError`` if the directory cannot be read.
+        """
+        findings: Findings = []
+        with self._reading("verify the store") as files:
+            if files is not None:
+                note_damage(files, findings)
+        return findings
+
+    def collect_media(self, *, older_than_seconds: float = 86_400) -> Names:
+        """Remove media that no snapshot refers to and that is as old as this; returns the names of what was removed.
+
+        If a snapshot cannot be opened, its references are unknown: nothing is removed, and a warning is logged; ``verify``
+        says more. The age protects what go-tool-base, which takes no lock, is storing right now.
+
+        Raises:
+            ValueError: ``older_than_seconds`` is negative or not finite.
+            ConversationLockedError: another process wrote for more than ten seconds.
+            CorruptSnapshotError: ``media`` is not a directory.
+            StorageError: the disk refused; nothing that a snapshot refers to was removed.
+        """
+        if not 0 <= older_than_seconds < float("inf"):
+            raise ValueError(f"older_than_seconds must be 0 or more, and finite, not {older_than_seconds!r}")
+        with self._writing("collect media", "No media that a snapshot refers to was removed") as files:
+            return [] if files is None else files.collect(files.in_use, older_than_seconds)
+
+
+def _too_large() -> InvalidMessageError:
+    return InvalidMessageError(member="messages", reason=f"take more than {MAX_FILE_BYTES:,} bytes")
+
+
+def _left(failures: list[Failure], sealed: int) -> Failure:
+    """The error of a rotation that could not open everything: of the first such file, with what holds for the others."""
+    first, more = failures[0], len(failures) - 1
+    what = "it was left as it is"
+    if more:
+        what += f", and so {'was' if more == 1 else 'were'} {more} more"
+    consequence, way_out = f"{what}; nothing is sealed with the new key", first.way_out
+    if sealed:
+        others = "1 other is" if sealed == 1 else f"{sealed} others are"
+        consequence, way_out = f"{what}; {others} sealed with the new key now", WayOut.KEEP_BOTH_KEYS
+    facts: dict[str, Any] = {"path": first.path, "reason": first.reason, "consequence": consequence, "way_out": way_out}
+    if isinstance(first, DecryptionError):
+        return DecryptionError(**facts)
+    return CorruptSnapshotError(kind=first.kind, **facts)

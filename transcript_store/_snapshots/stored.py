@@ -1,0 +1,314 @@
+"""What a store of snapshots keeps, file by file: opened, checked, and judged, wherever the files are.
+
+``StoredFiles`` decides; a directory (``files``) and an engine (``places/_snapshot_files``) say how a file is read and put. A file is one
+value under one name, and damage is an error of ours that names the file. What the system or the engine refuses passes through, for the
+caller to translate.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from transcript_store._os.names import MEDIA, SEALING
+from transcript_store._snapshots import media as _media
+from transcript_store._snapshots.encryption import BEGINNING_BYTES, Key, Keys, NotOpenedError
+from transcript_store._snapshots.snapshot import Snapshot, damaged, read, validate_snapshot_id, with_messages
+from transcript_store._snapshots.summary import SnapshotSummary, read_summary
+from transcript_store.errors import (
+    CorruptSnapshotError,
+    DecryptionError,
+    InvalidSnapshotIdError,
+    StorageError,
+    UnsupportedVersionError,
+)
+from transcript_store.ways_out import WayOut
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MAX_FILE_BYTES = 2**30
+"""What a snapshot may take, with its media in place: so a file of any size cannot fill the memory of whoever loads it."""
+
+SAMPLE = 8
+"""How many snapshots are looked at to see whether a store is sealed, and whether a key opens it."""
+
+_SUFFIX = ".json"
+
+Failure = CorruptSnapshotError | DecryptionError
+
+
+def file_name(id: str) -> str:
+    """The name of a snapshot's file. Raises ``InvalidSnapshotIdError`` unless this is an id."""
+    validate_snapshot_id(id)
+    name = f"{id}{_SUFFIX}"
+    # No id passes that could do this. It is checked again because a mistake there would open any file of the machine.
+    if "/" in name or "\0" in name or name.startswith("."):
+        raise InvalidSnapshotIdError(reason="a snapshot's id must not lead out of its store", id=id[:32])
+    return name
+
+
+def is_too_large(size: int) -> bool:
+    """Whether this is more than a snapshot can have."""
+    return size > MAX_FILE_BYTES
+
+
+def require_size(path: str, size: int) -> None:
+    """Raise ``CorruptSnapshotError`` for a file that is larger than a snapshot can be."""
+    if is_too_large(size):
+        reason = f"it has {size:,} bytes, more than a snapshot can have ({MAX_FILE_BYTES:,})"
+        raise CorruptSnapshotError(path=path, kind="too-large", reason=reason)
+
+
+def media_file(name: str) -> str:
+    """The name of the file that holds this media."""
+    return f"{MEDIA}/{name}"
+
+
+class StoredFiles:
+    """The files of a store. ``keys`` gives the store's keys, which a rotation changes at any time.
+
+    Whoever inherits from it says where the files are: the abstract members. A name is ``<id>.json``, ``media/<hash>`` or ``sealing``.
+    """
+
+    def __init__(self, keys: Callable[[], Keys], logger: logging.Logger) -> None:
+        self.keys = keys
+        self.logger = logger
+
+    # ---- where they are ------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """What errors call the store."""
+
+    def path_of(self, name: str) -> str:
+        """What errors call a file."""
+        return f"{self.path}/{name}"
+
+    @abstractmethod
+    def names(self) -> Iterable[str]:
+        """The names beside media, in any order. Some may be nobody's of ours."""
+
+    @abstractmethod
+    def media_names(self) -> list[str]:
+        """The names of all media, without their folder, also of those that no snapshot refers to."""
+
+    @abstractmethod
+    def _raw(self, name: str, at_most_bytes: int | None = None) -> bytes:
+        """The bytes of a file, or its first ones. Raises ``FileNotFoundError``, and ``CorruptSnapshotError`` for what is none."""
+
+    @abstractmethod
+    def _seal_anew(self, name: str) -> None:
+        """Seal what a file holds with the current key, if it is still there when that is done."""
+
+    @abstractmethod
+    def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
+        """Store media, then the snapshot that refers to it; on return all of it is kept."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a snapshot. Raises ``FileNotFoundError``."""
+
+    @abstractmethod
+    def collect(self, in_use: Callable[[], set[str] | None], older_than_seconds: float) -> list[str]:
+        """Remove media that is not in use and as old as this; returns the names. None is in use: it is not known what is."""
+
+    @abstractmethod
+    def note_sealing(self, key: Key) -> None:
+        """Note that a plain store is being sealed, in a file that is sealed itself: nobody without the key can write it."""
+
+    @abstractmethod
+    def discard_note(self) -> None:
+        """Remove that note, if it is there."""
+
+    def sweep(self) -> None:
+        """Remove what killed processes left half done, if there can be such."""
+
+    def each(self, act: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
+        """``act`` on each. An engine that is far away does several at the same time."""
+        return map(act, items)
+
+    # ---- what is there -------------------------------------------------------------------------------------------
+
+    def ids(self) -> Iterator[str]:
+        """The ids of the snapshots, from the names of their files."""
+        for name in self.names():
+            if name.endswith(_SUFFIX):
+                found = name.removesuffix(_SUFFIX)
+                try:
+                    validate_snapshot_id(found)
+                except InvalidSnapshotIdError as error:
+                    self.skipped(error.id, error)
+                else:
+                    yield found
+
+    def skipped(self, name: str, error: Exception) -> None:
+        """Log at DEBUG what a listing leaves out: of the error only its class, because its text may hold contents."""
+        self.logger.debug("%s: skipped %r: %s", self.path, name, type(error).__name__)
+
+    # ---- read ----------------------------------------------------------------------------------------------------
+
+    def load(self, id: str) -> Snapshot:
+        """A snapshot with its media in place. Raises ``FileNotFoundError``, and an error of ours for damage."""
+        snapshot = self._without_media(id)
+        texts: dict[str, bytes] = {}
+        size = 0
+
+        def get(name: str) -> bytes:
+            nonlocal size
+            if name not in texts:
+                texts[name] = self.media_text(name)
+            size += len(texts[name])
+            if is_too_large(size):
+                reason = "with its media it is larger than a snapshot can be"
+                raise CorruptSnapshotError(path=self._path(id), kind="too-large", reason=reason)
+            return texts[name]
+
+        try:
+            with damaged(self._path(id)):
+                messages = _media.move_in(snapshot.messages_json, get)
+        except CorruptSnapshotError as error:
+            if error.kind == "missing" and self._without_media(id) != snapshot:
+                return self.load(id)  # it was replaced, and its media collected, while it was read
+            raise
+        return with_messages(snapshot, messages) if texts else snapshot
+
+    def summarize(self, id: str) -> SnapshotSummary:
+        """What a listing shows of a snapshot. Raises what :meth:`load` raises; no media is looked at."""
+        data, size = self.opened(file_name(id))
+        return read_summary(data, path=self._path(id), id=id, size_bytes=size)
+
+    def references(self, id: str) -> set[str]:
+        """The names of the media that a snapshot refers to. Raises what :meth:`summarize` raises."""
+        with damaged(self._path(id)):
+            return _media.references(self._without_media(id).messages_json)
+
+    def media_text(self, name: str) -> bytes:
+        """The text of media, whose hash is its name. Raises ``CorruptSnapshotError`` and ``DecryptionError``."""
+        try:
+            text, _ = self.opened(media_file(name))
+        except FileNotFoundError:
+            reason = "a snapshot refers to this media, and it is not there"
+            raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="missing", reason=reason) from None
+        if _media.hash_of(text) != name:
+            reason = "its content does not have the hash that is its name: it was changed, or put there by somebody"
+            raise CorruptSnapshotError(path=self.path_of(media_file(name)), kind="wrong-media", reason=reason)
+        return text
+
+    def _without_media(self, id: str) -> Snapshot:
+        data, _ = self.opened(file_name(id))
+        return read(data, path=self._path(id), id=id)
+
+    def _path(self, id: str) -> str:
+        return self.path_of(file_name(id))
+
+    def _is_of_others(self, name: str) -> bool:
+        """Whether a file is there, and sealed with a key that we do not have."""
+        keys = self.keys()
+        try:
+            return keys.is_of_others(self._raw(name, None if keys.can_seal else BEGINNING_BYTES))
+        except (FileNotFoundError, CorruptSnapshotError):
+            return False
+
+    def opened(self, name: str) -> tuple[bytes, int]:
+        """What a file holds, opened with our keys, and the size of the file."""
+        while True:
+            keys = self.keys()
+            raw = self._raw(name)
+            try:
+                return keys.open(raw), len(raw)
+            except NotOpenedError as error:
+                if keys is self.keys():  # otherwise a thread began a rotation meanwhile: these keys may open it
+                    raise DecryptionError(path=self.path_of(name), reason=error.reason, way_out=error.way_out) from None
+
+    def in_use(self) -> set[str] | None:
+        """The names of the media that snapshots refer to; None, with a warning, if one of them cannot be opened."""
+        found: set[str] = set()
+        for id in self.ids():  # noqa: A001
+            try:
+                found |= self.references(id)
+            except FileNotFoundError:
+                continue
+            except (CorruptSnapshotError, DecryptionError, UnsupportedVersionError) as error:
+                what = "cannot be opened, so its media is unknown and none was removed"
+                self.logger.warning("%s: snapshot %s %s (%s)", self.path, id, what, type(error).__name__)
+                return None
+        return found
+
+    # ---- before something is written -----------------------------------------------------------------------------
+
+    def refuse_to_save_in_the_clear(self) -> None:
+        """Raise ``DecryptionError`` if the store is sealed: if ``sealing`` is there, or one of the first snapshots is sealed.
+
+        A file that the system does not let us read does not count.
+        """
+        for name in (SEALING, *map(file_name, islice(self.ids(), SAMPLE))):
+            if self._is_there_and_of_others(name):
+                reason = "it is sealed, and there is no key (is a variable not set?), so this would save in the clear beside it"
+                way_out = WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE
+                raise DecryptionError(path=self.path_of(name), reason=reason, way_out=way_out)
+
+    def _is_there_and_of_others(self, name: str) -> bool:
+        try:
+            return self._is_of_others(name)
+        except StorageError:
+            raise  # nobody answered: then nothing is known of any file
+        except OSError:
+            return False
+
+    def refuse_to_replace(self, name: str, media: Iterable[str]) -> None:
+        """Raise ``DecryptionError`` if this snapshot, or one of these media, is there and sealed with a key that we do not have.
+
+        Other snapshots may refer to the media. What is there and not sealed may be replaced.
+        """
+        if self._is_of_others(name):
+            raise self.not_ours(name)
+        for media_name in media:
+            if self._is_of_others(media_file(media_name)):
+                raise self.not_ours(media_file(media_name))
+
+    def not_ours(self, name: str) -> DecryptionError:
+        """The error for what may not be replaced, because the keys do not open it."""
+        is_media = name.startswith(MEDIA)
+        what = "media that this snapshot has in common with others" if is_media else "a snapshot with this id"
+        reason = f"{what} is there, and does not open {'with these keys' if self.keys().can_seal else 'without a key'}"
+        way_out = WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE if is_media else WayOut.GIVE_THE_KEY_OR_DELETE
+        return DecryptionError(path=self.path_of(name), reason=reason, way_out=way_out)
+
+    # ---- another key ---------------------------------------------------------------------------------------------
+
+    def is_being_sealed_with(self, key: Key) -> bool:
+        """Whether a plain store was being sealed with this key. Then a file that is not sealed yet is accepted."""
+        try:
+            return key.open(self._raw(SEALING)) == SEALING.encode()  # not any sealed file that was copied there
+        except (FileNotFoundError, CorruptSnapshotError):
+            return False
+
+    def reseal(self) -> tuple[int, list[Failure]]:
+        """Seal everything with the current key; returns how many files are sealed with it, and the errors of the others."""
+        sealed = 0
+        failures: list[Failure] = []
+        try:
+            sealed += sum(self._reseal(media_file(name), failures) for name in self.media_names())
+        except CorruptSnapshotError as error:
+            failures.append(error)
+        sealed += sum(self._reseal(file_name(one), failures) for one in self.ids())
+        if not failures:
+            self.discard_note()
+        return sealed, failures
+
+    def _reseal(self, name: str, failures: list[Failure]) -> bool:
+        """Seal a file with the current key, unless it is; returns whether it is now."""
+        try:
+            if self.keys().open_current(self._raw(name)) is None:
+                self._seal_anew(name)
+            return True
+        except FileNotFoundError:
+            return False  # it was deleted meanwhile
+        except (CorruptSnapshotError, DecryptionError) as error:
+            failures.append(error)
+            return False

@@ -1,0 +1,63 @@
+"""What an engine must offer so that snapshots can be kept on it: values under names, each with a version.
+
+A name is that of a file in a directory of snapshots: ``<id>.json``, ``media/<SHA-256>``, ``sealing``. What stands under it are the bytes
+of that file. So a copy of the cells is a directory of snapshots, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+__all__ = ["Cell", "Cells", "ListedCell"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Cell(NamedTuple):
+    """What stands under a name."""
+
+    data: bytes
+    version: object
+    """What the engine compares: another one after each put. Two puts of the same bytes may have one, on an object store."""
+
+
+class ListedCell(NamedTuple):
+    """A name as a list shows it."""
+
+    name: str
+    version: object
+    age_seconds: float
+    """Since it was put or held last, by the engine's clock."""
+
+
+class Cells(Protocol):
+    """The cells of a place. Each call but :meth:`each` may raise ``UnavailableError`` and ``PlaceError``, as those of a place do."""
+
+    can_hold: bool
+    """Whether :meth:`put` can hold other cells in the same step, and :meth:`remove` looks at the version."""
+
+    def get(self, name: str) -> Cell | None:
+        """What stands under a name; None if nothing does."""
+        ...
+
+    def put(self, name: str, data: bytes, known: Cell | None, holding: Sequence[str] = ()) -> bool:
+        """Put ``data`` in the place of ``known``, as one step of the engine; True if this call did it. None: nothing may be there.
+
+        Where the engine can, that step also requires that the cells ``holding`` are there, and gives each another version. False says
+        nothing but "look".
+        """
+        ...
+
+    def remove(self, name: str, known: Cell | ListedCell) -> bool:
+        """Remove what stands under a name, where the engine can do so only if it is ``known``. False: it is another, or gone."""
+        ...
+
+    def list(self, prefix: str) -> Sequence[ListedCell]:
+        """The cells whose names begin so. What was put before the call is there."""
+        ...
+
+    def each(self, act: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
+        """``act`` on each, several at the same time where that is faster."""
+        ...

@@ -482,7 +482,7 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     assert "Good evening" in do("snapshot", "show", saved, "--store", str(tmp_path / "kept"))
     do("seal", at, "--key-file", one, code=1)
     do("seal", at, "--key-file", one, "--keep-plain")
-    assert "Good evening" not in do("show", at)
+    assert "Good evening" not in do("show", at, code=1)
     do("rotate-key", place, "--key-file", one, "--new-key-file", two)
     assert "the key opens every record" in do("verify", at, "--key-file", two)
     do("unseal", at, "--key-file", two)

@@ -519,12 +519,13 @@ def asked(place: str, tmp_path: Path, **more: str) -> str:
 
     async def ask() -> None:
         process = StdioServerParameters(command=command[0], args=command[1:], env=environment)
-        async with client.Client(stdio_client(process)) as agent:
-            listed = await agent.call_tool("list_conversations", {})
-            (one,) = listed.structured_content["conversations"]
-            read = await agent.call_tool("read_conversation", {"id": one["id"]})
-            refused = await agent.call_tool("read_conversation", {"id": "../x"})
-            answers.extend(str(each.content) for each in (listed, read, refused))
+        with (tmp_path / "agent.log").open("w") as log:
+            async with client.Client(stdio_client(process, errlog=log)) as agent:
+                listed = await agent.call_tool("list_conversations", {})
+                (one,) = listed.structured_content["conversations"]
+                read = await agent.call_tool("read_conversation", {"id": one["id"]})
+                refused = await agent.call_tool("read_conversation", {"id": "../x"})
+                answers.extend(str(each.content) for each in (listed, read, refused))
 
     anyio.run(ask)
     assert "Good evening" in answers[1]

@@ -482,7 +482,7 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     assert "Good evening" in do("snapshot", "show", saved, "--store", str(tmp_path / "kept"))
     do("seal", at, "--key-file", one, code=1)
     do("seal", at, "--key-file", one, "--keep-plain")
-    assert "Good evening" not in do("show", at)
+    assert "Good evening" not in do("show", at, code=1)
     do("rotate-key", place, "--key-file", one, "--new-key-file", two)
     assert "the key opens every record" in do("verify", at, "--key-file", two)
     do("unseal", at, "--key-file", two)
@@ -519,12 +519,13 @@ def asked(place: str, tmp_path: Path, **more: str) -> str:
 
     async def ask() -> None:
         process = StdioServerParameters(command=command[0], args=command[1:], env=environment)
-        async with client.Client(stdio_client(process)) as agent:
-            listed = await agent.call_tool("list_conversations", {})
-            (one,) = listed.structured_content["conversations"]
-            read = await agent.call_tool("read_conversation", {"id": one["id"]})
-            refused = await agent.call_tool("read_conversation", {"id": "../x"})
-            answers.extend(str(each.content) for each in (listed, read, refused))
+        with (tmp_path / "agent.log").open("w") as log:
+            async with client.Client(stdio_client(process, errlog=log)) as agent:
+                listed = await agent.call_tool("list_conversations", {})
+                (one,) = listed.structured_content["conversations"]
+                read = await agent.call_tool("read_conversation", {"id": one["id"]})
+                refused = await agent.call_tool("read_conversation", {"id": "../x"})
+                answers.extend(str(each.content) for each in (listed, read, refused))
 
     anyio.run(ask)
     assert "Good evening" in answers[1]

@@ -148,8 +148,21 @@ def _beyond(results: Results) -> Iterator[str]:
     yield "`python -m benchmarks --beyond` measures these alone. Their run: " + described + "."
     yield ""
     yield from _table(results.beyond)
+    yield _BEYOND_FLOORS
 
 
+_BEYOND_FLOORS = """\
+Why a target is missed:
+
+- Sealed `get_messages()`: base64, AES-GCM and decoding alone, in a bare loop over the same records, take more than twice what plain reading
+  takes ([encryption.md](encryption.md) has the loop).
+- Sealed append, synced: the middle half lies around the target; what is added to a plain one is 5 µs of processor time.
+- PostgreSQL: client and server share two cores and one disk. An append is one statement and one commit, as the bare INSERT is; what it
+  has besides, 0.15 ms, is two hashes, the slot, its verification, and psycopg's binding of five values instead of three. With 32 processes on
+  two cores that processor time is all there is to share. Where a commit takes milliseconds it was 1.07 to 1.12 ([engines.md](engines.md)).
+- Objects: a server on the same machine answers a GET in 3 ms. Beside the gets a load has three lists; then each slot and each line of 1,000
+  is verified, which takes 20 ms of Python.
+"""
 _FLOORS = """\
 Why a target is missed, what was tried, and where the floor is ([DECISIONS.md](../DECISIONS.md) has more under the number):
 

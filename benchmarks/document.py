@@ -158,8 +158,9 @@ Why a target is missed:
   takes ([encryption.md](encryption.md) has the loop).
 - Sealed append, synced: the middle half lies around the target; what is added to a plain one is 5 µs of processor time.
 - PostgreSQL: client and server share two cores and one disk. An append is one statement and one commit, as the bare INSERT is; what it
-  has besides, 0.15 ms, is two hashes, the slot, its verification, and psycopg's binding of five values instead of three. With 32 processes on
-  two cores that processor time is all there is to share. Where a commit takes milliseconds it was 1.07 to 1.12 ([engines.md](engines.md)).
+  has besides, 0.15 ms, is two hashes, the slot, its verification, and psycopg's binding of five values instead of three. With 32
+  processes on two cores that processor time is all there is to share. Where a commit takes milliseconds the ratio was 1.07 to 1.12
+  ([engines.md](engines.md)).
 - Objects: a server on the same machine answers a GET in 3 ms. Beside the gets a load has three lists; then each slot and each line of 1,000
   is verified, which takes 20 ms of Python.
 """

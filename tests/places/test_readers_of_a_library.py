@@ -58,9 +58,18 @@ def past(library: ConversationLibrary, tmp_path: Path) -> Iterator[Past]:
         yield opened
 
 
-def test_an_agent_reads_its_past_on_a_place(past: Past, library: ConversationLibrary, place: SimulatedPlace) -> None:
+def up_to_date(library: ConversationLibrary, tmp_path: Path) -> None:
+    """An answer waits for its index a moment and no longer: on a machine that is busy it would not have everything."""
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        index.update(refresh=True)
+
+
+def test_an_agent_reads_its_past_on_a_place(
+    past: Past, library: ConversationLibrary, place: SimulatedPlace, tmp_path: Path
+) -> None:
     """R9: listed, found, read page by page, one message whole; and no request writes anything."""
     own_id = begun(library, *(f"the socket {number}" for number in range(30)), labels={"title": "A socket"})
+    up_to_date(library, tmp_path)
     made = requests(place)
     (listed,) = past.list_conversations("socket")["conversations"]
     assert (listed["id"], listed["records"], listed["quoted"]["title"]) == (own_id, 30, "A socket")
@@ -180,9 +189,12 @@ def browser(library: ConversationLibrary, tmp_path: Path) -> Iterator[Browser]:
     opened.close()
 
 
-def test_a_library_on_a_place_is_shown(browser: Browser, library: ConversationLibrary, place: SimulatedPlace) -> None:
+def test_a_library_on_a_place_is_shown(
+    browser: Browser, library: ConversationLibrary, place: SimulatedPlace, tmp_path: Path
+) -> None:
     """F12, R9: the list, a search, the page of a conversation and its news; and no request writes anything."""
     (summary,) = library.list()
+    up_to_date(library, tmp_path)
     with library.open(summary.id or "") as writer:
         status, page = browser.get(f"/c/{summary.id}/")
         assert (status, "Why does the socket time out?" in page) == (200, True)

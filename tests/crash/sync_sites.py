@@ -9,10 +9,14 @@ from __future__ import annotations
 import ast
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 import transcript_store
+from transcript_store.testing import SimulatedFileSystem
 
 PACKAGE = Path(transcript_store.__file__).parent
 PASSES_ON = {
@@ -48,12 +52,12 @@ def site() -> Site:
     raise AssertionError("a sync from nowhere")
 
 
-def in_the_source() -> set[tuple[str, int]]:
-    """Every call of a sync in the package, as module and line."""
+def in_the_source(*, in_places: bool = False) -> set[tuple[str, int]]:
+    """Every call of a sync in the package, as module and line: of the core, or of ``places``, which the core stands without."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         module = _dotted(path)
-        if not _is_of_the_store(module):
+        if not _is_of_the_store(module) or module.startswith("places.") != in_places:
             continue
         tree = ast.parse(path.read_text())
         for function in ast.walk(tree):
@@ -81,6 +85,18 @@ def _is_of_the_store(module: str) -> bool:
 def _is_sync(call: ast.Call) -> bool:
     names = ("sync", "_sync", "sync_data", "sync_to_copy", "sync_all")
     return isinstance(call.func, ast.Attribute) and call.func.attr in names
+
+
+def syncing(patch: pytest.MonkeyPatch, do: Callable[[Site], bool]) -> None:
+    """Let every sync on the simulated disk happen only if ``do`` says so of its site."""
+    for name in ("sync", "sync_data", "sync_all"):
+        real = getattr(SimulatedFileSystem, name)
+
+        def maybe(self: SimulatedFileSystem, handle: int, real: Callable[..., None] = real) -> None:
+            if do(site()):
+                real(self, handle)
+
+        patch.setattr(SimulatedFileSystem, name, maybe)
 
 
 def announce() -> None:

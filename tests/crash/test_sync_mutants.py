@@ -5,7 +5,6 @@ That all of them are reached is checked against the source.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -13,20 +12,7 @@ import pytest
 from tests.crash import enumeration, sealed_conversations, snapshot_stores
 from tests.crash.kernel import Note
 from tests.crash.operations import CASES, REPAIRS, Case
-from tests.crash.sync_sites import Site, in_the_source, site
-from transcript_store.testing import SimulatedFileSystem
-
-
-def syncing(patch: pytest.MonkeyPatch, do: Callable[[Site], bool]) -> None:
-    """Let every sync on the simulated disk happen only if ``do`` says so of its site."""
-    for name in ("sync", "sync_data", "sync_all"):
-        real = getattr(SimulatedFileSystem, name)
-
-        def maybe(self: SimulatedFileSystem, handle: int, real: Callable[..., None] = real) -> None:
-            if do(site()):
-                real(self, handle)
-
-        patch.setattr(SimulatedFileSystem, name, maybe)
+from tests.crash.sync_sites import Site, in_the_source, syncing
 
 
 def sites_of(case: Case, patch: pytest.MonkeyPatch) -> set[Site]:

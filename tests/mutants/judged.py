@@ -36,7 +36,5 @@ JUDGED: dict[str, str] = {
     "_Reader._is_there_already: first, last = self._seen.get(head, (0, -1)) → first, last = self._seen.get(head, (1, -1))": (
         "either length is negative, so nothing has it"
     ),
-    "TranscriptFile._record_in: seq = head.seq if (head := record_head(line)) else 0 → "
-    "seq = head.seq if (head := record_head(line)) else 1": "what comes there was verified as a record, so it has a head",
 }
 """From a mutant's name to the reason."""

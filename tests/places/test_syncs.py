@@ -13,14 +13,14 @@ from transcript_store.places import restore
 from transcript_store.places._remains import write_remains
 from transcript_store.testing import SimulatedFileSystem, SimulatedPlace
 
-Work = Callable[[SimulatedFileSystem], None]
+Work = Callable[[SimulatedFileSystem], object]
 
 
 def restored() -> Work:
     """A folder of a place's conversation: earlier generations, a key, and all."""
     place = SimulatedPlace()
     shipped(with_a_history(KEY), place, with_key=True)
-    return lambda disk: restore(place, ID, BACK, file_system=disk, with_key=True) and None
+    return lambda disk: restore(place, ID, BACK, file_system=disk, with_key=True)
 
 
 def remains() -> Work:

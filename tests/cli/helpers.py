@@ -87,6 +87,12 @@ def lines(*messages: object) -> bytes:
 _LOOKS = re.compile(r"\x1b\[(?:0|(?:[12349]|3[1-6])(?:;(?:[12349]|3[1-6]))*)m")
 
 
+def too_wide(help: str) -> list[str]:
+    """The lines of a help that a terminal of 80 columns would cut, except examples and lists of choices: those can be copied."""
+    long = [line for line in help.splitlines() if len(line) > 80]
+    return [line for line in long if not re.match(r"  .*transcript-store |  +\[--provider \{", line)]
+
+
 def without_looks(text: str) -> str:
     r"""A text of ours on a terminal without how its pieces look. Of a transcript's own escapes at least ``\x1b[7m`` would be left."""
     return _LOOKS.sub("", text)

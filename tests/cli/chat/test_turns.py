@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from tests.chat.conftest import VARIABLES
 from tests.chat.model_servers import FAULTS, aimock
 from tests.chat.server import Answer, Server
 from tests.cli.chat.conftest import BUSY, MODEL, OPENAI, Chat, said, trouble
-from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed
+from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed, too_wide
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
 from transcript_store.cli._shared import progress as _working
 from transcript_store.cli.chat import terminal
@@ -35,6 +36,13 @@ def test_help(cli: Cli) -> None:
     assert (code, err) == (0, "")
     assert "examples:" in out
     assert "transcript-store chat" in out
+
+
+def test_its_help_fits_into_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of every command."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "argv", ["transcript-store"])
+    assert too_wide(cli("chat", "--help").out) == []
 
 
 # ---- turns -----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,10 @@ def test_every_test_that_holds_up_a_promise_exists() -> None:
         str(path.relative_to(TOP)) for part in ("tests", "transcript_store") for path in (TOP / part).rglob("*.py")
     }
     known = there | {path.rpartition("/")[2] for path in there}
-    assert sorted(named - known) == []
+    # `.ci/alone` takes rooms away; the proofs of such a room went with it.
+    rooms = set(re.findall(r"transcript_store\.(\w+)", (TOP / "pyproject.toml").read_text()))
+    gone = {room for room in rooms if not (TOP / "tests" / room).exists()}
+    assert sorted(path for path in named - known if path.removeprefix("tests/").partition("/")[0] not in gone) == []
 
 
 def test_every_kind_of_damage_to_a_snapshot_is_described() -> None:

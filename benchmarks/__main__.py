@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.beyond import BEYOND, MissingError
+from benchmarks.beyond import BEYOND
 from benchmarks.comparisons import COMPARISONS, Field, growth
 from benchmarks.environments import default_folder
 from benchmarks.measurements import MEASUREMENTS, Workplace
-from benchmarks.results import Comparison, Results, Row
+from benchmarks.results import Comparison, MissingError, Results, Row
 from benchmarks.timing import in_unit
 
 _PARTS = (*MEASUREMENTS, *COMPARISONS, "growth", *BEYOND)

@@ -20,7 +20,8 @@ from uuid import uuid4
 
 from benchmarks.measurements import Workplace
 from benchmarks.messages import text_messages
-from benchmarks.results import Row
+from benchmarks.results import MissingError, Row
+from benchmarks.roads import ROADS
 from benchmarks.timing import duration, interleave, size
 from transcript_store import ConversationStore
 from transcript_store.conversation import Durability
@@ -231,13 +232,10 @@ def objects(place: Workplace) -> Iterator[Row]:
         yield Row.of("objects: open 1,000 messages, packed", ours, beside, 1.5, f"beside: {len(keys)} bare GETs")
 
 
-class MissingError(Exception):
-    """What a part needs and this machine has not; its text says how to get it."""
-
-
 BEYOND: dict[str, Callable[[Workplace], Iterator[Row]]] = {
     "sealed": sealed,
     "turns": turns,
     "postgres": postgres,
     "objects": objects,
+    **ROADS,
 }

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from benchmarks.timing import Middle, median_of, ratio
 
 
+class MissingError(Exception):
+    """What a part needs and this machine has not; its text says how to get it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """Ours beside the plainest way to do the same work; ``limit`` is the target for ``value``, a ratio where ``what`` names no unit."""

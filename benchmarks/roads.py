@@ -9,6 +9,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -157,10 +158,12 @@ def sessions(place: Workplace) -> Iterator[Row]:
     for framework in FRAMEWORKS:
         if not framework.has_tests:
             continue
-        python = folder / framework.name / "bin" / "python"
-        if not python.exists():
+        python, complete = (folder / framework.name / name for name in ("bin/python", "complete"))
+        if not complete.exists():
+            shutil.rmtree(folder / framework.name, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
             make(framework, folder)
+            complete.touch()
         command = [str(python), "-m", "benchmarks.integrations", str(place.directory)]
         environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
         done = subprocess.run(command, capture_output=True, text=True, cwd=_ROOT, env=environment, check=False)

@@ -332,6 +332,22 @@ def test_an_interrupted_group_is_decided_before_the_transcript_is_replaced(tmp_p
     assert seen == (["first", 0, 1, "compacted"] if stored else ["first", "compacted", other])
 
 
+def test_what_was_stored_together_is_not_asked_for_again(tmp_path, monkeypatch):
+    """P22: once a group has its answers nothing of it is undecided: a replace behind it need not look whether it is there."""
+    calls = Calls(tmp_path / "c")
+    for n in range(3):
+        calls.wait(n, partial(calls.store.append_message, {"n": n}))
+    calls.go()
+
+    def asked(*_: object) -> bool:
+        raise AssertionError("whether a batch is there was asked, and nothing was interrupted")
+
+    monkeypatch.setattr(Writer, "holds", asked)
+    calls.store.replace_transcript([{"n": "compacted"}])
+    assert calls.store.get_messages() == [{"n": "compacted"}]
+    calls.store.close()
+
+
 def test_a_leader_interrupted_between_its_write_and_what_it_remembers(tmp_path, monkeypatch):
     """P21, P22: the next member looks at the file before it asks whether the batch is there; nothing is stored twice."""
     calls = Calls(tmp_path / "c")

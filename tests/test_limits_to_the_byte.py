@@ -55,6 +55,31 @@ def test_the_longest_line_is_stored_and_the_next_is_not(scratch: Path, length: i
     assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 9
 
 
+@pytest.mark.parametrize("size", range(640, 646))
+def test_the_longest_sealed_line_is_stored_and_the_next_is_not(scratch: Path, size: int) -> None:
+    """P15: the same where records are sealed: it is the line that counts, a third longer than what is sealed in it.
+
+    The incident: a create and a replace estimated that line, so they refused what an append takes, and took what it refuses.
+    """
+    key = bytes(range(32))
+    longest, longer = {"content": "a" * size}, {"content": "a" * (size + 3)}  # three bytes are four of base64
+    with ConversationStore(scratch / "measured", encryption_key=key) as store:
+        store.initialize()
+        length = store.append_message(longest).length_bytes
+    with ConversationStore(scratch / "c", encryption_key=key, max_line_bytes=length) as store:
+        with pytest.raises(InvalidMessageError, match=rf"messages\[1\].*{length + 4:,} bytes.*{length:,}"):
+            store.initialize(messages=[longest, longer])
+        store.initialize(messages=[longest])
+        store.append_message(longest)
+        with pytest.raises(InvalidMessageError, match=f"message.*{length + 4:,} bytes"):
+            store.append_message(longer)
+        with pytest.raises(InvalidMessageError, match=rf"messages\[1\].*{length + 4:,} bytes"):
+            store.replace_transcript([longest, longer])
+        store.replace_transcript([longest] * 9)
+        assert store.get_messages() == [longest] * 9
+    assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 9
+
+
 def test_metadata_is_written_up_to_what_is_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """P15: with the room for what the store itself adds, just as much as a reader takes."""
     members = metadata.new_members(

@@ -153,9 +153,13 @@ def _moment(files: FileSystem, older_than: str | datetime | timedelta) -> str:
         kind = type(older_than).__name__
         raise TypeError(f"older_than must be a timedelta, an aware datetime or text of RFC 3339, not {kind}")
     try:
-        return format_time(given_time(older_than))
+        before_us = given_time(older_than)
     except ValueError as error:
         raise ValueError(f"older_than: {error}; a timedelta says how long ago") from None
+    if before_us > (now_us := files.now_us()):  # a year that was mistyped must not remove all there is
+        reason = f"is in the future (by the clock it is {format_time(now_us)}), so every conversation would be due"
+        raise ValueError(f"older_than: {format_time(before_us)} {reason}; give a moment that has passed")
+    return format_time(before_us)
 
 
 def require_store(snapshots: object) -> None:

@@ -495,7 +495,7 @@ class ConversationLibrary:
 
         Raises:
             TypeError: an argument is of another type: a path is no ``SnapshotStore``, a number no moment. Nothing was touched.
-            ValueError: nothing was asked for, or a count or a moment is not valid. Nothing was touched.
+            ValueError: nothing was asked for, a count or a moment is not valid, or the moment is in the future. Nothing was touched.
             StorageError: the system refused, or ``snapshots`` did. What went before that is gone.
             Exception: what ``snapshots.save`` raises. The conversation is in place.
         """

@@ -72,16 +72,31 @@ def test_every_command_takes_every_name(cli: Cli, chats: Path, name: str, n: int
     assert f"title=Number {n}" in cli("show", name).out
 
 
-def test_in_the_directory_and_in_that_of_chat(cli: Cli, chats: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a directory a name is looked for where one is, and then among the conversations of `chat`."""
+def test_without_a_directory_the_library_is_meant_that_list_shows(
+    cli: Cli, chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The incident: `delete last` took the last conversation of the working directory, though TRANSCRIPT_STORE_LIBRARY named a library."""
     from transcript_store.cli._shared.conversations import chat_library
 
-    chat_library().create(id="cafe5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", messages=[{"n": 4}]).close()
-    assert json.loads(cli("show", "cafe", "--json").out)["message"] == {"n": 4}
-    assert json.loads(cli("show", "last", "--json").out)["message"] == {"n": 4}
+    own, other = "cafe5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", "beef5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
+    chat_library().create(id=own, messages=[{"n": 4}]).close()
+    ConversationLibrary(tmp_path / "named").create(id=other, messages=[{"n": 5}]).close()
     monkeypatch.chdir(chats)
-    assert json.loads(cli("show", "last", "--json").out)["message"] == {"n": 2}
-    assert json.loads(cli("show", "cafe", "--json").out)["message"] == {"n": 4}
+    for variable, meant, n in ((None, own, 4), (str(tmp_path / "named"), other, 5)):
+        if variable is not None:
+            monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", variable)
+        assert meant in cli("list").out
+        for name in ("last", meant[:4]):
+            assert json.loads(cli("show", name, "--json").out)["message"] == {"n": n}
+    assert json.loads(cli("show", "./last", "--json").out)["message"] == {"n": 2}
+    assert cli("delete", "last").out == f"deleted {other}\n"
+    for name in ("last", "77aa", THIRD):
+        code, _, err = cli("delete", name)
+        assert code == 1
+        assert f"{tmp_path / 'named'}: there is no conversation" in err
+        assert f"; ./{name} is one in this directory" in err
+    assert cli("delete", "0b8f").code == 2  # which is the beginning of two here, and of none there
+    assert len(list(chats.iterdir())) == 3
 
 
 def test_a_beginning_of_several(cli: Cli, chats: Path) -> None:

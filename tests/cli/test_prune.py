@@ -106,6 +106,10 @@ def test_what_is_left_alone_is_named(cli: Cli, shelf: ConversationLibrary) -> No
         (["--keep-generations", "-1"], "expected one argument|not a number"),
         (["--older-than", "1d", "--label", "x"], "NAME=VALUE"),
         (["--older-than", "1d", "--json"], "--dry-run or --yes"),
+        (
+            ["--older-than", "2206-11-25", "--yes"],
+            "older_than: 2206-.* is in the future .*, so every conversation would be due",
+        ),
     ],
 )
 def test_misuse(cli: Cli, shelf: ConversationLibrary, arguments: list[str], says: str) -> None:

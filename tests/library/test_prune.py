@@ -146,6 +146,19 @@ def test_a_moment_is_a_moment_however_it_is_given(shelf: ConversationLibrary, cl
         assert of(shelf.prune(older_than=given).pruned) == [("conversation", chat, None)]
 
 
+def test_a_moment_that_has_not_come_yet_is_refused(shelf: ConversationLibrary, clock: Clock) -> None:
+    """The incident: a year that was mistyped, 2206 for 2026, made everything due. This very moment is meant by whoever gives it."""
+    chat = make_at(shelf, clock, 10, "a")
+    now = datetime.fromtimestamp(Clock.NOON / 1e6, UTC)
+    for given in (now + timedelta(microseconds=1), now.replace(year=2206).isoformat()):
+        for dry_run in (True, False):
+            with pytest.raises(
+                ValueError, match=r"2.* is in the future \(by the clock it is 2.*every conversation would be due"
+            ):
+                shelf.prune(older_than=given, dry_run=dry_run)
+    assert of(shelf.prune(older_than=now).pruned) == [("conversation", chat, None)]
+
+
 def test_only_conversations_that_have_all_the_labels(shelf: ConversationLibrary, clock: Clock) -> None:
     one = make_at(shelf, clock, 9, "a", labels={"project": "x", "stage": "done"})
     make_at(shelf, clock, 9, "b", labels={"project": "x"})

@@ -636,6 +636,24 @@ def test_what_was_never_sealed_is_not_shredded():
         library(disk).shred(ID)
 
 
+@pytest.mark.parametrize("key", [KEY, None])
+def test_what_stands_in_the_place_of_the_transcript_is_not_taken_for_sealed(tmp_path, key):
+    """Nobody can tell what a link leads to: its key is destroyed, and it is named as something that may still be read."""
+    shelf = ConversationLibrary(tmp_path, encryption_key=key)
+    with shelf.create(id=ID, messages=MESSAGES):
+        pass
+    transcript = tmp_path / ID / "transcript.jsonl"
+    transcript.rename(tmp_path / "elsewhere")
+    transcript.symlink_to(tmp_path / "elsewhere")
+    if key is None:
+        with pytest.raises(NotSealedError):
+            shelf.shred(ID)
+        assert not (tmp_path / ID / "key.json").exists()
+    else:
+        assert shelf.shred(ID).still_readable == (str(transcript),)
+        assert "shredded_at" in json.loads((tmp_path / ID / "key.json").read_text())
+
+
 # ---- another language ------------------------------------------------------------------------------------------------
 
 

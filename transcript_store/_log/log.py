@@ -408,18 +408,19 @@ class Log(Messages):
                 if isinstance(entry, Copied):
                     continue  # it was stored once, and is taken whatever its length
                 message, extra, _ = entry
-                if len(message or b"") + len(extra or b"") + _LONGEST_FRAME_BYTES >= self._max_line_bytes:
-                    record = record_body(k + 1, at.encode(), message, extra, clock)
-                    length = sum(map(len, record)) + SUFFIX_BYTES + 1
-                    if sealer is not None:
-                        length = length * 4 // 3 + _LONGEST_FRAME_BYTES
-                    if length > self._max_line_bytes:
+                carried = len(message or b"") + len(extra or b"")
+                if (carried if sealer is None else carried * 4 // 3) + _LONGEST_FRAME_BYTES >= self._max_line_bytes:
+                    if sealer is None:
+                        body = record_body(k + 1, at.encode(), message, extra, clock)
+                    else:
+                        body = sealer.body(k + 1, at.encode(), plain_members(message, extra, clock))
+                    if (length := sum(map(len, body)) + SUFFIX_BYTES + 1) > self._max_line_bytes:
                         raise self._too_long(length, f"messages[{k}]")
         conversation, generation = members["id"], members["generation"]
         if features:
             more["requires"] = [*features]
-        body = header_body(conversation=conversation, generation=generation, at=begins[1], metadata=members, **more)
-        header, _ = close_line(GENESIS, body if check is None else check(body))
+        first = header_body(conversation=conversation, generation=generation, at=begins[1], metadata=members, **more)
+        header, _ = close_line(GENESIS, first if check is None else check(first))
         return Image(header, begins, now, entries, self._cache_bytes, sealer)
 
     def _too_long(self, length: int, name: str) -> InvalidMessageError:

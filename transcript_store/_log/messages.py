@@ -60,7 +60,6 @@ class Messages(Lines):
                 else:
                     found += together
             return found
-        self.sealer_to_write()
         newest = (line for _, line, _ in self._in_force_newest_first(TakenBack()))
         while lines := list(islice(newest, last - len(found))):  # more than once if some of them carry no message
             self._decode(lines, found)

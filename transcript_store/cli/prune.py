@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
-from transcript_store import FileStore, PrunedItem, Pruning
+from transcript_store import FileStore, PrunedItem, Pruning, TranscriptStoreError
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, too_high
@@ -96,7 +96,12 @@ def run(arguments: Namespace) -> int:
     )
     if not is_address(directory) and (misnamed := too_high(directory)) is not None:
         complain(f"{directory}: {misnamed}")
-    due = prune()
+    try:
+        due = prune()
+    except TranscriptStoreError:
+        raise  # some of these are ValueErrors too
+    except ValueError as error:
+        raise Misuse(str(error)) from None
     if arguments.dry_run:
         _tell(due, arguments, "would go")
         return 1 if due.left_alone else 0

@@ -10,8 +10,9 @@ from transcript_store.words import MOMENTS, moment
 
 NAMES = """\
 A conversation is named by its folder, or in a directory of conversations by its id, the beginning of its id (at least four
-characters), or `last`: chats/today, chats/0b8f, chats/last. Without a directory it is looked for in this one, and then among
-those of `chat`. A conversation on a place is named by the address of that: postgresql://host/database/ID, s3://bucket/prefix/last.
+characters), or `last`: chats/today, chats/0b8f, chats/last, ./last. An id or `last` without a directory is one of the library that
+`list` shows: that of `chat`, or what TRANSCRIPT_STORE_LIBRARY names. A conversation on a place is named by the address of that:
+postgresql://host/database/ID, s3://bucket/prefix/last.
 """
 
 

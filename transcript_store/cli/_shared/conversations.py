@@ -65,8 +65,8 @@ def chat_library(**options: Any) -> ConversationLibrary:
 def find(name: str) -> str:
     """The path of the conversation that a name means. If there is none, the name itself as a path.
 
-    If something exists at the path, it is meant. Else ``chats/0b8f`` is looked for among the conversations in ``chats``.
-    ``0b8f`` is looked for among those in the working directory, and then among those of ``chat``.
+    If something exists at the path, it is meant. Else ``chats/0b8f`` is looked for among the conversations in ``chats``, ``./0b8f`` among
+    those in the working directory, and ``0b8f`` in the library that every command means where none is named: :func:`chat_place`.
 
     Raises:
         Misuse: the name is the beginning of several ids.
@@ -77,12 +77,28 @@ def find(name: str) -> str:
     path = os.path.abspath(os.path.expanduser(name))
     if os.path.lexists(path):
         return path
-    directory, what = os.path.split(path)
-    places = [directory]
-    if os.path.dirname(name) == "":
-        with suppress(ModuleNotFoundError):  # without platformdirs `chat` does not run, so it has no conversations here
-            places.append(chat_place())
-    return next((found for place in places if (found := find_in(place, what)) is not None), path)
+    return find_in(_library_meant(name) or os.path.dirname(path), os.path.basename(path)) or path
+
+
+def _library_meant(name: str) -> str | None:
+    """The library in which a name is looked for that says none; None if it says one, or is no name of a conversation in a library.
+
+    Raises:
+        Misuse: there is none: ``chat`` is not installed, and the variable names none.
+    """
+    if os.path.dirname(name) or not _is_in_a_library(name):
+        return None
+    try:
+        return chat_place()
+    except ModuleNotFoundError:
+        reason = (
+            f"is looked for in the library of `chat`, and the extra `chat` is not installed; {VARIABLE} names another"
+        )
+        raise Misuse(f"{name} {reason}, and ./{name} is one in this directory") from None
+
+
+def _is_in_a_library(what: str) -> bool:
+    return what == LAST or BEGINNING.fullmatch(what) is not None
 
 
 def existing(name: str, in_library: str | None = None) -> str:
@@ -90,14 +106,21 @@ def existing(name: str, in_library: str | None = None) -> str:
 
     Raises:
         Misuse: the name is the beginning of several ids.
-        ConversationNotFoundError: it is too short for the beginning of an id. For any other name the command itself says what is missing.
+        ConversationNotFoundError: it is too short for the beginning of an id, or nothing in the library that is meant has it. For any other
+            name the command itself says what is missing.
     """
     if in_library is not None and is_address(name):
         return existing_on(name, in_library)
     path = find(f"{name}/{in_library}" if in_library else name)
     if is_address(path):
         with_id(path)  # or it is a library
-    elif not os.path.lexists(path) and _TOO_SHORT.fullmatch(os.path.basename(path)):
+    elif os.path.lexists(path):
+        return path
+    elif in_library is None and (library := _library_meant(name)) is not None:
+        here = f"; ./{name} is one in this directory" if find_in(os.getcwd(), name) else ""
+        reason = "there is no conversation yet" if name == LAST else f"there is no conversation {name!r}"
+        raise ConversationNotFoundError(path=shown(library), reason=f"{reason}{here}")
+    elif _TOO_SHORT.fullmatch(os.path.basename(path)):
         reason = "there is no conversation, and the beginning of an id has at least four characters"
         raise ConversationNotFoundError(path=path, reason=reason)
     return path
@@ -111,7 +134,7 @@ def find_in(directory: str, what: str) -> str | None:
     Raises:
         Misuse: ``what`` is the beginning of several ids.
     """
-    if what != LAST and not BEGINNING.fullmatch(what):
+    if not _is_in_a_library(what):
         return None
     if is_address(directory):
         with suppress(ConversationNotFoundError):

@@ -1,0 +1,42 @@
+"""Records with their places in the file: whoever stops behind any record goes on there, and nothing else.
+
+The incident: with the place behind a record computed wrongly, no test noticed but those of the index, which is one of several readers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transcript_store import ConversationStore
+from transcript_store._log import scan
+from transcript_store.transcripts import open_transcript
+
+
+@pytest.mark.parametrize("piece_bytes", [scan.PIECE_BYTES, 300])
+def test_behind_each_record_reading_goes_on_with_the_next(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
+) -> None:
+    """In the middle of a batch too, and whatever is read at a time. Each place is that of its line, and is found again."""
+    monkeypatch.setattr(scan, "PIECE_BYTES", piece_bytes)
+    with ConversationStore(scratch / "c") as store:
+        store.initialize(features=["retract"], messages=[{"n": 0}, {"n": 1}])
+        store.append_messages([{"n": 2}, {"n": 3}, {"n": 4}])
+        store.append_event({"n": 5})
+        store.retract()
+        store.append_message({"n": "a" * 700})
+        records = store.get_records()
+    data = (scratch / "c/transcript.jsonl").read_bytes()
+    with open_transcript(scratch / "c") as transcript:
+        found = list(transcript.records(transcript.begin))
+        assert [placed.record for placed, _ in found] == records
+        for n, (placed, behind) in enumerate(found):
+            assert data[placed.offset_bytes : behind.offset_bytes].endswith(b'"hash":"%b"}\n' % behind.head.encode())
+            assert data[: behind.offset_bytes].count(b"\n") == n + 2
+            assert behind.seq == placed.record.seq
+            assert transcript.holds(behind)
+            at_it = transcript.record_at(placed.offset_bytes)
+            assert at_it is not None
+            assert (at_it.record.message, at_it.head) == (placed.record.message, behind.head)
+            assert list(transcript.records(behind)) == found[n + 1 :]

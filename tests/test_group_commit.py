@@ -49,7 +49,7 @@ class Calls:
         self.files.armed = True
         self.start("first", lambda: self.store.append_message(FIRST))
         assert self.files.arrived.wait(30)
-        self.group = self.store._group_commit._open  # who waits in it is nowhere else to be seen
+        self.group = self.store._opened.group_commit._open  # who waits in it is nowhere else to be seen
 
     def start(self, name: object, call: Callable[[], object]) -> None:
         def run() -> None:
@@ -204,7 +204,7 @@ def test_a_store_that_is_closed_before_the_group_had_its_turn(tmp_path):
     def closed() -> Any:
         raise refuse
 
-    calls.store._writable = closed  # type: ignore[method-assign]
+    calls.store._opened.writable = closed  # type: ignore[method-assign]
     for n in range(3):
         calls.wait(n, partial(calls.store.append_message, {"n": n}))
     calls.go()
@@ -425,7 +425,7 @@ def test_a_call_behind_the_leader_of_a_group_joins_the_next_group(tmp_path):
     calls.files.armed = True
     first_may_go.set()
     assert calls.files.arrived.wait(30)
-    calls.group = calls.store._group_commit._open
+    calls.group = calls.store._opened.group_commit._open
     calls.wait("third", lambda: calls.store.append_message({"n": "third"}))
     calls.go()
     assert [message["n"] for message in calls.stored(tmp_path / "c")] == ["first", "second", "third"]
@@ -435,8 +435,8 @@ def test_nobody_overtakes_a_group_that_waits(tmp_path):
     """P22: between two leaders nobody is at work for a moment; whoever comes then joins those who wait."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize()
-        waiting = store._group_commit._open
+        waiting = store._opened.group_commit._open
         waiting.members.append(_Member(()))
         assert store.append_message(FIRST).seq == 1
         assert len(waiting.members) == 2
-        assert store._group_commit._open is not waiting
+        assert store._opened.group_commit._open is not waiting

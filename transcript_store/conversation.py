@@ -13,29 +13,28 @@
 from __future__ import annotations
 
 import logging
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, Literal, NoReturn, Self, TypedDict, Unpack, get_args
+from typing import Any, Literal, NoReturn, Self, Unpack, get_args
 
 from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
-from transcript_store._conversation.group_commit import GroupCommit
+from transcript_store._conversation.arguments import NewConversation
 from transcript_store._conversation.layout import occupant
 from transcript_store._conversation.metadata import ConversationMetadata
+from transcript_store._conversation.opened import Opened
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.reads import ConversationState, HeldConversation, Reads, TranscriptPosition
 from transcript_store._conversation.storable import Contents, Storable
 from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.turns import WAIT_SECONDS, TurnWriter
 from transcript_store._conversation.writer import Writer
-from transcript_store._json.strict import EncodedMessage, encode
+from transcript_store._conversation.writes import Writes, with_changes
+from transcript_store._json.strict import EncodedMessage
 from transcript_store._log.log import AppendResult, Recovery
-from transcript_store._log.record import Entry, Gap, Record
+from transcript_store._log.record import Gap, Record
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id
@@ -43,11 +42,9 @@ from transcript_store._sealing.providers import EncryptionKey, keyring_of
 from transcript_store.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
-    ConversationNotLoadedError,
     ProviderMismatchError,
     ReadOnlyError,
 )
-from transcript_store.ways_out import WayOut
 
 logger: logging.Logger = logging.getLogger("transcript_store.conversation")
 
@@ -68,7 +65,6 @@ __all__ = [
 
 Durability = Literal["power-loss", "process-crash"]
 Verify = Literal["all", "tail"]
-Feature = Literal["retract"]
 TakeOver = Literal["released"] | bool
 Redact = Callable[[dict[str, Any]], dict[str, Any]]
 """From a JSON object, such as a message, to the one that may be stored in its place."""
@@ -78,29 +74,7 @@ DEFAULT_MAX_LINE_BYTES = 64 * 2**20
 DEFAULT_CACHE_BYTES = 8 * 2**20
 
 
-class NewConversation(TypedDict, total=False):
-    """What a conversation can begin with. Every member may be left out."""
-
-    provider: str | None
-    """Whose form the messages have: ``claude``, ``openai``, ``openai-compatible``, ``gemini``, or a name of your own."""
-    model: str | None
-    system_prompt: str | None
-    tools: Sequence[Mapping[str, Any]] | None
-    """JSON objects with ``name``, ``description`` and ``parameters`` (a JSON schema)."""
-    labels: dict[str, str] | None
-    """Texts of your own; ``ConversationLibrary.list()`` shows ``labels["title"]`` as the title."""
-    messages: Iterable[Mapping[str, Any] | EncodedMessage | None]
-    """None where a record has no message and only an extra (an event)."""
-    extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None
-    """One for each message."""
-    times: Iterable[str | datetime | None] | None
-    """One for each message, as in :meth:`ConversationStore.append_messages`. The conversation was created at the first of them."""
-    features: Sequence[Feature] | None
-    """What the conversation can besides, which earlier versions of this library do not know; so they refuse to read it.
-    ``retract``: messages can be taken back (:meth:`ConversationStore.retract`)."""
-
-
-class ConversationStore(Reads):
+class ConversationStore(Reads, Writes):
     """A conversation in a directory of its own.
 
     Making a store touches nothing. Call ``load()``, ``initialize()`` or ``load_or_initialize()`` first. Several threads may
@@ -197,12 +171,7 @@ class ConversationStore(Reads):
             holder=holder,
         )
         self._storable = Storable(redact, self._path, max_line_bytes)
-        self._storage: Storage | None = None
-        self._loaded_by: int | None = None
-        """In a forked child, the process that may have loaded it."""
-        self._process_id = self._files.process_id()
-        self._mutex = threading.RLock()
-        self._group_commit = GroupCommit()
+        self._opened = Opened(self._files, self._path, hold_lock=hold_lock)
         self._on_close: dict[object, Callable[[], object]] = {}
 
     @staticmethod
@@ -270,8 +239,8 @@ class ConversationStore(Reads):
         """
         if id is not None:
             _metadata.checked_id(id)
-        new = self._storable.contents(contents, NewConversation.__annotations__)
-        with self._exclusively():
+        new = self._storable.contents(contents)
+        with self._opened.exclusively():
             self._refuse_read_only()
             self._initialize(new, id)
 
@@ -301,7 +270,7 @@ class ConversationStore(Reads):
         """
         arguments.require_bool("accept_unkeyed_repair", accept_unkeyed_repair)
         tail_only = _wants_the_tail_only(verify) and not accept_unkeyed_repair
-        with self._exclusively():
+        with self._opened.exclusively():
             self._load(tail_only=tail_only, accept_unkeyed_repair=accept_unkeyed_repair)
 
     def load_or_initialize(self, *, verify: Verify = "all", **contents: Unpack[NewConversation]) -> bool:
@@ -319,12 +288,12 @@ class ConversationStore(Reads):
             TranscriptStoreError: as :meth:`load` and :meth:`initialize`.
         """
         tail_only = _wants_the_tail_only(verify)
-        new = self._storable.contents(contents, NewConversation.__annotations__)
-        with self._exclusively():
+        new = self._storable.contents(contents)
+        with self._opened.exclusively():
             created = self._load_or_initialize(new, tail_only=tail_only)
             if not created:
-                names = [*_metadata.differing(new.fields, self._readable().members)]
-                if not set(new.features) <= set(self._readable().log.header.features):
+                names = [*_metadata.differing(new.fields, self._opened.readable().members)]
+                if not set(new.features) <= set(self._opened.readable().log.header.features):
                     names.append("features")
                 if names:
                     _warn_of_what_differs(self._path, ", ".join(names))
@@ -364,8 +333,8 @@ class ConversationStore(Reads):
             for callback in list(self._on_close.values()):
                 callback()
         finally:
-            with self._exclusively():
-                self._close()
+            with self._opened.exclusively():
+                self._opened.close()
 
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call ``callback()`` whenever ``close()`` begins, while the store still takes appends; returns what undoes this.
@@ -381,10 +350,8 @@ class ConversationStore(Reads):
 
     def __del__(self) -> None:
         """Release the lock if ``close()`` was forgotten. Nothing is written: everything acknowledged is stored already."""
-        storage = getattr(self, "_storage", None)
-        if storage is not None and storage.is_open and self._files.process_id() == self._process_id:
-            with suppress(BaseException):
-                storage.let_go()
+        opened: Opened | None = getattr(self, "_opened", None)
+        if opened is not None and opened.let_go_of_what_is_forgotten():
             warnings.warn(
                 f"a ConversationStore on {self._path} was not closed; use `with`",
                 ResourceWarning,
@@ -407,197 +374,7 @@ class ConversationStore(Reads):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- write ---------------------------------------------------------------------------------------------------
-
-    def append_message(
-        self, message: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None, if_head: str | None = None
-    ) -> AppendResult:
-        """Append one message; on return it is as durable as the store was opened for.
-
-        The cost is one write and one sync, however long the conversation is. With each thousandth record that is synced,
-        metadata.json is written too. If the call is interrupted (Ctrl-C), the message is stored whole or not at all, and the
-        next call finds out which.
-
-        Args:
-            message: a JSON object (a ``dict``, a ``TypedDict``) in the provider's own form; it is copied.
-            extra: a JSON object of yours that belongs to the message and is not sent (usage, response id); it is copied.
-            if_head: append only if ``head`` is still this one, so directly behind what was read when it was. If the call is
-                interrupted, give the same again: then the message is never stored twice.
-
-        Returns:
-            The record's seq, time, offset and length in bytes, its hash, and the hash of the record before it.
-
-        Raises:
-            ConversationChangedError: the transcript does not end in ``if_head``. Nothing was written; read what came, and
-                give the head that it ends in.
-            InvalidMessageError: JSON, or ``max_line_bytes``, cannot carry it. Nothing was written.
-            RedactionError: the store's ``redact`` raised, or gave no message. Nothing was written.
-            StorageError: the system refused; the message says what holds and what to do.
-            PoisonedError: a sync failed before; ``load()`` shows what the disk holds.
-            ReadOnlyError: the store was opened with ``read_only=True``.
-            CorruptTranscriptError: another file took the transcript's place (``kind`` is ``replaced``), or somebody cut it
-                (``truncated``). Call ``load()`` again.
-        """
-        limit = self._options.max_line_bytes
-        entry = (encode(message, "message", limit), None if extra is None else encode(extra, "extra", limit), None)
-        return self._append(self._storable.one(entry), if_head)[0]
-
-    def append_messages(
-        self,
-        messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
-        *,
-        extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None = None,
-        times: Iterable[str | datetime | None] | None = None,
-        if_head: str | None = None,
-    ) -> tuple[AppendResult, ...]:
-        """Append several messages as one: after a crash all of them are there or none is. One write, one sync.
-
-        An empty batch writes nothing.
-
-        Args:
-            messages: JSON objects in the provider's own form. None is a record without a message, an event: it has an extra.
-                An ``EncodedMessage`` (``transcript_store.messages``), here and in ``extras``, is not checked and encoded again.
-            extras: one entry for each message, or None for no extras.
-            times: when each message was, or None for now: one entry for each message. A time is text of RFC 3339 or an aware
-                ``datetime``, and None is now. A record's time is never later than now, nor before the record before it.
-            if_head: as in :meth:`append_message`.
-
-        Raises:
-            ValueError: there are not as many extras, or times, as messages.
-            InvalidMessageError: also for a time that is not valid; ``member`` names it (``times[2]``). Nothing was written.
-            TranscriptStoreError: as :meth:`append_message`.
-        """
-        return tuple(self._append(self._storable.entries(messages, extras, times), if_head))
-
-    def append_event(self, extra: Mapping[str, Any], *, if_head: str | None = None) -> AppendResult:
-        """Append a record without a message: ``get_messages()`` skips it, ``get_records()`` shows it.
-
-        For what happens between messages: a marker, or a tool's result before its turn is complete. ``if_head`` is as in
-        :meth:`append_message`.
-
-        Raises:
-            TranscriptStoreError: as :meth:`append_message`.
-        """
-        entry = None, encode(extra, "extra", self._options.max_line_bytes), None
-        return self._append(self._storable.one(entry), if_head)[0]
-
-    def retract(self, n: int = 1, *, if_head: str | None = None) -> AppendResult:
-        """Take back the last ``n`` messages; on return that is as durable as an append.
-
-        It is an append, and costs as much: a record that says that those messages do not count. ``get_messages()``, snapshots,
-        forks, pages, exports and searches leave them out. Nothing is removed: ``get_records()`` shows the messages, marked
-        (``is_retracted``), and the record that took them back (``retracts``); so does ``jq``. Events among the messages stay.
-        (To remove a secret, see :meth:`delete_generation`.)
-
-        If the call is interrupted (Ctrl-C), the messages are taken back or not; the next call finds out. With ``if_head`` the
-        same call can be made again then: it never takes back more.
-
-        Args:
-            n: how many messages that were not taken back yet, from the end.
-            if_head: as in :meth:`append_message`. It says that the messages are those that you have seen.
-
-        Returns:
-            What was appended, as :meth:`append_message`.
-
-        Raises:
-            FeatureNotEnabledError: the live generation cannot take messages back: it did not begin with
-                ``features=["retract"]``. Nothing was written; the next generation can have it.
-            ValueError: there are not so many messages. Nothing was written.
-            TranscriptStoreError: as :meth:`append_message`, and as :meth:`get_messages`, since the messages are looked for.
-        """
-        arguments.require_count("n", n, least=1)
-        if if_head is not None:
-            arguments.require_head("if_head", if_head)
-        with self._exclusively():
-            storage = self._writable()
-            if if_head is not None:
-                storage.require_head(if_head)
-            return storage.retract(n)
-
-    def replace_transcript(
-        self,
-        messages: Iterable[Mapping[str, Any] | EncodedMessage | None],
-        *,
-        extras: Iterable[Mapping[str, Any] | None] | None = None,
-        times: Iterable[str | datetime | None] | None = None,
-        if_head: str | None = None,
-        features: Sequence[Feature] | None = None,
-        **metadata_changes: Any,
-    ) -> None:
-        """Replace all messages, and change metadata, in one commit: after a crash the old ones are there or the new ones.
-
-        Compaction: ``replace_transcript(shorter, compaction_count=n)``. Rewind (undo):
-        ``replace_transcript(conversation.get_messages()[:n])``. The old messages stay readable in ``archive/``
-        (``transcript-000000.jsonl`` is the first generation). On return the change survives a power loss, whatever the
-        ``durability``.
-
-        Args:
-            messages: JSON objects in the provider's own form, or None for an event, as in :meth:`append_messages`.
-            extras: one entry for each message, or None: then the new records have no extras.
-            times: as in :meth:`append_messages`, or None: then the new records have the time of the replace. The new
-                generation began at the first of them.
-            if_head: as in :meth:`append_message`: a message that came since you read would be replaced too.
-            features: what the new generation can besides, as in :class:`NewConversation`. It can all that the old one can.
-            metadata_changes: as in :meth:`update_metadata`.
-
-        Raises:
-            TranscriptStoreError: as :meth:`append_message` and :meth:`update_metadata`. The old messages are in place.
-        """
-        entries = self._storable.entries(messages, extras, times)
-        self._next_generation(
-            lambda writer, *given: writer.replace(entries, *given), if_head, features, metadata_changes
-        )
-
-    def keep_records(
-        self,
-        seqs: Iterable[int],
-        *,
-        if_head: str | None = None,
-        features: Sequence[Feature] | None = None,
-        **metadata_changes: Any,
-    ) -> None:
-        """Keep only these records of the live generation, in their order, and archive the rest, in one commit.
-
-        For a rewind or a compaction that keeps times, extras and events: each record is copied byte for byte, and numbered
-        anew from 1. What is left out stays readable in ``archive/``, as after :meth:`replace_transcript`. On return the change
-        survives a power loss, whatever the ``durability``; after a crash before that, the old records are there or the kept ones.
-
-        A message that was taken back (:meth:`retract`) stays so as long as the record is kept that took it back. Without that one
-        it counts again.
-
-        Args:
-            seqs: the numbers of the records to keep; ``range(1, n + 1)`` for the first n.
-            if_head: as in :meth:`append_message`: a record that came since you chose would be left out too.
-            features: as in :meth:`replace_transcript`.
-            metadata_changes: as in :meth:`update_metadata`.
-
-        Raises:
-            ValueError: there is no record with one of these numbers.
-            TranscriptStoreError: as :meth:`append_message`, :meth:`update_metadata` and :meth:`get_records`. The old records are
-                in place.
-        """
-        numbers = arguments.record_numbers(seqs)
-        self._next_generation(lambda writer, *given: writer.keep(numbers, *given), if_head, features, metadata_changes)
-
-    def _next_generation(
-        self,
-        write: Callable[[Writer, dict[str, Any], Sequence[str]], None],
-        if_head: str | None,
-        features: Sequence[Feature] | None,
-        metadata_changes: dict[str, Any],
-    ) -> None:
-        """Archive the live generation, and begin the next one with ``write``: one commit."""
-        if if_head is not None:
-            arguments.require_head("if_head", if_head)
-        changes = self._storable.changes(metadata_changes)
-        enabled = arguments.features(features)
-        with self._exclusively():
-            storage = self._writable()
-            changed = self._changed(storage, changes)
-            self._group_commit.settle(storage)
-            if if_head is not None:
-                storage.require_head(if_head)
-            write(storage, changed, enabled)
+    # ---- change, with what has to be loaded or closed for it -----------------------------------------------------
 
     def restore(
         self,
@@ -630,69 +407,25 @@ class ConversationStore(Reads):
         changes = self._storable.changes(metadata_changes)
         origin = self._storable.fields({} if restored_from is None else {"restored_from": restored_from})
         given = self._storable.fields({"provider": provider})
-        with self._exclusively():
+        with self._opened.exclusively():
             self._refuse_read_only()
-            if self._storage is None or not self._storage.is_open:
+            if not self._opened.is_loaded:
                 try:
                     self._load()
                 except ConversationNotFoundError:
                     self._initialize(Contents({**changes, **given, **origin}, entries, ()))
                     return
-            storage = self._writable()
+            storage = self._opened.writable()
             storage.settle()
             recorded = storage.members.get("provider")
             if recorded is None:
                 changes.update(given)
             elif _metadata.family(provider or "") != _metadata.family(recorded):
                 raise ProviderMismatchError(recorded_provider=provider or "", provider=recorded)
-            changed = self._changed(storage, changes)
+            changed = with_changes(storage, changes)
             changed.pop("restored_from", None)
-            self._group_commit.settle(storage)
+            self._opened.group_commit.settle(storage)
             storage.replace(entries, {**changed, **origin})
-
-    def update_metadata(self, **changes: Any) -> None:
-        """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.
-
-        All changes are made or none, and they are durable on return. ``labels`` and ``tools`` are replaced whole. Without
-        changes nothing is written.
-
-        Raises:
-            TypeError: a name that cannot be changed, or a provider whose messages have another form. (``openai`` and
-                ``openai-compatible`` have the same.)
-            InvalidMetadataError: a field cannot have this value. Nothing was written.
-            TranscriptStoreError: as :meth:`append_message`.
-        """
-        checked = self._storable.changes(changes)
-        with self._exclusively():
-            storage = self._writable()
-            if checked:
-                storage.write_metadata(self._changed(storage, checked))
-
-    def delete_generation(self, generation: int) -> None:
-        """Remove an earlier generation from ``archive/`` for good: messages that only it had are lost.
-
-        To remove a secret: ``replace_transcript`` without it, delete the generations that have it, and
-        ``purge_quarantine()``. On return the file is removed, also after a power loss. (The disk may keep its blocks.)
-
-        Raises:
-            GenerationNotFoundError: there is no such generation; the message lists those that there are.
-            ValueError: it is the live generation; ``replace_transcript()`` first.
-            TranscriptStoreError: as :meth:`append_message`.
-        """
-        arguments.require_count("generation", generation)
-        with self._exclusively():
-            self._writable().delete_generation(generation)
-
-    def purge_quarantine(self) -> int:
-        """Remove the bytes that recovery and repairs took out and kept; returns how many pieces there were.
-
-        On return they are removed, also after a power loss.
-
-        Raises:
-            TranscriptStoreError: as :meth:`append_message`.
-        """
-        with self._exclusively():
-            return self._writable().purge_quarantine()
 
     def seal(self, *, keep_plain: bool = False) -> None:
         """Seal a conversation that is plain, with the store's ``encryption_key``; it is loaded on return.
@@ -715,11 +448,11 @@ class ConversationStore(Reads):
         keys = self._options.keys
         if keys is None:
             raise ValueError("seal() needs the key: open the conversation with encryption_key")
-        with self._exclusively():
+        with self._opened.exclusively():
             self._refuse_read_only()
             self._load(accept_plain=True)
-            storage = self._writable()
-            self._group_commit.settle(storage)
+            storage = self._opened.writable()
+            self._opened.group_commit.settle(storage)
             storage.seal(keys, keep_plain=keep_plain)
 
     def unseal(self) -> None:
@@ -732,120 +465,33 @@ class ConversationStore(Reads):
             KeyNeededError: the store has no ``encryption_key``.
             TranscriptStoreError: as :meth:`replace_transcript`.
         """
-        with self._exclusively():
-            storage = self._writable()
-            self._group_commit.settle(storage)
+        with self._opened.exclusively():
+            storage = self._opened.writable()
+            self._opened.group_commit.settle(storage)
             storage.unseal()
-            self._close()
+            self._opened.close()
 
     # ---- within --------------------------------------------------------------------------------------------------
-
-    def _exclusively(self) -> AbstractContextManager[object]:
-        """What makes a call atomic, for a ``with`` statement."""
-        if self._files.process_id() != self._process_id:
-            # A forked child. The handles are its parent's, and closed here already; the mutex may be held for ever.
-            self._storage = None
-            self._loaded_by, self._process_id = self._process_id, self._files.process_id()
-            self._mutex = threading.RLock()
-            self._group_commit = GroupCommit()
-        if self._mutex._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks it
-            raise RuntimeError(
-                "a call on this ConversationStore is under way in this thread (a held() block, or a signal handler?)"
-            )
-        return self._alone()
-
-    def _alone(self) -> AbstractContextManager[object]:
-        """The mutex: among threads. Between processes there is the lock: it is held, or taken by the first that needs it in a turn."""
-        return self._mutex if self._options.hold_lock else self._turn()
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        with self._mutex, ExitStack() as stack:
-            for _ in range(2):  # the second time if the first is interrupted (Ctrl-C)
-                stack.callback(self._end_turn)
-            yield
-
-    def _end_turn(self) -> None:
-        if self._storage is not None:
-            self._storage.end_turn()
-
-    def _append(self, entries: Sequence[Entry], if_head: str | None = None) -> Sequence[AppendResult]:
-        if if_head is not None:
-            arguments.require_head("if_head", if_head)
-        alone = self._exclusively()
-        if self._options.sync_appends and if_head is None and entries:
-            return self._group_commit.append(entries, self._alone, self._writable)
-        with alone:  # of several threads that ask for one head only the first may append: no group stores them together
-            storage = self._writable()
-            if if_head is not None:
-                storage.require_head(if_head)
-            return storage.append(entries) if entries else ()
 
     def _load(self, *, tail_only: bool = False, **accept: Any) -> None:
         options = self._options._replace(tail_only=tail_only, **accept)
         storage = self._new_storage(options, read_only=self._read_only)
-        self._begin(storage, storage.load)
+        self._opened.begin(storage, storage.load)
 
     def _initialize(self, new: Contents, id: str | None = None) -> None:
-        if self._storage is not None and self._storage.is_open:
+        if self._opened.is_loaded:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
         members_at = partial(_metadata.new_members, id=id or new_id(self._files), **new.fields)
         storage = self._new_storage(self._options, read_only=False)
         assert isinstance(storage, Writer)
-        self._begin(storage, lambda: storage.create(members_at, new.entries, new.features))
+        self._opened.begin(storage, lambda: storage.create(members_at, new.entries, new.features))
         provider = new.fields.get("provider")
         if provider is not None and provider not in (*_metadata.PROVIDERS, *_metadata.FRAMEWORKS):
             _warn_of_an_unknown_provider(provider)
 
-    def _begin(self, storage: Storage, begin: Callable[[], None]) -> None:
-        self._close()
-        self._storage = storage
-        try:
-            begin()
-        except BaseException:
-            storage.let_go()
-            raise
-
-    def _close(self) -> None:
-        if self._storage is not None:
-            if self._storage.is_open:
-                self._storage.close()
-            else:
-                self._storage.let_go()  # what an interrupted close left
-
-    def _loaded(self) -> Storage:
-        if self._storage is not None and self._storage.is_open:
-            self._storage.begin_turn()
-            return self._storage
-        reason, way_out = "it is not loaded yet", WayOut.LOAD
-        if self._storage is not None:
-            reason, way_out = "it was closed, or its last load failed", WayOut.LOAD_ANEW
-        elif self._loaded_by is not None:
-            reason, way_out = f"it was loaded by process {self._loaded_by}, not by its fork", WayOut.LOAD_HERE
-        raise ConversationNotLoadedError(path=self._path, reason=reason, way_out=way_out)
-
-    def _writable(self) -> Writer:
-        storage = self._loaded()
-        if not isinstance(storage, Writer):
-            raise ReadOnlyError(path=self._path)
-        storage.begin_write()
-        return storage
-
     def _refuse_read_only(self) -> None:
         if self._read_only:
             raise ReadOnlyError(path=self._path)
-
-    def _readable(self, last: int | None = None) -> Storage:
-        if last is not None:
-            arguments.require_count("last", last)
-        storage = self._loaded()
-        storage.settle()
-        return storage
-
-    @staticmethod
-    def _changed(storage: Writer, changes: dict[str, Any]) -> dict[str, Any]:
-        storage.settle()  # members are what an interrupted call left on the disk, not what memory had before it
-        return arguments.changed(storage.members, changes)
 
 
 @lru_cache(maxsize=1000)  # an agent opens its conversation again and again, always with the same arguments

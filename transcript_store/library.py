@@ -17,35 +17,27 @@
 from __future__ import annotations
 
 import builtins
-import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack
 
-from transcript_store._conversation import leftovers
 from transcript_store._conversation.arguments import require_bool, require_count, require_redact
-from transcript_store._conversation.deleting import delete
-from transcript_store._conversation.key_changes import Shredding, id_of, shred
-from transcript_store._conversation.metadata import checked_id, copied_members
+from transcript_store._conversation.key_changes import Shredding
+from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import Rotation, Rotator, required
-from transcript_store._conversation.storage import Options
-from transcript_store._conversation.summary import ConversationSummary, summarize
+from transcript_store._conversation.rotation import Rotation, required
+from transcript_store._conversation.summary import ConversationSummary
 from transcript_store._conversation.verify import Verification, verify
-from transcript_store._conversation.writer import Writer
-from transcript_store._group import ConversationGroup
+from transcript_store._library.folders import Folders
+from transcript_store._library.forking import fork
+from transcript_store._library.group import ConversationGroup
+from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
 from transcript_store._os import filesystem
-from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.names import is_id, is_trash, new_id, stage_of
-from transcript_store._os.refusals import kind_of, refusals
-from transcript_store._pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
+from transcript_store._os.names import new_id
 from transcript_store._sealing.providers import EncryptionKey, Keyring, keyring_of
 from transcript_store.conversation import (
-    DEFAULT_MAX_LINE_BYTES,
     ConversationStore,
     Durability,
     NewConversation,
@@ -53,14 +45,6 @@ from transcript_store.conversation import (
     TakeOver,
     Verify,
 )
-from transcript_store.errors import (
-    ConversationExistsError,
-    ConversationNotFoundError,
-    CorruptTranscriptError,
-    KeyNeededError,
-)
-from transcript_store.ways_out import WayOut
-from transcript_store.words import many
 
 if TYPE_CHECKING:
     from transcript_store._snapshots.summary import SnapshotStore
@@ -146,20 +130,23 @@ class ConversationLibrary:
     ) -> None:
         if redact is not None:
             require_redact(redact)
-        self._keys = keyring_of(encryption_key, retired_keys)
-        self._path = self._named(directory)
+        keys = keyring_of(encryption_key, retired_keys)
+        self._given: dict[str, Any] = (
+            {} if keys is None else {"encryption_key": keys.current, "retired_keys": keys.retired}
+        )
+        """The keys as a store, or a library, is given them."""
         self._redact = redact
-        self._files = filesystem.REAL if file_system is None else file_system
+        files = filesystem.REAL if file_system is None else file_system
+        self._folders = self._folders_of(directory, files, keys)
 
-    @staticmethod
-    def _named(directory: Any) -> str:
-        """What errors, and ``directory``, call the library."""
-        return filesystem.absolute_path(directory)
+    def _folders_of(self, directory: Any, files: FileSystem, keys: Keyring | None) -> Folders:
+        """Where the conversations are."""
+        return Folders(files, filesystem.absolute_path(directory), keys)
 
     @property
     def directory(self) -> str:
         """The absolute path of the library."""
-        return self._path
+        return self._folders.path
 
     @property
     def redact(self) -> Redact | None:
@@ -167,7 +154,7 @@ class ConversationLibrary:
         return self._redact
 
     def __repr__(self) -> str:
-        return f"ConversationLibrary({self._path!r})"
+        return f"ConversationLibrary({self.directory!r})"
 
     def create(self, *, id: str | None = None, **arguments: Unpack[CreateArguments]) -> ConversationStore:
         """Create a conversation and return its store, loaded: use it in a ``with`` statement, or close it.
@@ -181,11 +168,11 @@ class ConversationLibrary:
         """
         contents: dict[str, Any] = {**arguments}
         options = {name: contents.pop(name) for name in StoreOptions.__annotations__ if name in contents}
-        own_id = new_id(self._files) if id is None else id
+        own_id = new_id(self._folders.files) if id is None else id
         store = self._store(own_id, options)
-        self._refuse_occupied(own_id)
+        self._folders.refuse_occupied(own_id)
         try:
-            with self._making(own_id, is_told=id is not None):
+            with self._folders.making(own_id, is_told=id is not None):
                 store.initialize(id=own_id, **contents)
         except BaseException:
             store.close()  # nobody gets it
@@ -211,9 +198,10 @@ class ConversationLibrary:
             StorageError: the system refused; the message says what holds and what to do.
             TranscriptStoreError: as :meth:`ConversationGroup.commit`.
         """
-        with refusals(self._path, "remove what is left of creates that were cut off"):
-            leftovers.sweep(self._files, self._path)  # and sync the names that an earlier group could not
-        group = ConversationGroup(self._path, self._files, self.create, self._redact, self._keys)
+        folders = self._folders
+        # It also syncs the names that an earlier group could not.
+        folders.sweep("remove what is left of creates that were cut off", folders.path)
+        group = ConversationGroup(folders.path, folders.files, self.create, self._redact, folders.keys)
         try:
             yield group
             group.commit()
@@ -236,10 +224,10 @@ class ConversationLibrary:
             TranscriptStoreError: as :meth:`ConversationStore.load`.
         """
         store = self._store(id, options)
-        self._refuse_links(id)
+        self._folders.require(id)
         store.load(verify=verify)
         try:
-            self._require_its_own_folder(id, store.id)
+            self._folders.require_its_own(id, store.id)
         except BaseException:
             store.close()
             raise
@@ -282,18 +270,7 @@ class ConversationLibrary:
         """
         if limit is not None:
             require_count("limit", limit)
-        try:
-            found = _summaries(self._files, self._path, last_extra)
-        except ConversationNotFoundError:
-            return []
-        named = [
-            summary if summary.id == name else self._misplaced(summary, name)
-            for summary in found
-            if is_id(name := summary.directory.rpartition("/")[2])
-        ]
-        if before is not None:
-            named = [summary for summary in named if _newest_first(summary) < _newest_first(before)]
-        return named[:limit]
+        return self._folders.summaries_by_id(last_extra, before)[:limit]
 
     def iter_list(self, *, last_extra: bool = False) -> Iterator[ConversationSummary]:
         """As :meth:`list`, one at a time. On a place the next page is asked for when it is needed.
@@ -311,16 +288,8 @@ class ConversationLibrary:
             ConversationNotFoundError: there is no such conversation; ``list()`` shows those that there are.
             StorageError: the system refuses to read it; the message says what to do.
         """
-        self._refuse_links(checked_id(id))
-        return verify(self._path_of(id), file_system=self._files)
-
-    @staticmethod
-    def _misplaced(summary: ConversationSummary, name: str) -> ConversationSummary:
-        """The summary of a folder whose metadata is of another conversation, or cannot be read."""
-        problems = [summary.damage] if summary.damage else []
-        if summary.id is not None:
-            problems.append(_in_another_folder(summary.id, name))
-        return replace(summary, id=name, damage="; ".join(problems))
+        self._folders.require(checked_id(id))
+        return verify(self._folders.path_of(id), file_system=self._folders.files)
 
     def fork(self, id: str, *, through_seq: int | None = None, into: Into | None = None) -> str:
         """Copy a conversation, or its records up to ``through_seq``, into a new one; returns the id of the new one.
@@ -343,8 +312,8 @@ class ConversationLibrary:
             ValueError: the original has fewer records than ``through_seq``.
             TranscriptStoreError: as :meth:`open` for the original, and as :meth:`create` for the fork.
         """
-        checked_id(id)
-        return self._fork(self._reader(id), id, through_seq, self._other(into))
+        folders = self._folders
+        return fork(folders.reader(checked_id(id)), self._other(into)._folders, through_seq, (folders, id))
 
     def fork_from(
         self, directory: filesystem.AnyPath, *, through_seq: int | None = None, into: Into | None = None
@@ -355,8 +324,9 @@ class ConversationLibrary:
             ValueError: the original has fewer records than ``through_seq``.
             TranscriptStoreError: as :meth:`ConversationStore.load` for the original, and as :meth:`create` for the fork.
         """
-        reader = Reader(self._files, filesystem.absolute_path(directory), self._options, from_medium=True)
-        return self._fork(reader, None, through_seq, self._other(into))
+        files = self._folders.files
+        reader = Reader(files, filesystem.absolute_path(directory), self._folders.options, from_medium=True)
+        return fork(reader, self._other(into)._folders, through_seq)
 
     def _other(self, library: Into | None) -> ConversationLibrary:
         """The library that is meant, on the same file system if a directory is given; this one if none is."""
@@ -364,66 +334,7 @@ class ConversationLibrary:
             return self
         if isinstance(library, ConversationLibrary):
             return library
-        return ConversationLibrary(library, file_system=self._files, **_given(self._keys))
-
-    @property
-    def _options(self) -> Options:
-        """Of a conversation that the library itself reads or writes."""
-        return Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES, keys=self._keys)
-
-    def _reader(self, id: str) -> Reader:
-        return Reader(self._files, self._path_of(id), self._options, from_medium=True)
-
-    def _writer(self, id: str) -> Writer:
-        return Writer(self._files, self._path_of(id), self._options)
-
-    def _fork(self, source: Reader, expected_id: str | None, through_seq: int | None, into: ConversationLibrary) -> str:
-        if through_seq is not None:
-            require_count("through_seq", through_seq)
-        with source.let_go_at_the_end():
-            if expected_id is not None:
-                self._refuse_links(expected_id)
-            source.load()
-            source.settle_to_copy()
-            source_id, log = source.members["id"], source.log
-            if log.sealer_to_write() is not None and into._keys is None:
-                reason = "the original is sealed, and the library that it is to be forked into has no key"
-                raise KeyNeededError(path=into._path, reason=reason)
-            if expected_id is not None:
-                self._require_its_own_folder(expected_id, source_id)
-            count = log.end.seq if through_seq is None else through_seq
-            if count > log.end.seq:
-                there = many(log.end.seq, "record")
-                raise ValueError(f"through_seq is {count}, and conversation {source_id} has {there}")
-            origin = {
-                "conversation": source_id,
-                "generation": log.header.generation,
-                "seq": count,
-                "head": log.place_after(count).head.decode(),
-            }
-            fork_id = new_id(into._files)
-            members_at = partial(copied_members, source.members, id=fork_id, forked_from=origin)
-            fork = into._writer(fork_id)
-            with into._making(fork_id), fork.let_go_at_the_end():
-                fork.create(members_at, log.copies(count), log.header.features, count)
-                fork.close()
-            return fork_id
-
-    @contextmanager
-    def _making(self, id: str, *, is_told: bool = False) -> Iterator[None]:
-        """While a conversation is being created: hold a note of it, and if that fails remove what is left.
-
-        An id that the caller chose is told: something else may stand there, or come there, so nothing is removed.
-        """
-        with suppress(OSError):
-            leftovers.sweep(self._files, self._path)
-        with leftovers.noted(self._files, self._path, id):
-            try:
-                yield
-            except BaseException:
-                if not is_told:
-                    leftovers.discard(self._files, self._path, id)
-                raise
+        return ConversationLibrary(library, file_system=self._folders.files, **self._given)
 
     def delete(self, id: str) -> None:
         """Delete a conversation, its archive and its quarantine.
@@ -447,9 +358,7 @@ class ConversationLibrary:
         Raises:
             TranscriptStoreError: as :meth:`delete`.
         """
-        self._sweep("delete the conversation", self._path_of(name))
-        self._refuse_links(name)
-        delete(self._files, self._path, name)
+        self._folders.delete(name)
 
     def prune(
         self,
@@ -501,10 +410,12 @@ class ConversationLibrary:
         """
         require_bool("dry_run", dry_run)
         require_store(snapshots)
-        rule = rule_of(self._files, older_than, keep_generations, keep_quarantine, labels)
+        folders = self._folders
+        rule = rule_of(folders.files, older_than, keep_generations, keep_quarantine, labels)
         if not dry_run:
-            self._sweep("prune the library", self._path)
-        items = Pruner(self._files, self._path, rule, snapshots, _given(self._keys)).items(self.list(), dry_run=dry_run)
+            folders.sweep("prune the library", folders.path)
+        pruner = Pruner(folders.files, folders.path, rule, snapshots, self._given)
+        items = pruner.items(self.list(), dry_run=dry_run)
         return Pruning(applied=not dry_run, items=tuple(items))
 
     # ---- keys ----------------------------------------------------------------------------------------------------
@@ -528,16 +439,7 @@ class ConversationLibrary:
             KeyProviderError: the provider failed. What comes before that conversation is rotated.
             StorageError: the system refused; the message says what holds.
         """
-        keys = required(self._keys)
-        with refusals(self._path, "rotate the key"):
-            try:
-                parent = Folder.open(self._files, self._path)
-            except FileNotFoundError:
-                return Rotation(rotated=(), already=(), left_alone=())
-            with parent:
-                if names is not None:
-                    return Rotator(parent, keys, by_any_name=True).rotate([*names])
-                return Rotator(parent, keys).rotate(parent.names())
+        return self._folders.rotate(required(self._folders.keys), names)
 
     def shred(self, id: str) -> Shredding:
         """Destroy the key of a sealed conversation. Nothing of it can be read again, its archive and its quarantine included.
@@ -554,7 +456,7 @@ class ConversationLibrary:
             ConversationLockedError: it has a live writer; close that first.
             TranscriptStoreError: as :meth:`delete`.
         """
-        return self._shred(checked_id(id), id)
+        return self._folders.shred(checked_id(id), id)
 
     def shred_folder(self, name: str) -> Shredding:
         """As :meth:`shred`, of a conversation whose folder in this library is called ``name``, and not by its id.
@@ -562,73 +464,13 @@ class ConversationLibrary:
         Raises:
             TranscriptStoreError: as :meth:`shred`.
         """
-        return self._shred(name, None)
-
-    def _shred(self, name: str, id: str | None) -> Shredding:
-        path = self._path_of(name)
-        self._refuse_links(name)
-        with refusals(path, "destroy the key"):
-            try:
-                folder = Folder.open(self._files, path)
-            except FileNotFoundError:
-                raise self._not_found(name) from None
-            with folder:
-                return shred(folder, id or id_of(folder))
+        return self._folders.shred(name, None)
 
     # ---- within --------------------------------------------------------------------------------------------------
 
-    def _sweep(self, doing: str, path: str) -> None:
-        """Sync what an earlier delete could not, before another one says that something is gone."""
-        with refusals(path, doing):
-            leftovers.sweep(self._files, self._path)
-
-    def _path_of(self, name: str) -> str:
-        return f"{self._path.rstrip('/')}/{name}"
-
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
-        options = {"redact": self._redact, **_given(self._keys), **options}
-        return ConversationStore(self._path_of(checked_id(id)), file_system=self._files, **options)
-
-    def _refuse_links(self, name: str) -> None:
-        """Raise unless a directory has this name. Only the path of the library itself may go through symbolic links."""
-        with refusals(self._path, "look into the library"):
-            try:
-                with Folder.open(self._files, self._path) as parent:
-                    status = parent.status(name)
-            except FileNotFoundError:
-                status = None
-        if status is None:
-            raise self._not_found(name)
-        if not stat.S_ISDIR(status.st_mode):
-            reason = f"{kind_of(status)} stands where a conversation's folder should be"
-            raise CorruptTranscriptError(path=self._path_of(name), kind="foreign", reason=reason)
-
-    def _refuse_occupied(self, id: str) -> None:
-        """A create would follow a symbolic link, and leave the library."""
-        try:
-            self._refuse_links(id)
-        except ConversationNotFoundError:
-            pass
-        except CorruptTranscriptError as error:
-            raise ConversationExistsError(path=self._path_of(id), reason=error.reason) from None
-
-    def _require_its_own_folder(self, id: str, found: str) -> None:
-        if found != id:
-            reason = _in_another_folder(found, id)
-            raise CorruptTranscriptError(path=self._path_of(id), kind="wrong-conversation", reason=reason)
-
-    def _not_found(self, name: str) -> ConversationNotFoundError:
-        reason = "there is no such conversation in the library"
-        return ConversationNotFoundError(path=self._path_of(name), reason=reason, way_out=WayOut.LIST_TELLS)
-
-
-def _given(keys: Keyring | None) -> dict[str, Any]:
-    """The keys as a store, or a library, is given them."""
-    return {} if keys is None else {"encryption_key": keys.current, "retired_keys": keys.retired}
-
-
-def _in_another_folder(found: str, id: str) -> str:
-    return f"conversation {found} is in the folder that belongs to {id}"
+        options = {"redact": self._redact, **self._given, **options}
+        return ConversationStore(self._folders.path_of(checked_id(id)), file_system=self._folders.files, **options)
 
 
 def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
@@ -653,21 +495,4 @@ def list_conversations(
         StorageError: the directory cannot be read, or is a file.
     """
     files = filesystem.REAL if file_system is None else file_system
-    return _summaries(files, filesystem.absolute_path(directory), last_extra)
-
-
-def _summaries(files: FileSystem, path: str, last_extra: bool) -> list[ConversationSummary]:
-    with refusals(path, "list the conversations"):
-        try:
-            parent = Folder.open(files, path)
-        except FileNotFoundError:
-            raise ConversationNotFoundError(path=path, reason="there is no such directory") from None
-        with parent:
-            names = (name for name in parent.names() if not is_trash(name) and stage_of(name) is None)
-            looked_at = (summarize(parent, name, last_extra) for name in names)
-            found = [summary for summary in looked_at if summary is not None]
-    return sorted(found, key=_newest_first, reverse=True)
-
-
-def _newest_first(summary: ConversationSummary) -> tuple[str, str]:
-    return summary.updated_at or "", summary.directory
+    return Folders(files, filesystem.absolute_path(directory), None).summaries(last_extra)

@@ -65,7 +65,8 @@ def _of(path: str, thing: Any) -> Iterator[str]:
         yield from (f"  {name}: {_plain(str(thing.__annotations__[name]))}" for name in thing._fields)
     elif "__init__" in vars(thing):
         yield f"  __init__{_signature(thing.__init__)}"
-    inside = [base for base in thing.__mro__[1:] if _is_inside(base)]
+    of_public_bases = {part for base in thing.__bases__ if not _is_inside(base) for part in base.__mro__}
+    inside = [base for base in thing.__mro__[1:] if _is_inside(base) and base not in of_public_bases]
     members = {name: value for kind in (*reversed(inside), thing) for name, value in vars(kind).items()}
     for name, value in sorted(members.items()):
         if name.startswith("_"):

@@ -514,7 +514,7 @@ def replace_without_mark(store: ConversationStore) -> None:
 def append_with_mark(store: ConversationStore) -> None:
     """The append after which a mark is due."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._storage, "_mark_due", 0)  # or a thousand appends come first
+        patch.setattr(store._opened.storage, "_mark_due", 0)  # or a thousand appends come first
         store.append_message(message(26))
 
 

@@ -357,13 +357,14 @@ def pruned_before_it_is_kept(patch: Patch) -> None:
             save(store, snapshot)
         return deleted
 
-    patch.setattr("transcript_store._pruning.delete", delete)
+    patch.setattr("transcript_store._library.pruning.delete", delete)
 
 
 def pruned_by_what_was_listed(patch: Patch) -> None:
     """What was due when the library was listed goes, whatever was written since."""
     patch.setattr(
-        "transcript_store._pruning.delete", lambda files, library, name, agreed: deleting.delete(files, library, name)
+        "transcript_store._library.pruning.delete",
+        lambda files, library, name, agreed: deleting.delete(files, library, name),
     )
 
 

@@ -99,7 +99,7 @@ def test_f4_what_was_reported_of_a_group_stays_and_the_rest_comes_the_next_time(
     in_between: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five sessions in groups of two, stopped at every call: a report that came is true after a power loss."""
-    monkeypatch.setattr("transcript_store._group._MOST", 2)
+    monkeypatch.setattr("transcript_store._library.group._MOST", 2)
     for number in range(5):
         said = line(say=f"a{number}", at="2026-01-01T10:00:00Z") + (MIDDLE if number == 1 else "")
         (tmp_path / f"{number}.jsonl").write_text(notebook(f"s{number}") + said)

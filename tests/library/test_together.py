@@ -112,8 +112,8 @@ def test_a_thousand_wait_for_the_disk_as_one(library: ConversationLibrary, files
 
 def test_a_full_group_commits_by_itself(library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that memory, and what a crash can cost, is bounded: by number, and by size."""
-    monkeypatch.setattr("transcript_store._group._MOST", 2)
-    monkeypatch.setattr("transcript_store._group._MOST_BYTES", 1000)
+    monkeypatch.setattr("transcript_store._library.group._MOST", 2)
+    monkeypatch.setattr("transcript_store._library.group._MOST_BYTES", 1000)
     with library.together() as group:
         waited = []
         for size in (1, 1, 1, 2000, 1):
@@ -396,7 +396,7 @@ def test_a_link_with_the_name_of_a_stage_is_not_followed(tmp_path: Path, library
 
 def test_threads_share_a_group(library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it commits while others add."""
-    monkeypatch.setattr("transcript_store._group._MOST", 7)
+    monkeypatch.setattr("transcript_store._library.group._MOST", 7)
 
     def add(group: ConversationGroup) -> None:
         for _ in range(50):

@@ -29,7 +29,15 @@ from tests.mutants.reach import NOTES, VARIABLE
 
 TOP = Path(__file__).parent.parent.parent
 PACKAGE = TOP / "transcript_store"
-WHERE = ("_log/*.py", "_conversation/*.py", "_os/directory.py", "_os/lock.py", "_snapshots/*.py", "library.py")
+WHERE = (
+    "_log/*.py",
+    "_conversation/*.py",
+    "_os/directory.py",
+    "_os/lock.py",
+    "_snapshots/*.py",
+    "_library/*.py",
+    "library.py",
+)
 """What is mutated: everything that decides what is on the disk."""
 SEED = 20261122
 _FIRST = 25

@@ -9,13 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from transcript_store._conversation.metadata import CHANGEABLE, checked_fields, family
 from transcript_store._json.strict import EncodedMessage, encode, fitted
 from transcript_store._json.times import given_time
 from transcript_store._log.record import ENABLED_BY_USERS, Entry
 from transcript_store.errors import InvalidMessageError
+
+Feature = Literal["retract"]
+
+
+class NewConversation(TypedDict, total=False):
+    """What a conversation can begin with. Every member may be left out."""
+
+    provider: str | None
+    """Whose form the messages have: ``claude``, ``openai``, ``openai-compatible``, ``gemini``, or a name of your own."""
+    model: str | None
+    system_prompt: str | None
+    tools: Sequence[Mapping[str, Any]] | None
+    """JSON objects with ``name``, ``description`` and ``parameters`` (a JSON schema)."""
+    labels: dict[str, str] | None
+    """Texts of your own; ``ConversationLibrary.list()`` shows ``labels["title"]`` as the title."""
+    messages: Iterable[Mapping[str, Any] | EncodedMessage | None]
+    """None where a record has no message and only an extra (an event)."""
+    extras: Iterable[Mapping[str, Any] | EncodedMessage | None] | None
+    """One for each message."""
+    times: Iterable[str | datetime | None] | None
+    """One for each message, as in :meth:`ConversationStore.append_messages`. The conversation was created at the first of them."""
+    features: Sequence[Feature] | None
+    """What the conversation can besides, which earlier versions of this library do not know; so they refuse to read it.
+    ``retract``: messages can be taken back (:meth:`ConversationStore.retract`)."""
 
 
 def require_count(name: str, number: object, *, least: int = 0) -> None:
@@ -71,10 +95,10 @@ def require_head(name: str, head: object) -> None:
 
 
 def new_conversation(
-    contents: Mapping[str, Any], known: Mapping[str, Any], max_bytes: int
+    contents: Mapping[str, Any], max_bytes: int
 ) -> tuple[dict[str, Any], list[Entry], tuple[str, ...]]:
     """The metadata, the records and the features of a conversation that begins so; raises if it cannot, or there are others."""
-    if unknown := contents.keys() - known.keys():
+    if unknown := contents.keys() - NewConversation.__annotations__.keys():
         raise TypeError(f"a conversation has no {', '.join(sorted(unknown))} to begin with")
     given = {**contents}
     messages, extras, times = given.pop("messages", ()), given.pop("extras", None), given.pop("times", None)

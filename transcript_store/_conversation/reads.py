@@ -1,10 +1,9 @@
-"""The calls of a store that read, and what they give. Nothing here writes; ``transcript_store.conversation`` has the rest of the store."""
+"""The calls of a store that read, and what they give. Nothing here writes."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from transcript_store._conversation import arguments
@@ -12,6 +11,7 @@ from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.iteration import each_record
 from transcript_store._conversation.metadata import ConversationMetadata
+from transcript_store._conversation.opened import Opened
 from transcript_store._conversation.reader import Reader, RefreshResult
 from transcript_store._conversation.storage import Storage
 from transcript_store._log.log import Recovery
@@ -48,21 +48,15 @@ class HeldConversation(NamedTuple):
     at_start: ConversationMetadata
 
 
-class Reads(ABC):
+class Reads:
     """What a store shows of the conversation that it has loaded."""
 
-    @abstractmethod
-    def _exclusively(self) -> AbstractContextManager[object]:
-        """What makes a call atomic, for a ``with`` statement."""
-
-    @abstractmethod
-    def _readable(self, last: int | None = None) -> Storage:
-        """What is loaded, as it is on the disk; raises if nothing is, or if so many records cannot be asked for."""
+    _opened: Opened
 
     @contextmanager
     def _reading(self) -> Iterator[Storage]:
-        with self._exclusively():
-            yield self._readable()
+        with self._opened.exclusively():
+            yield self._opened.readable()
 
     def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
         """The messages in order, or only the ``last`` so many: fresh copies, which you may change.
@@ -75,8 +69,8 @@ class Reads(ABC):
             CorruptTranscriptError: older lines were damaged since the load. Newer messages can still be read with ``last``.
             StorageError: the system refuses to read older lines; the same holds.
         """
-        with self._exclusively():
-            return self._readable(last).log.messages(last)
+        with self._opened.exclusively():
+            return self._opened.readable(last).log.messages(last)
 
     def get_records(self, *, last: int | None = None, generation: int | None = None) -> list[Record]:
         """The records in order, or only the ``last`` so many: seq, time, message and extra; fresh copies.
@@ -95,8 +89,8 @@ class Reads(ABC):
         """
         if generation is not None:
             arguments.require_count("generation", generation)
-        with self._exclusively():
-            storage = self._readable(last)
+        with self._opened.exclusively():
+            storage = self._opened.readable(last)
             if generation is None:
                 return storage.log.records(last)
             with storage.archived(generation) as log:
@@ -142,29 +136,29 @@ class Reads(ABC):
         Raises:
             StorageError: the system refuses to read the archive.
         """
-        with self._exclusively():
-            return self._readable().generations()
+        with self._opened.exclusively():
+            return self._opened.readable().generations()
 
     def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
         """What the conversation is: a frozen value and a fresh copy.
 
         With ``at_start`` the metadata when the live generation began, as the first line of the transcript has it.
         """
-        with self._exclusively():
-            storage = self._readable()
+        with self._opened.exclusively():
+            storage = self._opened.readable()
             return _metadata_at_start(storage) if at_start else _metadata_now(storage)
 
     @property
     def id(self) -> str:
         """The conversation's id, a canonical lower-case UUID. Every generation and every copy has it; a fork has another."""
-        with self._exclusively():
-            return str(self._readable().members["id"])
+        with self._opened.exclusively():
+            return str(self._opened.readable().members["id"])
 
     @property
     def features(self) -> tuple[str, ...]:
         """What the live generation can besides: the features that it began with. See :class:`NewConversation`."""
-        with self._exclusively():
-            return self._readable().log.header.features
+        with self._opened.exclusively():
+            return self._opened.readable().log.header.features
 
     @property
     def position(self) -> TranscriptPosition:
@@ -173,8 +167,8 @@ class Reads(ABC):
         It stays equal until somebody appends or replaces. ``AppendResult.previous_head`` tells whether an append stands
         directly behind a position.
         """
-        with self._exclusively():
-            return _position(self._readable())
+        with self._opened.exclusively():
+            return _position(self._opened.readable())
 
     @property
     def record_count(self) -> int:
@@ -214,8 +208,8 @@ class Reads(ABC):
         Raises:
             TranscriptStoreError: as :meth:`get_records`, also while the records are read; of a reader also as :meth:`refresh`.
         """
-        with self._exclusively():
-            storage = self._readable()
+        with self._opened.exclusively():
+            storage = self._opened.readable()
             storage.settle_to_copy()
             yield HeldConversation(
                 _metadata_now(storage), storage.log.each_record(), _position(storage), _metadata_at_start(storage)
@@ -224,14 +218,14 @@ class Reads(ABC):
     @property
     def recovery(self) -> Recovery | None:
         """What recovery did to the transcript's end, at ``load()`` or after an interrupted call; None if nothing."""
-        with self._exclusively():
-            return self._readable().log.recovery
+        with self._opened.exclusively():
+            return self._opened.readable().log.recovery
 
     @property
     def is_fully_verified(self) -> bool:
         """Whether every line was verified since the load: False after ``load(verify="tail")``, until one call read all of it."""
-        with self._exclusively():
-            return self._readable().log.is_fully_verified
+        with self._opened.exclusively():
+            return self._opened.readable().log.is_fully_verified
 
     @property
     def torn_tail(self) -> Gap | None:
@@ -240,8 +234,8 @@ class Reads(ABC):
         A crash left them, or a writer is writing them now. The next load that may write cuts them, and keeps them in
         ``quarantine/``. For a writer this is None: ``recovery`` says what it cut.
         """
-        with self._exclusively():
-            return self._readable().log.torn_tail
+        with self._opened.exclusively():
+            return self._opened.readable().log.torn_tail
 
     def refresh(self) -> RefreshResult:
         """For a reader: read what a writer added since, the metadata too. A writer is always up to date.
@@ -253,8 +247,8 @@ class Reads(ABC):
         Raises:
             TranscriptStoreError: as :meth:`load`. What was read before can still be read.
         """
-        with self._exclusively():
-            storage = self._readable()
+        with self._opened.exclusively():
+            storage = self._opened.readable()
             return storage.refresh() if isinstance(storage, Reader) else RefreshResult(0, False)
 
 

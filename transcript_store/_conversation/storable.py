@@ -37,9 +37,9 @@ class Storable:
         """Whether there is a ``redact``."""
         return self._redacting is not None
 
-    def contents(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> Contents:
-        """What a conversation begins with; ``known`` has the names that there are."""
-        fields, entries, features = arguments.new_conversation(given, known, self._max_bytes)
+    def contents(self, given: Mapping[str, Any]) -> Contents:
+        """What a conversation begins with."""
+        fields, entries, features = arguments.new_conversation(given, self._max_bytes)
         if self._redacting is not None:
             fields, entries = self._redacting.fields(fields), self._redacting.entries(entries)
         return Contents(fields, entries, features)

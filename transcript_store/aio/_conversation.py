@@ -8,13 +8,13 @@ from functools import partial, wraps
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
+from transcript_store._conversation.arguments import Feature
 from transcript_store._os.filesystem import AnyPath, FileSystem
 from transcript_store.aio._appends import Batch, Member, Records, record, records
 from transcript_store.aio._worker import Worker
 from transcript_store.conversation import (
     AppendResult,
     ConversationStore,
-    Feature,
     Gap,
     Record,
     Recovery,

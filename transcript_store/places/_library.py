@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,12 +20,13 @@ from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary
 from transcript_store._conversation.verify import Finding, Verification, look
 from transcript_store._conversation.writer import Writer
-from transcript_store._group import ConversationGroup
+from transcript_store._library.folders import Folders
+from transcript_store._library.group import ConversationGroup
+from transcript_store._library.pruning import PrunedItem, Pruning, Rule, rule_of
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.refusals import refusals
-from transcript_store._pruning import PrunedItem, Pruning, Rule, rule_of
-from transcript_store._sealing.providers import EncryptionKey, keyring_of
+from transcript_store._sealing.providers import EncryptionKey, Keyring
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
 from transcript_store.errors import (
     ConversationExistsError,
@@ -85,6 +86,9 @@ class PlacedLibrary(ConversationLibrary):
         file_system: for tests, whose clock, chance and waiting are used.
     """
 
+    _folders: Folders
+    _given: dict[str, Any]
+
     def __init__(
         self,
         directory: Place,
@@ -98,21 +102,16 @@ class PlacedLibrary(ConversationLibrary):
         self._place = directory
         self._waits = tuple(waits_seconds)
         self._machine = filesystem.REAL if file_system is None else file_system
-        self._redactor = redact
-        keyring = self._keyring = keyring_of(encryption_key, retired_keys)
-        self._given: dict[str, Any] = (
-            {} if keyring is None else {"encryption_key": keyring.current, "retired_keys": keyring.retired}
-        )
         super().__init__(
             directory,
             redact=redact,
+            encryption_key=encryption_key,
+            retired_keys=retired_keys,
             file_system=file_system,
-            **self._given,
         )
 
-    @staticmethod
-    def _named(directory: Any) -> str:
-        return str(directory.name)
+    def _folders_of(self, directory: Any, files: FileSystem, keys: Keyring | None) -> Folders:
+        return _Slots(files, str(directory.name), keys, self._slots)
 
     @property
     def shelf(self) -> PlacedShelf:
@@ -126,7 +125,7 @@ class PlacedLibrary(ConversationLibrary):
 
     @contextmanager
     def together(self) -> Iterator[ConversationGroup]:
-        yield _Alone(self.directory, self._machine, self.create, self._redactor, None)
+        yield _Alone(self.directory, self._machine, self.create, self.redact, None)
 
     def list(
         self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
@@ -248,7 +247,7 @@ class PlacedLibrary(ConversationLibrary):
 
     def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
         ids = self._ids() if names is None else map(checked_id, names)
-        return rotate((self._slots(each).key for each in ids), required(self._keyring))
+        return rotate((self._slots(each).key for each in ids), required(self._folders.keys))
 
     def _ids(self) -> Iterator[str]:
         after = ""
@@ -277,20 +276,28 @@ class PlacedLibrary(ConversationLibrary):
         return ClaimedLog(self._place, id, waits_seconds=self._waits, sleep=self._machine.wait)
 
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
-        given = {"redact": self._redactor, **self._given, **options, "file_system": self._machine}
+        given = {"redact": self.redact, **self._given, **options, "file_system": self._machine}
         return PlacedConversation(self._place, id, waits_seconds=self._waits, **given)
 
-    def _reader(self, id: str) -> Reader:
-        return PlacedReader(self._slots(id), self._machine, _OPTIONS._replace(keys=self._keyring))
 
-    def _writer(self, id: str) -> Writer:
-        return PlacedWriter(self._slots(id), self._machine, _OPTIONS._replace(keys=self._keyring))
+class _Slots(Folders):
+    """What a library asks of where its conversations are, on a place: there are no folders, no links and no leftovers."""
 
-    def _making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
+    def __init__(self, files: FileSystem, path: str, keys: Keyring | None, slots: Callable[[str], ClaimedLog]) -> None:
+        super().__init__(files, path, keys)
+        self._slots = slots
+
+    def reader(self, id: str) -> Reader:
+        return PlacedReader(self._slots(id), self.files, self.options)
+
+    def writer(self, id: str) -> Writer:
+        return PlacedWriter(self._slots(id), self.files, self.options)
+
+    def making(self, id: str, *, is_told: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()  # a create is one slot
 
-    def _refuse_links(self, name: str) -> None:
+    def require(self, name: str) -> None:
         """Nothing: there are no links on a place."""
 
-    def _refuse_occupied(self, id: str) -> None:
+    def refuse_occupied(self, id: str) -> None:
         """Nothing: a create that meets another one says so."""

@@ -186,9 +186,7 @@ class ConversationGroup:
         sizes = [0]
 
         def put(contents: NewConversation) -> None:
-            fields, entries, features = new_conversation(
-                contents, NewConversation.__annotations__, DEFAULT_MAX_LINE_BYTES
-            )
+            fields, entries, features = new_conversation(contents, DEFAULT_MAX_LINE_BYTES)
             if self._redact is not None:
                 from transcript_store._conversation.redacting import Redacting  # here, as in `conversation`
 

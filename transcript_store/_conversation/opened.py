@@ -1,0 +1,125 @@
+"""What a store has opened, and whose turn it is: among threads, between processes that share the lock, and after a fork."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+
+from transcript_store._conversation import arguments
+from transcript_store._conversation.group_commit import GroupCommit
+from transcript_store._conversation.storage import Storage
+from transcript_store._conversation.writer import Writer
+from transcript_store._os.filesystem import FileSystem
+from transcript_store.errors import ConversationNotLoadedError, ReadOnlyError
+from transcript_store.ways_out import WayOut
+
+
+class Opened:
+    """The storage of one store: what was loaded last, if anything was. Every call of the store goes through here.
+
+    A call is made within ``exclusively()``. There it asks for what is loaded: ``readable()`` or ``writable()``.
+    """
+
+    def __init__(self, files: FileSystem, path: str, *, hold_lock: bool) -> None:
+        self._files = files
+        self._path = path
+        self._hold_lock = hold_lock
+        self.storage: Storage | None = None
+        self.group_commit = GroupCommit()
+        self._loaded_by: int | None = None
+        """In a forked child, the process that may have loaded it."""
+        self._process_id = files.process_id()
+        self._mutex = threading.RLock()
+
+    # ---- whose turn it is ----------------------------------------------------------------------------------------
+
+    def exclusively(self) -> AbstractContextManager[object]:
+        """What makes a call atomic, for a ``with`` statement."""
+        if self._files.process_id() != self._process_id:
+            # A forked child. The handles are its parent's, and closed here already; the mutex may be held for ever.
+            self.storage = None
+            self._loaded_by, self._process_id = self._process_id, self._files.process_id()
+            self._mutex = threading.RLock()
+            self.group_commit = GroupCommit()
+        if self._mutex._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks it
+            raise RuntimeError(
+                "a call on this ConversationStore is under way in this thread (a held() block, or a signal handler?)"
+            )
+        return self.alone()
+
+    def alone(self) -> AbstractContextManager[object]:
+        """The mutex: among threads. Between processes there is the lock: it is held, or taken by the first that needs it in a turn."""
+        return self._mutex if self._hold_lock else self._turn()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._mutex, ExitStack() as stack:
+            for _ in range(2):  # the second time if the first is interrupted (Ctrl-C)
+                stack.callback(self._end_turn)
+            yield
+
+    def _end_turn(self) -> None:
+        if self.storage is not None:
+            self.storage.end_turn()
+
+    # ---- what is loaded ------------------------------------------------------------------------------------------
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether there is anything to close: False before a load, after a close, and after a load that failed."""
+        return self.storage is not None and self.storage.is_open
+
+    def begin(self, storage: Storage, begin: Callable[[], None]) -> None:
+        """Close what is loaded, and load or create this instead, with ``begin``."""
+        self.close()
+        self.storage = storage
+        try:
+            begin()
+        except BaseException:
+            storage.let_go()
+            raise
+
+    def close(self) -> None:
+        """Close what is loaded, if anything is."""
+        if self.storage is not None:
+            if self.storage.is_open:
+                self.storage.close()
+            else:
+                self.storage.let_go()  # what an interrupted close left
+
+    def let_go_of_what_is_forgotten(self) -> bool:
+        """Release the lock of a store that is collected and was not closed, in the process that loaded it; whether there was one."""
+        storage = self.storage
+        if storage is None or not storage.is_open or self._files.process_id() != self._process_id:
+            return False
+        with suppress(BaseException):
+            storage.let_go()
+        return True
+
+    def readable(self, last: int | None = None) -> Storage:
+        """What is loaded, as it is on the disk; raises if nothing is, or if so many records cannot be asked for."""
+        if last is not None:
+            arguments.require_count("last", last)
+        storage = self._loaded()
+        storage.settle()
+        return storage
+
+    def writable(self) -> Writer:
+        """What is loaded, with its lock; raises if nothing is, or if it was opened to read."""
+        storage = self._loaded()
+        if not isinstance(storage, Writer):
+            raise ReadOnlyError(path=self._path)
+        storage.begin_write()
+        return storage
+
+    def _loaded(self) -> Storage:
+        if self.storage is not None and self.storage.is_open:
+            self.storage.begin_turn()
+            return self.storage
+        reason, way_out = "it is not loaded yet", WayOut.LOAD
+        if self.storage is not None:
+            reason, way_out = "it was closed, or its last load failed", WayOut.LOAD_ANEW
+        elif self._loaded_by is not None:
+            reason, way_out = f"it was loaded by process {self._loaded_by}, not by its fork", WayOut.LOAD_HERE
+        raise ConversationNotLoadedError(path=self._path, reason=reason, way_out=way_out)

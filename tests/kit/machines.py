@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from transcript_store import ConversationLibrary
 from transcript_store._os.filesystem import PosixFileSystem
 
 
@@ -47,7 +48,7 @@ class Clock(PosixFileSystem):
 
 def machine_of(store: Any) -> Any:
     """What a store works on. It tells nobody: whoever makes one knows. Here it has passed through many hands since."""
-    return store._files
+    return store._folders.files if isinstance(store, ConversationLibrary) else store._files
 
 
 class Between:

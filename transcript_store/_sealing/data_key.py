@@ -41,19 +41,19 @@ _CHECK_INFO = b"transcript-store/1/check"
 class DataKey:
     """The key of one conversation, which neither ``repr`` nor pickling shows. Made once, and used for every record."""
 
-    __slots__ = ("_bytes", "_check_key", "_conversation", "_encrypt", "_to_base64", "decrypt", "from_base64")
+    __slots__ = ("_check_key", "_conversation", "_encrypt", "_to_base64", "decrypt", "from_base64")
 
     def __init__(self, key: bytes, conversation: str) -> None:
         # Slow to import, and not needed without a key. The base64 of the standard library costs more than AES does.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from pybase64 import b64decode, b64encode
 
-        self._bytes = bytes(key)  # a copy: a caller may wipe a bytearray afterwards
-        if len(self._bytes) != KEY_BYTES:
+        key = bytes(key)  # a copy: a caller may wipe a bytearray afterwards
+        if len(key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes")
-        cipher = AESGCM(self._bytes)
+        cipher = AESGCM(key)
         self._encrypt, self.decrypt = cipher.encrypt, cipher.decrypt
-        self._check_key = _subkey(self._bytes, _CHECK_INFO)
+        self._check_key = _subkey(key, _CHECK_INFO)
         self._conversation = conversation
         self._to_base64: Callable[[bytes], bytes] = b64encode
         self.from_base64: Callable[..., bytes] = b64decode
@@ -93,14 +93,6 @@ class DataKey:
     def is_checked(self, text: bytes, check: bytes) -> bool:
         """Whether this is the check of these bytes."""
         return hmac.compare_digest(self.check(text), check)
-
-    def is_made_of(self, key: bytes) -> bool:
-        """Whether this is the data key with these bytes."""
-        return hmac.compare_digest(self._bytes, key)
-
-    def wrapped_by(self, wrap: Callable[[bytes], bytes]) -> bytes:
-        """What ``wrap`` makes of the key: the one way out for its bytes."""
-        return wrap(self._bytes)
 
     def __repr__(self) -> str:
         return "<DataKey>"

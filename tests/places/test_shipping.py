@@ -561,7 +561,7 @@ def test_a_shipper_that_does_not_compare_anew_is_caught(monkeypatch: pytest.Monk
     """S1 left out at the claim: what came between the look and the claim is written behind, or taken for ours."""
 
     def claims(self: Shipper, make: object) -> None:
-        self.slots.claim(make, self._files.random_bytes(16).hex(), lambda state: None)  # type: ignore[arg-type]
+        self._claimed.claim(make, self._files.random_bytes(16).hex(), lambda state: None)  # type: ignore[arg-type]  # the rule is left out
 
     monkeypatch.setattr(Shipper, "_claim", claims)
     with pytest.raises((AssertionError, NotASlotError, CorruptTranscriptError)):

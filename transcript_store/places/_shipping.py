@@ -149,7 +149,7 @@ class Shipper:
         with refusals(self._reader.path, _DOING):
             self._read_folder()
             self._look()
-            self._require_same(self.slots.state)
+            self._require_same(self._claimed.state)
             return self._report()
 
     def close(self) -> None:
@@ -190,7 +190,8 @@ class Shipper:
             )
 
     @property
-    def slots(self) -> ClaimedLog:
+    def _claimed(self) -> ClaimedLog:
+        """The conversation on the place, whose id is known when the folder was read."""
         assert self._slots is not None
         return self._slots
 
@@ -201,18 +202,18 @@ class Shipper:
     # ---- the place -------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        self.slots.look_patiently()
+        self._claimed.look_patiently()
         self._take_note()
 
     def _take_note(self) -> None:
         """Whose the slots are that were taken in: what others said of the metadata of a copy is not to be lost."""
-        for slot in self.slots.fresh:
+        for slot in self._claimed.fresh:
             claim = slot.after.claim
             is_ours = claim is not None and claim.holder.get(SHIPS) is True
             self._was_shipped_to |= is_ours
             if slot.kind in ("generation", "metadata"):
                 self._metadata_is_of_others = not is_ours
-        self.slots.fresh.clear()
+        self._claimed.fresh.clear()
 
     def _require_same(self, state: LogState) -> list[int]:
         """S1: raise unless the folder has what is on the place; returns the generations that the place may lack something of."""
@@ -234,7 +235,7 @@ class Shipper:
         if number + 1 in there:
             with self._reader.archived(number + 1) as log:
                 successor = log.header
-        end = agreement.end_of(number, self.slots.id, successor, self._members)
+        end = agreement.end_of(number, self._claimed.id, successor, self._members)
         return end == agreement.End(state.end.seq, state.end.head.decode())
 
     def _require_same_metadata(self, state: LogState) -> None:
@@ -247,7 +248,7 @@ class Shipper:
         ours = self._reader.log
         return DivergedError(
             path=self._reader.path,
-            place=self.slots.path,
+            place=self._claimed.path,
             reason=reason,
             head=ours.end.head.decode(),
             place_head=state.end.head.decode(),
@@ -261,39 +262,39 @@ class Shipper:
         self._look()
         if self._with_key:
             self._send_key()
-        due = self._require_same(self.slots.state)
+        due = self._require_same(self._claimed.state)
         self._expected = self._position
         for number in due:
             with self._reader.archived(number) as log:
                 self._bring_up(log)
         self._send_metadata()
         if self._sent_bytes:
-            keep_summary(self.slots, self._reader.updated_at)
+            keep_summary(self._claimed, self._reader.updated_at)
 
     @property
     def _position(self) -> tuple[int, Position]:
-        return self.slots.state.slot and self.slots.state.generation, self.slots.state.end
+        return self._claimed.state.slot and self._claimed.state.generation, self._claimed.state.end
 
     def _send_key(self) -> None:
         """The wrapped key, in front of what is sealed with it. What was destroyed there is not put back."""
-        folder, cell = self._reader.folder, self.slots.key
+        folder, cell = self._reader.folder, self._claimed.key
         if folder.status(KEY) is None:
             return
         with folder.reading(KEY) as source:
             data = bytes(source.read(0, source.size))
         with suppress(ConversationShreddedError):  # which is sent too: so it is destroyed there
-            decode_key_file(data, folder.path_of(KEY), self.slots.id)
+            decode_key_file(data, folder.path_of(KEY), self._claimed.id)
         while (found := cell.read()) != data:
-            if found is not None and _is_shredded(found, cell.path, self.slots.id):
+            if found is not None and _is_shredded(found, cell.path, self._claimed.id):
                 return
             cell.replace(data, found, "put the key beside the conversation")
 
     def _bring_up(self, log: Log) -> None:
-        state = self.slots.state
+        state = self._claimed.state
         if state.slot == 0 or state.generation < log.header.generation:
             self._begin(log)
-        for stop in self._stops(log, self.slots.state.end):
-            walk = Walk(log.read, self.slots.state.end, stop.offset_bytes)
+        for stop in self._stops(log, self._claimed.state.end):
+            walk = Walk(log.read, self._claimed.state.end, stop.offset_bytes)
             for piece in walk:
                 self._write("append", bytes(piece.data), piece.end)
             if walk.end != stop:
@@ -329,7 +330,7 @@ class Shipper:
         self._write("generation", b"".join(parts), end)
 
     def _send_metadata(self) -> None:
-        state, check = self.slots.state, self._check
+        state, check = self._claimed.state, self._check
         if state.generation != self._members["generation"]:
             return
         is_same = _dumped(state.members) == _dumped(self._members)
@@ -345,18 +346,18 @@ class Shipper:
         def make(state: LogState, **claim: Any) -> bytes:
             return encoded(state, kind, self._at(state), lines=lines, end=end, **more, **claim)
 
-        before = self.slots.state
+        before = self._claimed.state
         if before.slot == 0:
             self._claim(lambda state, token: make(state, token=token, holder=self._holder))
         else:
-            if not self.slots.is_held:
+            if not self._claimed.is_held:
                 self._claim(
                     lambda state, token: encoded(state, "claim", self._at(state), token=token, holder=self._holder)
                 )
-            self.slots.write(make, _DOING)
+            self._claimed.write(make, _DOING)
         self._take_note()
         self._expected = self._position
-        after = self.slots.state.end.seq
+        after = self._claimed.state.end.seq
         self._sent_records += after if kind == "generation" else after - before.end.seq
         self._sent_bytes += len(lines)
 
@@ -364,14 +365,14 @@ class Shipper:
         def may(state: LogState) -> None:
             """S1, S3: the place is as it was when it was compared, and nobody is at work there."""
             claim = state.claim
-            if not (self._take_over or self.slots.is_ours or (claim and claim.holder.get(SHIPS) is True)):
-                require_nobody_at_work(state, self._files.now_us(), self.slots.path)
+            if not (self._take_over or self._claimed.is_ours or (claim and claim.holder.get(SHIPS) is True)):
+                require_nobody_at_work(state, self._files.now_us(), self._claimed.path)
             self._take_note()
             if self._expected != self._position or state.is_deleted:
                 raise _MovedError
 
-        if not self.slots.claim(make, self._files.random_bytes(16).hex(), may):
-            self.slots.load_patiently()  # the claim is void: what was read was of an earlier moment
+        if not self._claimed.claim(make, self._files.random_bytes(16).hex(), may):
+            self._claimed.load_patiently()  # the claim is void: what was read was of an earlier moment
             raise _MovedError
 
     @property
@@ -385,7 +386,7 @@ class Shipper:
     # ---- what it came to -------------------------------------------------------------------------------------------------
 
     def _report(self) -> Shipped:
-        state, reader = self.slots.state, self._reader
+        state, reader = self._claimed.state, self._reader
         left_records = left_bytes = 0
         for number in self._generations():
             if state.slot and number < state.generation:
@@ -395,7 +396,7 @@ class Shipper:
                 left_records += log.end.seq - (state.end.seq if is_begun else 0)
                 left_bytes += log.end.offset_bytes - (state.end.offset_bytes if is_begun else 0)
         return Shipped(
-            id=self.slots.id,
+            id=self._claimed.id,
             directory=reader.path,
             generation=state.generation if state.slot else -1,
             record_count=state.end.seq,
@@ -404,7 +405,7 @@ class Shipper:
             sent_bytes=self._sent_bytes,
             left_records=left_records,
             left_bytes=left_bytes,
-            key_is_missing=reader.log.header.is_sealed and self.slots.key.read() is None,
+            key_is_missing=reader.log.header.is_sealed and self._claimed.key.read() is None,
         )
 
 

@@ -167,9 +167,11 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_room_is_on_the_map() -> None:
-    """docs/architecture.md names each module of the folders that it describes."""
+    """docs/architecture.md names each module of each folder, except where a module is a format or a command."""
     rows = (TOP / "docs/architecture.md").read_text().splitlines()
-    for folder in ("_json", "_os", "_log", "_conversation", "_snapshots", "chat"):
+    folders = {path.parent.name for path in (TOP / "transcript_store").glob("*/__init__.py")}
+    assert len(folders) > 5
+    for folder in folders - {"formats", "cli"}:
         (row,) = (row for row in rows if row.startswith(f"| `{folder}/`"))
         modules = {path.stem for path in (TOP / "transcript_store" / folder).glob("*.py")} - {"__init__"}
         assert modules - set(re.findall(r"`(\w+)`", row)) == set(), folder

@@ -89,7 +89,7 @@ def test_the_machine_objects_to_a_client_that_asks_with_an_open_call(monkeypatch
         self._history.refresh()
         self._history.append(self._wire.user_message(prompt))
 
-    monkeypatch.setattr("transcript_store.chat._client.paired", lambda wire, messages: list(messages))
+    monkeypatch.setattr("transcript_store.chat._requests.paired", lambda wire, messages: list(messages))
     monkeypatch.setattr(ResumableChatClient, "_say", say_without_settling)
     with pytest.raises(AssertionError):
         live(machine_of(DIALECTS["openai"]), 10)

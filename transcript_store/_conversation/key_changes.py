@@ -9,25 +9,22 @@ one is there or the new one. What a crash left under a temporary name is removed
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from transcript_store._conversation import archive
-from transcript_store._conversation.layout import read_metadata, require_conversation, settle_name
+from transcript_store._conversation.layout import read_metadata, require_conversation
+from transcript_store._conversation.locked import locked
 from transcript_store._json.times import format_time
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.scan import first_line
 from transcript_store._os.directory import Folder
-from transcript_store._os.lock import Lock
-from transcript_store._os.names import ARCHIVE, KEY, LOCK, QUARANTINE, TRANSCRIPT, archive_name, is_temporary
+from transcript_store._os.names import ARCHIVE, KEY, QUARANTINE, TRANSCRIPT, archive_name, is_temporary
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store._sealing.key_file import encode_shredded, read_key_file_of
 from transcript_store.errors import (
-    ConversationNotFoundError,
     ConversationShreddedError,
     CorruptKeyFileError,
-    CorruptTranscriptError,
     NotSealedError,
     UnsupportedVersionError,
 )
@@ -103,20 +100,3 @@ def _is_sealed(folder: Folder, name: str) -> bool:
     except (FileNotFoundError, NotOursError):
         return False
     return not isinstance(found, NotAHeader) and found[0].is_sealed
-
-
-@contextmanager
-def locked(folder: Folder, *, is_settled: bool = False) -> Iterator[None]:
-    """Hold the writer's lock of a folder; raises an error of ours if that cannot be had."""
-    if not is_settled:
-        settle_name(folder)
-    lock = Lock(folder)
-    with lock.released_at_the_end():
-        try:
-            is_taken = lock.take(0)
-        except NotOursError as error:
-            reason = f"{LOCK}: {error.reason}"
-            raise CorruptTranscriptError(path=folder.path, kind="foreign", reason=reason) from None
-        if not is_taken or not folder.is_at_its_path():
-            raise ConversationNotFoundError(path=folder.path, reason="it was moved away just now")
-        yield

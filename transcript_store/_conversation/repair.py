@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from transcript_store._conversation import agreement
 from transcript_store._conversation.arguments import require_one_of
-from transcript_store._conversation.layout import settle_name
+from transcript_store._conversation.locked import locked
 from transcript_store._conversation.metadata import SEALED_MEMBER, MetadataDocument, decode_document, encode_document
 from transcript_store._conversation.remains import MetadataSource, Remains, opened, path_in_archive
 from transcript_store._conversation.verify import Finding, look
@@ -38,10 +38,9 @@ from transcript_store._log.scan import pieces_of
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.lock import Lock
-from transcript_store._os.names import ARCHIVE, LAST_GENERATION, LOCK, METADATA, QUARANTINE, TRANSCRIPT, archive_name
-from transcript_store._os.refusals import NotOursError, refusals
-from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
+from transcript_store._os.names import ARCHIVE, LAST_GENERATION, METADATA, QUARANTINE, TRANSCRIPT, archive_name
+from transcript_store._os.refusals import refusals
+from transcript_store.errors import CorruptTranscriptError, UnsupportedVersionError
 from transcript_store.ways_out import WayOut
 
 _FROM_THERE = "What was damaged is in place or in quarantine/"
@@ -114,21 +113,12 @@ def repair(
     with opened(directory, file_system, doing) as folder:
         if dry_run:
             return _Work(folder, mode).proposal
-        path = folder.path
-        settle_name(folder)
-        lock = Lock(folder)
-        with lock.released_at_the_end():
-            try:
-                is_taken = lock.take(0)
-            except NotOursError as error:
-                raise CorruptTranscriptError(path=path, kind="foreign", reason=f"{LOCK}: {error.reason}") from None
-            if not is_taken or not folder.is_at_its_path():
-                raise ConversationNotFoundError(path=path, reason="the conversation was moved away just now")
+        with locked(folder):
             _settle(folder)
             work = _Work(folder, mode)
             if not work.proposal.findings:
                 return work.proposal
-            with refusals(path, doing, _FROM_THERE, WayOut.REPAIR_AGAIN):
+            with refusals(folder.path, doing, _FROM_THERE, WayOut.REPAIR_AGAIN):
                 return work.apply()
 
 

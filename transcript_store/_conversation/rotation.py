@@ -25,8 +25,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from transcript_store._conversation.key_changes import id_of, locked
+from transcript_store._conversation.key_changes import id_of
 from transcript_store._conversation.layout import require_conversation
+from transcript_store._conversation.locked import locked
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import unsynced
 from transcript_store._os.names import KEY, LOCK, is_id

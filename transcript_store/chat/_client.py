@@ -12,18 +12,15 @@ These invariants hold at each step, and after a crash, Ctrl-C, or an error of th
 from __future__ import annotations
 
 import inspect
-import json
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
 from transcript_store import (
     ConversationStore,
-    IncompleteResponseError,
-    InvalidMessageError,
     MaxStepsError,
     ProviderMismatchError,
     Snapshot,
@@ -33,12 +30,12 @@ from transcript_store import (
 from transcript_store.chat._answers import parsed_answer
 from transcript_store.chat._config import ChatConfig, Tool
 from transcript_store.chat._history import History
-from transcript_store.chat._protocols import Complete, StreamEvent, TextDelta, ToolCallEnded, ToolCallStarted, Usage
-from transcript_store.chat._provider import JSON, Connection, Reply, Request, ToolCall, Wire
+from transcript_store.chat._protocols import Complete, StreamEvent, ToolCallEnded, ToolCallStarted, Usage
+from transcript_store.chat._provider import JSON, Connection, ToolCall, Wire
+from transcript_store.chat._requests import Requests
 from transcript_store.chat._settings import Facts
-from transcript_store.chat._tool_results import opened, paired
 from transcript_store.histories import OURS, native_history, said_in, tool_members, tool_snapshots
-from transcript_store.messages import provider_family, tokens_in
+from transcript_store.messages import provider_family
 
 
 class ResumableChatClient:
@@ -67,13 +64,12 @@ class ResumableChatClient:
         self._conversation = conversation
         self._config = config
         self._wire = wire
-        self._connection = connection
+        self._requests = Requests(config=config, wire=wire, connection=connection, history=history, facts=facts)
         self._let_go = weakref.finalize(self, connection.close)
         self._history = history
         self._facts = facts
         self._tools: dict[str, Tool] = {}
         self._known_tools = facts.tool_names
-        self._usage = Usage()
         self._turn_lock = threading.Lock()
         self._streams: weakref.WeakSet[Generator[StreamEvent, None, None]] = weakref.WeakSet()
         """Weak, so that a stream is finalized, and its partial reply recorded, as soon as the caller drops it."""
@@ -213,7 +209,7 @@ class ResumableChatClient:
     @property
     def usage(self) -> Usage:
         """The tokens that this client's requests took since it was made, as the provider counted them."""
-        return self._usage
+        return self._requests.usage
 
     @property
     def model(self) -> str:
@@ -332,7 +328,7 @@ class ResumableChatClient:
     ) -> Generator[StreamEvent, None, None]:
         self._say(prompt)
         for _ in range(self._config.max_steps):
-            reply = yield from self._reply(stream=stream, schema=schema)
+            reply = yield from self._requests.reply(self._tools.values(), stream=stream, schema=schema)
             calls = self._wire.calls(reply.message or {})
             if not calls:
                 yield Complete(text=reply.text, stop_reason=reply.stop_reason)
@@ -362,102 +358,10 @@ class ResumableChatClient:
                 self._history.append(self._wire.results_message(results))
             yield ToolCallEnded(id=call.id, name=call.name, result=text, is_error=is_error)
 
-    # ---- one request ---------------------------------------------------------------------------------------------
-
-    def _reply(self, *, stream: bool, schema: JSON | None) -> Generator[StreamEvent, None, Reply]:
-        """Ask for one reply. On return it is whole and on record. A reply that ended early is recorded, and the error raised."""
-        body = self._wire.request(self._request(schema), stream=stream)
-        if stream:
-            reply = yield from self._streamed_reply(body)
-        else:
-            reply = _understood(self._wire.reply, self._connection.send(self._facts.model, body))
-            self._keep(reply)
-        if reply.incomplete:
-            raise IncompleteResponseError(reason=reply.incomplete, text=reply.text)
-        return reply
-
-    def _request(self, schema: JSON | None) -> Request:
-        prompt = self._facts.system_prompt
-        record = self._history.without_prompt(prompt) if prompt else self._history.messages
-        if self._history.ends_cut_short:
-            record.pop()  # a retry: the provider would take half an answer at the end for the beginning of the next reply
-        chosen = record if self._config.select_messages is None else self._config.select_messages(list(record))
-        return Request(
-            model=self._facts.model,
-            system_prompt=prompt,
-            messages=paired(self._wire, opened(self._wire, chosen, record)),
-            tools=[tool.describe() for tool in self._tools.values()],
-            max_tokens=self._config.max_tokens,
-            schema=schema,
-        )
-
-    def _streamed_reply(self, body: JSON) -> Generator[StreamEvent, None, Reply]:
-        """Receive a streamed reply. On return it is on record. If an error follows the first event, what came is on record too."""
-        assembly = self._wire.assembly()
-        came: list[JSON] = []
-        with closing(self._connection.stream(self._facts.model, body)) as events:
-            try:
-                for event in events:
-                    if not isinstance(event, dict):
-                        continue  # some servers send such events to keep the connection alive
-                    came.append(event)
-                    if text := assembly.add(event):
-                        yield TextDelta(text=text)
-            except BaseException as error:
-                if not came:
-                    raise  # the request failed or was given up: there is nothing to record
-                reply = _understood(lambda _: assembly.reply(), came)
-                if reply.incomplete:
-                    reply = replace(reply, incomplete=f"the stream was cut ({type(error).__name__})")
-                self._keep(reply)
-                if not isinstance(error, Exception):
-                    raise  # Ctrl-C, or the caller closed the iterator: it did not ask for an answer any more
-                if reply.incomplete:
-                    raise IncompleteResponseError(reason=reply.incomplete, text=reply.text) from error
-                return reply  # the stop reason had come, so the reply is whole
-        reply = _understood(lambda _: assembly.reply(), came)
-        self._keep(reply)
-        return reply
-
-    def _keep(self, reply: Reply) -> None:
-        """Record a reply: its message, or a record without a message if nothing of the reply can be sent again."""
-        extra = reply.extra
-        if reply.incomplete:
-            # Events that were not understood are in pieces, and a secret that is cut in two has no form.
-            in_pieces = self._history.redacts and isinstance(reply.raw, list)
-            partial = "[redacted:pieces]" if in_pieces else reply.raw
-            extra = {**extra, "incomplete": {"reason": reply.incomplete, "partial": partial}}
-        try:
-            if reply.message is not None:
-                self._history.append(reply.message, extra)
-            else:
-                self._history.note(extra)
-        except InvalidMessageError as error:
-            # The reply has a lone surrogate or an integer beyond 64 bits, or is longer than a line may be. It is kept as text.
-            # A quarter of a line leaves room for the escapes.
-            cut = json.dumps([reply.message, extra])[: self._history.max_bytes // 4]
-            partial = "[redacted:pieces]" if self._history.redacts else cut
-            self._history.note({"incomplete": {"reason": str(error), "partial": partial}})
-            raise
-        took = tokens_in(reply.extra.get("usage") or {})
-        self._usage = Usage(
-            input_tokens=self._usage.input_tokens + (took.input or 0),
-            output_tokens=self._usage.output_tokens + (took.output or 0),
-        )
-
 
 def _answer(events: Iterator[StreamEvent]) -> str:
     (complete,) = (event for event in events if isinstance(event, Complete))
     return complete.text
-
-
-def _understood(read: Callable[[Any], Reply], raw: Any) -> Reply:
-    """The reply that ``read`` makes of ``raw``. If ``raw`` is not in the provider's form, an incomplete reply that keeps it."""
-    try:
-        return read(raw)
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        reason = f"the response is not in the provider's form ({type(error).__name__})"
-        return Reply(message=None, text="", stop_reason=None, extra={}, incomplete=reason, raw=raw)
 
 
 def _insist_on_a_prompt(prompt: object) -> None:

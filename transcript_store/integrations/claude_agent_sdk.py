@@ -6,11 +6,7 @@
 
     options = ClaudeAgentOptions(session_store=TranscriptSessionStore("chats"), session_store_flush="eager")
 
-It needs the extra ``claude-agent-sdk``. It works with asyncio and with trio.
-
-An entry is a record. What the model was told or said, an entry's ``message``, is the record's message, in Claude's form; the entry
-around it is the record's extra. An entry without a message is an event. The last record of a batch has the SDK's summary of the
-session too, in the same commit.
+It needs the extra ``claude-agent-sdk``. It works with asyncio and with trio. ``_claude_entries`` says how an entry is a record.
 """
 
 from __future__ import annotations
@@ -19,15 +15,15 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import Any
 
-from transcript_store.conversation import AppendResult, ConversationStore, Durability, Record, Redact
+from transcript_store.conversation import ConversationStore, Durability, Redact
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationLockedError,
@@ -46,6 +42,7 @@ except ModuleNotFoundError as _error:
 
 import anyio.to_thread
 
+from transcript_store.integrations._claude_entries import Entry, Given, Memo, entries_of
 from transcript_store.integrations._conversations import (
     Conversation,
     Home,
@@ -61,14 +58,11 @@ from transcript_store.integrations._conversations import (
 from transcript_store.integrations._values import (
     of_items,
     readable,
-    redacted,
     require_items,
-    restored,
     restored_extra,
-    stored,
 )
 from transcript_store.library import ConversationLibrary, ConversationSummary, delete_conversation
-from transcript_store.messages import EncodedMessage, decode_message
+from transcript_store.messages import EncodedMessage
 
 __all__ = ["TranscriptSessionStore"]
 
@@ -80,7 +74,6 @@ _POLL_SECONDS = 0.002
 _A_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 Key = Mapping[str, str]
-Entry = dict[str, Any]
 
 
 class TranscriptSessionStore:
@@ -135,7 +128,7 @@ class TranscriptSessionStore:
         """
         require_items("entries", entries)
         redact = of_items(self._options.redact)
-        given = [_Given.of(entry, f"entries[{k}]", self._max_bytes, redact) for k, entry in enumerate(entries)]
+        given = [Given.of(entry, f"entries[{k}]", self._max_bytes, redact) for k, entry in enumerate(entries)]
         if given:
             for life in count():
                 async with conversation(*self._place(key, life), self._options) as found:
@@ -157,7 +150,7 @@ class TranscriptSessionStore:
         life = 0
         while True:
             async with conversation(*self._place(key, life), self._options) as found:
-                entries = await found.call(_entries)
+                entries = await found.call(entries_of)
                 if entries is not None or is_folder(self._home) or not await found.awaited.exists():
                     return entries
             life += 1
@@ -290,8 +283,8 @@ class TranscriptSessionStore:
             await found.awaited.call(partial(_delete, found, home, self._options.lock_timeout_seconds))
             return not is_folder(home) and await found.awaited.exists()
 
-    def _append(self, found: Conversation, key: Key, given: Sequence[_Given], store: ConversationStore) -> None:
-        memo: _Memo = found.memo or _Memo.read(store)
+    def _append(self, found: Conversation, key: Key, given: Sequence[Given], store: ConversationStore) -> None:
+        memo: Memo = found.memo or Memo.read(store)
         while True:
             found.memo = memo
             if new := memo.new_ones(given):
@@ -301,10 +294,10 @@ class TranscriptSessionStore:
                     return
             elif memo.head == store.head:
                 return
-            memo = _Memo.read(store, memo)
+            memo = Memo.read(store, memo)
 
-    def _begin(self, found: Conversation, key: Key, given: Sequence[_Given], store: ConversationStore) -> None:
-        messages, extras, _ = self._records(key, _Memo().new_ones(given), None)
+    def _begin(self, found: Conversation, key: Key, given: Sequence[Given], store: ConversationStore) -> None:
+        messages, extras, _ = self._records(key, Memo().new_ones(given), None)
         name = readable(key.get("subpath") or key["session_id"])
         store.initialize(
             id=found.id,
@@ -315,7 +308,7 @@ class TranscriptSessionStore:
         )
 
     def _records(
-        self, key: Key, new: Sequence[_Given], before: Any
+        self, key: Key, new: Sequence[Given], before: Any
     ) -> tuple[list[EncodedMessage | None], list[EncodedMessage], Any]:
         """Messages and extras; and the session's summary, which the last extra has. A sub-agent has none."""
         summary = None
@@ -324,120 +317,6 @@ class TranscriptSessionStore:
             summary = fold_session_summary(known, key, [one.entry for one in new])["data"]
         extras = [*(one.around for one in new[:-1]), new[-1].with_summary(summary, self._max_bytes)]
         return [one.message for one in new], extras, summary
-
-
-@dataclass(frozen=True)
-class _Given:
-    """An entry that a call was given, encoded and so copied: the model's message, and the record's extra around it."""
-
-    name: str
-    message: EncodedMessage | None
-    around: EncodedMessage
-    redact: Redact | None
-
-    @classmethod
-    def of(cls, entry: Entry, name: str, max_bytes: int, redact: Redact | None) -> _Given:
-        """Raises as ``stored()``."""
-        message = entry.get("message")
-        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
-            return cls(name, None, stored({"entry": entry}, name, max_bytes), redact)
-        around = {**entry, "message": None}  # which keeps the place, so that the members keep their order
-        said = stored(message, f"{name}.message", max_bytes)
-        return cls(name, said, stored({"entry": around}, name, max_bytes), redact)
-
-    @cached_property
-    def entry(self) -> Entry:
-        """The entry as it will be read again. The SDK cuts texts for its summary, and half a secret would not be known as one."""
-        return (
-            _joined(restored(self._read(self.around)), None if self.message is None else self._read(self.message)) or {}
-        )
-
-    def _read(self, encoded: EncodedMessage) -> dict[str, Any]:
-        plain = decode_message(encoded.text)
-        return plain if self.redact is None else redacted(self.redact, plain, self.name)
-
-    def with_summary(self, summary: Any, max_bytes: int) -> EncodedMessage:
-        extra = restored(decode_message(self.around.text))
-        return self.around if summary is None else stored({**extra, "summary": summary}, "summary", max_bytes)
-
-
-def _joined(extra: dict[str, Any], message: dict[str, Any] | None) -> Entry | None:
-    """The entry of a record; None if the record is the note of a repair."""
-    entry: Entry | None = extra.get("entry")
-    if entry is not None and message is not None:
-        entry["message"] = restored(message)
-    return entry
-
-
-def _entries(store: ConversationStore) -> list[Entry]:
-    while True:
-        with suppress(ConversationChangedError):  # it was replaced while it was read, which are many turns
-            return [entry for entry in map(_entry, store.iter_records()) if entry is not None]
-
-
-def _entry(record: Record) -> Entry | None:
-    return _joined(restored_extra(record.extra), record.message)
-
-
-@dataclass
-class _Memo:
-    """What an append must know of what is stored. Others may have written since, so each append says what it knows (``head``)."""
-
-    head: str = ""
-    """What the transcript ended in before this was read: with this head, everything is known."""
-    generation: int = 0
-    seq: int = 0
-    at: str = ""
-    """When the record with that number was, the last that is known; another one stands there if the conversation is another."""
-    uuids: set[str] = field(default_factory=set)
-    summary: Any = None
-
-    @classmethod
-    def read(cls, store: ConversationStore, known: _Memo | None = None) -> _Memo:
-        """Read what came since, or all of it if what is known is not there any more."""
-        while True:
-            memo = cls() if known is None else known
-            try:
-                if memo._has_read_on(store):
-                    return memo
-            except ConversationChangedError:
-                pass  # it was replaced meanwhile
-            known = None
-
-    def _has_read_on(self, store: ConversationStore) -> bool:
-        self.head = store.head  # first: what comes between this and the reading is seen by the append
-        generation = store.get_metadata().generation
-        records = store.iter_records(after_seq=max(0, self.seq - 1))
-        if self.seq:
-            last = next(records, None)
-            if self.generation != generation or last is None or last.at != self.at:
-                return False
-        self.generation = generation
-        for record in records:
-            extra = restored_extra(record.extra)
-            self.uuids.update(_uuids([extra.get("entry") or {}]))
-            if extra.get("summary") is not None:
-                self.summary = extra["summary"]
-            self.seq, self.at = record.seq, record.at
-        return True
-
-    def new_ones(self, given: Iterable[_Given]) -> list[_Given]:
-        new, seen = [], set[str]()
-        for one in given:
-            uuids = set(_uuids([one.entry]))
-            if not uuids or uuids - seen - self.uuids:
-                new.append(one)
-                seen |= uuids
-        return new
-
-    def note(self, new: Sequence[_Given], last: AppendResult, summary: Any) -> None:
-        self.uuids.update(_uuids(one.entry for one in new))
-        self.head, self.seq, self.at = last.head, last.seq, last.at
-        self.summary = summary
-
-
-def _uuids(entries: Iterable[Entry]) -> Iterator[str]:
-    return (entry["uuid"] for entry in entries if isinstance(entry.get("uuid"), str))
 
 
 async def _listed(home: Home, *, last_extra: bool = False) -> list[ConversationSummary]:

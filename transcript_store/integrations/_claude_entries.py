@@ -1,0 +1,135 @@
+"""The entries of Claude's Agent SDK as records, and back; and what an append must know of those that are stored.
+
+An entry is a record. What the model was told or said, an entry's ``message``, is the record's message, in Claude's form; the entry
+around it is the record's extra. An entry without a message is an event. The last record of a batch has the SDK's summary of the
+session too, in the same commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from transcript_store.conversation import AppendResult, ConversationStore, Record, Redact
+from transcript_store.errors import ConversationChangedError
+from transcript_store.integrations._values import redacted, restored, restored_extra, stored
+from transcript_store.messages import EncodedMessage, decode_message
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Given:
+    """An entry that a call was given, encoded and so copied: the model's message, and the record's extra around it."""
+
+    name: str
+    message: EncodedMessage | None
+    around: EncodedMessage
+    redact: Redact | None
+
+    @classmethod
+    def of(cls, entry: Entry, name: str, max_bytes: int, redact: Redact | None) -> Given:
+        """Raises as ``stored()``."""
+        message = entry.get("message")
+        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
+            return cls(name, None, stored({"entry": entry}, name, max_bytes), redact)
+        around = {**entry, "message": None}  # which keeps the place, so that the members keep their order
+        said = stored(message, f"{name}.message", max_bytes)
+        return cls(name, said, stored({"entry": around}, name, max_bytes), redact)
+
+    @cached_property
+    def entry(self) -> Entry:
+        """The entry as it will be read again. The SDK cuts texts for its summary, and half a secret would not be known as one."""
+        return (
+            _joined(restored(self._read(self.around)), None if self.message is None else self._read(self.message)) or {}
+        )
+
+    def _read(self, encoded: EncodedMessage) -> dict[str, Any]:
+        plain = decode_message(encoded.text)
+        return plain if self.redact is None else redacted(self.redact, plain, self.name)
+
+    def with_summary(self, summary: Any, max_bytes: int) -> EncodedMessage:
+        extra = restored(decode_message(self.around.text))
+        return self.around if summary is None else stored({**extra, "summary": summary}, "summary", max_bytes)
+
+
+def _joined(extra: dict[str, Any], message: dict[str, Any] | None) -> Entry | None:
+    """The entry of a record; None if the record is the note of a repair."""
+    entry: Entry | None = extra.get("entry")
+    if entry is not None and message is not None:
+        entry["message"] = restored(message)
+    return entry
+
+
+def entries_of(store: ConversationStore) -> list[Entry]:
+    while True:
+        with suppress(ConversationChangedError):  # it was replaced while it was read, which are many turns
+            return [entry for entry in map(_entry, store.iter_records()) if entry is not None]
+
+
+def _entry(record: Record) -> Entry | None:
+    return _joined(restored_extra(record.extra), record.message)
+
+
+@dataclass
+class Memo:
+    """What an append must know of what is stored. Others may have written since, so each append says what it knows (``head``)."""
+
+    head: str = ""
+    """What the transcript ended in before this was read: with this head, everything is known."""
+    generation: int = 0
+    seq: int = 0
+    at: str = ""
+    """When the record with that number was, the last that is known; another one stands there if the conversation is another."""
+    uuids: set[str] = field(default_factory=set)
+    summary: Any = None
+
+    @classmethod
+    def read(cls, store: ConversationStore, known: Memo | None = None) -> Memo:
+        """Read what came since, or all of it if what is known is not there any more."""
+        while True:
+            memo = cls() if known is None else known
+            try:
+                if memo._has_read_on(store):
+                    return memo
+            except ConversationChangedError:
+                pass  # it was replaced meanwhile
+            known = None
+
+    def _has_read_on(self, store: ConversationStore) -> bool:
+        self.head = store.head  # first: what comes between this and the reading is seen by the append
+        generation = store.get_metadata().generation
+        records = store.iter_records(after_seq=max(0, self.seq - 1))
+        if self.seq:
+            last = next(records, None)
+            if self.generation != generation or last is None or last.at != self.at:
+                return False
+        self.generation = generation
+        for record in records:
+            extra = restored_extra(record.extra)
+            self.uuids.update(_uuids([extra.get("entry") or {}]))
+            if extra.get("summary") is not None:
+                self.summary = extra["summary"]
+            self.seq, self.at = record.seq, record.at
+        return True
+
+    def new_ones(self, given: Iterable[Given]) -> list[Given]:
+        new, seen = [], set[str]()
+        for one in given:
+            uuids = set(_uuids([one.entry]))
+            if not uuids or uuids - seen - self.uuids:
+                new.append(one)
+                seen |= uuids
+        return new
+
+    def note(self, new: Sequence[Given], last: AppendResult, summary: Any) -> None:
+        self.uuids.update(_uuids(one.entry for one in new))
+        self.head, self.seq, self.at = last.head, last.seq, last.at
+        self.summary = summary
+
+
+def _uuids(entries: Iterable[Entry]) -> Iterator[str]:
+    return (entry["uuid"] for entry in entries if isinstance(entry.get("uuid"), str))

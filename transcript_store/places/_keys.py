@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from transcript_store._conversation.rotation import Rotation
+from transcript_store._conversation.rotation import NOT_SEALED, Rotation
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
@@ -116,7 +116,7 @@ def rotate(cells: Iterable[KeyCell], keys: Keyring) -> Rotation:
             left_alone.append((cell.id, getattr(error, "reason", None) or str(error)))
         else:
             if is_new is None:
-                left_alone.append((cell.id, "it is not sealed"))
+                left_alone.append((cell.id, NOT_SEALED))
             else:
                 (rotated if is_new else already).append(cell.id)
     return Rotation(rotated=tuple(rotated), already=tuple(already), left_alone=tuple(left_alone))

@@ -124,3 +124,17 @@ def test_a_conversation_is_no_library(cli: Cli, tmp_path: Path) -> None:
     assert code == 1
     assert "this is a conversation, and no library" in err
     assert (tmp_path / "c" / "transcript.jsonl").exists()
+
+
+def test_what_cannot_be_looked_at_has_no_time(cli: Cli, shelf: ConversationLibrary) -> None:
+    """The incident: a conversation that only its owner may read was "changed None  UTC"."""
+    folder = next(Path(shelf.directory).glob("*/archive")).parent
+    for name in ("transcript.jsonl", "metadata.json"):
+        (folder / name).unlink()
+        (folder / name).mkdir()
+    code, out, _ = cli("prune", shelf.directory, "--older-than", "0h", "--dry-run")
+    assert code == 1
+    assert re.search(
+        rf"{folder.name}  changed at an unknown time .*- left alone: whether it is due cannot be seen", out
+    )
+    assert "None" not in out

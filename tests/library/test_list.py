@@ -454,3 +454,17 @@ def test_a_tail_of_nuls_of_any_size_is_listed_as_damaged(library, root, monkeypa
     damage = {summary.id: summary.damage for summary in library.list()}
     assert "no whole record ends in its last 1,048,576 bytes" in str(damage[chat])
     assert [found for chat_id, found in damage.items() if chat_id != chat] == [None]
+
+
+def test_a_first_line_that_was_changed_is_told(tmp_path: Path) -> None:
+    """P10: also if all that a list asks of it is still there. A header that is whole is not looked at any closer than its hash."""
+    library = ConversationLibrary(tmp_path)
+    with library.create(messages=[{"n": 1}], provider="claude", model="m-1") as store:
+        path = Path(store.directory, "transcript.jsonl")
+    (whole,) = library.list()
+    assert whole.damage is None
+    path.write_bytes(path.read_bytes().replace(b'"model":"m-1"', b'"model":"m-2"', 1))
+    (changed,) = library.list()
+    assert changed.damage is not None
+    assert "transcript.jsonl" in changed.damage
+    assert changed.model == "m-1"

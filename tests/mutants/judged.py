@@ -53,5 +53,7 @@ JUDGED: dict[str, str] = {
     "if features is None and retracts_of(item[1].seq or 1, item[1].members) is not None:": (
         "no record stands before number 1 either, so it takes nothing back"
     ),
+    "is_header_of: return line[-SUFFIX_BYTES - 1 :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'\"}\\n' → return line[(-SUFFIX_BYTES + 1) :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'\"}\\n'": "no header is known to be plain then, and each is read in full: slower, and the same",
+    "is_header_of: return line[-SUFFIX_BYTES - 1 :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'\"}\\n' → return line[-SUFFIX_BYTES - 2 :] == HASH_MEMBER + chain_hash(GENESIS, [body]) + b'\"}\\n'": "no header is known to be plain then, and each is read in full: slower, and the same",
 }
 """From a mutant's name to the reason."""

@@ -133,6 +133,26 @@ def test_it_keeps_the_contract(url: str, options: dict[str, Any]):
 
 
 @SERVER
+@pytest.mark.parametrize("length", [1, 300_000])
+def test_a_column_that_somebody_has_changed_decides_nothing(url: str, sql: psycopg.Connection[Any], length: int):
+    """D3: it is in the bytes what stands behind what. The incident: ``ts_slot.hash`` was edited, reading said that all was whole, and a write
+    that no answer came in time.
+    """
+    log = placed(PostgresPlace(url), sleep=lambda _: None)
+    log.initialize()
+    log.append_message({"text": "x" * length})
+    sql.execute("UPDATE ts_slot SET hash = 'somebody''s' WHERE conversation = %s", (log.id,))
+    assert ConversationLibrary(PostgresPlace(url)).verify(log.id).is_whole
+    log.append_message({"n": 2})
+    log.append_message({"n": 3})
+    assert [len(message) for message in log.get_messages()] == [1, 1, 1]
+    last = int(sql.execute("SELECT max(slot) FROM ts_slot WHERE conversation = %s", (log.id,)).fetchall()[0][0])
+    # Nor does it let in what stands behind something else.
+    assert not PostgresPlace(url).put(log.id, last + 1, slot(last + 1), hash_of(last))
+    assert ConversationLibrary(PostgresPlace(url)).verify(log.id).is_whole
+
+
+@SERVER
 def test_what_a_schedule_cannot_show_a_lock_does(url: str, sql: psycopg.Connection[Any], postgres: PostgresServer):
     """Q1: an insert that is under way makes a claim of its slot wait, and lose if it is committed, win if it is not."""
     place = PostgresPlace(url)

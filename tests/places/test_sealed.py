@@ -446,6 +446,22 @@ def test_rotate(place: SimulatedPlace):
         library_on(place, None).rotate_key()
 
 
+def test_a_rotation_tells_a_key_that_is_gone_from_one_that_never_was(place: SimulatedPlace):
+    """The incident: the key beside a sealed conversation was lost, and a rotation said that it is not sealed."""
+    lived(library_on(place))
+    with library_on(place, None).create(id=OTHER_ID):
+        pass
+    del place._keys[ID]
+    new = library_on(place, OTHER_KEY, KEY)
+    for names in (None, [ID, OTHER_ID]):
+        done = new.rotate_key(names)
+        assert (done.rotated, done.already) == ((), ())
+        told = dict(done.left_alone)
+        assert "the key beside it is gone" in told[ID]
+        assert "put that back from a backup" in told[ID]
+        assert told[OTHER_ID] == "it is not sealed"
+
+
 def test_shred(place: SimulatedPlace):
     """Nothing can be read again by any key; the writer is told; a second call says when it was; what is plain is named."""
     lived(library := library_on(place))

@@ -17,7 +17,7 @@ from tests.kit.machines import HASTY
 from tests.kit.oracle_of_repair import of_line
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
-from transcript_store import ConversationStore, repair
+from transcript_store import ConversationStore, repair, salvage
 from transcript_store._log.salvage import GAP, MODES, Mode
 
 
@@ -210,3 +210,19 @@ def test_a_first_record_that_was_edited_stays_taken_back(tmp_path: Path) -> None
         store.load()
         assert [record.message["content"] for record in store.get_records() if record.message] == ["PLUM", "pear"]
         assert store.get_messages() == []
+
+
+@pytest.mark.parametrize("cut", [0, 60])
+def test_what_stands_beside_a_record_on_its_line_is_told(tmp_path: Path, cut: int) -> None:
+    """Each byte of a damaged transcript is in a record or in a gap. In front of one is garbage, or the beginning of another record."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[{"n": 1}, {"n": 2}, {"n": 3}])
+    path = tmp_path / "c" / "transcript.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    front, record = lines[1][:cut] + b"garbage", lines[2][:-1]
+    lines[2] = front + record + b" and more\n"
+    path.write_bytes(b"".join(lines))
+    found = salvage(tmp_path / "c").found
+    assert [one.record.message if one.record else None for one in found] == [{"n": 1}, None, {"n": 2}, None, {"n": 3}]
+    told = [path.read_bytes()[one.offset_bytes :][: one.length_bytes].strip() for one in found]
+    assert told == [lines[1].strip(), front, record, b"and more", lines[3].strip()]

@@ -99,6 +99,20 @@ def test_a_key_that_was_destroyed_meanwhile_stays_destroyed() -> None:
     assert b"wrapped" not in (disk.tree()[f"/library/{one}/key.json"] or b"")
 
 
+def test_a_key_that_is_gone_is_told_from_one_that_never_was() -> None:
+    """The incident: where the key file of a sealed conversation was lost, a rotation said that it is not sealed."""
+    disk = SimulatedFileSystem()
+    (one,) = made(library("/library", disk=disk), 1)
+    (stranger,) = made(ConversationLibrary("/library", file_system=disk), 1)
+    folder = disk.open_directory(f"/library/{one}")
+    disk.unlink(folder, "key.json")
+    disk.close(folder)
+    told = dict(library("/library", OTHER_KEY, [KEY], disk).rotate_key().left_alone)
+    assert "the key beside it is gone" in told[one]
+    assert "put that back from a backup" in told[one]
+    assert told[stranger] == "it is not sealed"
+
+
 def test_with_few_descriptors_batches_get_smaller() -> None:
     """Two are open for each conversation of a batch. Nothing is counted twice."""
     disk = SimulatedFileSystem()

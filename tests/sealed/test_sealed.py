@@ -13,7 +13,16 @@ import traceback
 
 import pytest
 
-from tests.sealed.attacks import ATTACKS, OTHERS, append_plain, append_plain_retraction, forge_the_archive, repaired_as
+from tests.sealed.attacks import (
+    ATTACKS,
+    OTHERS,
+    append_plain,
+    append_plain_retraction,
+    forge_the_archive,
+    repaired_as,
+    with_hash,
+    without_key,
+)
 from tests.sealed.conversations import (
     CANARY,
     FIRST_ARCHIVED,
@@ -305,6 +314,22 @@ def test_a_key_opens_nothing_that_is_plain():
 
 
 # ---- what somebody does to the files: docs/encryption.md has the table, attacks.py the deeds ----------------------------
+
+
+def test_metadata_that_is_forged_while_a_reader_is_open_is_not_taken_in():
+    """P17: with the document's own hash made anew, and the keyed check of before. The reader keeps what it has."""
+    disk = sealed()
+    with opened(disk, read_only=True) as reader:
+        reader.load()
+        document = json.loads(content(disk, METADATA))
+        check = document["check"]
+        forged = without_key(disk) | {"provider": "openai"}
+        disk.write_file(METADATA, with_hash(json.dumps(forged).encode()[:-1] + b',"check":"%b"' % check.encode()))
+        with pytest.raises(CorruptMetadataError) as raised:
+            reader.refresh()
+        assert raised.value.kind == "not-genuine"
+        assert reader.get_metadata().provider == "claude"
+        assert reader.get_messages() == MESSAGES
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -58,7 +58,7 @@ def shred(folder: Folder, id: str) -> Shredding:
     """
     path = folder.path_of(KEY)
     require_conversation(folder)
-    if folder.status(KEY) is None and not _is_sealed(folder, TRANSCRIPT):
+    if folder.status(KEY) is None and not is_sealed(folder, TRANSCRIPT):
         reason = "it was never sealed, so that there is no key to destroy"
         raise NotSealedError(path=folder.path, reason=reason, way_out=None)
     with refusals(path, "destroy the key", "It is in place, or destroyed"), locked(folder):
@@ -80,19 +80,19 @@ def shred(folder: Folder, id: str) -> Shredding:
 
 def plain_files(folder: Folder) -> list[str]:
     """The files of a conversation that are not sealed."""
-    found = [] if _is_sealed(folder, TRANSCRIPT) else [folder.path_of(TRANSCRIPT)]
+    found = [] if is_sealed(folder, TRANSCRIPT) else [folder.path_of(TRANSCRIPT)]
     found += [f"{folder.path_of(ARCHIVE)}/{archive_name(number)}" for number in archive.plain_numbers(folder)]
     if folder.status(QUARANTINE) is not None:
         with folder.subfolder(QUARANTINE) as quarantine:
             found += [
                 quarantine.path_of(name)
                 for name in quarantine.names()
-                if not name.endswith(".json") and not _is_sealed(quarantine, name)
+                if not name.endswith(".json") and not is_sealed(quarantine, name)
             ]
     return found
 
 
-def _is_sealed(folder: Folder, name: str) -> bool:
+def is_sealed(folder: Folder, name: str) -> bool:
     """Whether a file begins like a sealed generation. A piece of one does not, and counts as plain: nobody can tell."""
     try:
         with folder.reading(name) as source:

@@ -25,12 +25,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from transcript_store._conversation.key_changes import id_of
+from transcript_store._conversation.key_changes import id_of, is_sealed
 from transcript_store._conversation.layout import require_conversation
 from transcript_store._conversation.locked import locked
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import unsynced
-from transcript_store._os.names import KEY, LOCK, is_id
+from transcript_store._os.names import KEY, LOCK, TRANSCRIPT, is_id
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store._sealing.key_file import WrappedKey, encode_key_file, read_key_file_of
 from transcript_store._sealing.providers import Keyring
@@ -69,6 +69,11 @@ def required(keys: Keyring | None) -> Keyring:
         raise ValueError("rotate_key() needs the new key: open the library with encryption_key, and retired_keys")
     return keys
 
+
+NOT_SEALED = "it is not sealed"
+KEY_IS_GONE = (
+    "it is sealed, and the key beside it is gone, without which nobody can read it: put that back from a backup"
+)
 
 _LEFT_ALONE = (
     NotOursError,
@@ -230,5 +235,7 @@ def _is_too_many(error: Exception) -> bool:
 def _key_of(folder: Folder, name: str) -> WrappedKey:
     if folder.status(KEY) is None:
         require_conversation(folder)
-        raise NotSealedError(path=folder.path, reason="it is not sealed", way_out=None)
+        if is_sealed(folder, TRANSCRIPT):
+            raise CorruptKeyFileError(path=folder.path_of(KEY), kind="missing", reason=KEY_IS_GONE)
+        raise NotSealedError(path=folder.path, reason=NOT_SEALED, way_out=None)
     return read_key_file_of(folder, name if is_id(name) else id_of(folder))

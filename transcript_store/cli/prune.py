@@ -146,7 +146,8 @@ def _tell(pruning: Pruning, arguments: Namespace, went: str) -> None:
 
 def _line(item: PrunedItem) -> str:
     what = item.what if item.generation is None else f"generation {item.generation}"
-    facts = [f"{what:<14}", item.id, f"changed {time(item.updated_at)}", f"{size(item.size_bytes):>8}"]
+    changed = "changed at an unknown time" if item.updated_at is None else f"changed {time(item.updated_at)}"
+    facts = [f"{what:<14}", item.id, changed, f"{size(item.size_bytes):>8}"]
     if item.title:
         facts.append(one_line(item.title))
     if item.snapshot is not None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from transcript_store.errors import MissingExtraError
-from transcript_store.places._errors import PlaceError, UnavailableError
+from transcript_store.places._errors import NotReachedError, PlaceError, UnavailableError
 from transcript_store.words import safe, told_address
 
 if TYPE_CHECKING:
@@ -41,6 +41,13 @@ _WAITS = frozenset({408, 409, 425, 429})
 """Refusals that a later attempt may not meet."""
 _UNFIT = frozenset({501})
 _NEVER_SENT = frozenset({"InvalidPathError", "NotSupportedError", "UnknownConfigurationKeyError", "ValueError"})
+
+_LOCAL = ("memory:", "file:")
+"""Stores that are not asked over a network. Each one in memory is another one."""
+_CONNECTING = "kind: Connect,"
+"""How the client library says that no connection could be made."""
+
+_NOBODY_THERE = "no connection to the object store could be made: start the server, or give another endpoint"
 
 _process: int | None = None
 """B2: the process in which the client library was used first."""
@@ -87,7 +94,15 @@ class Bucket:
         where = [_name(url), *(str(options[key]) for key in sorted(options) if "endpoint" in key.lower())]
         self.identity = "objects:" + sha256(json.dumps(where).encode()).hexdigest()
         self._api = obstore
-        self._store = self._opened(url, options)
+        self._patient = self._opened(url, options)
+        self._first: ObjectStore | None = None
+        """Until somebody has answered, requests are made once: so it is known of a connection that was not made that nothing was sent."""
+        if not url.startswith(_LOCAL):
+            self._first = self._opened(url, {**options, "retry_config": {"max_retries": 0}})
+
+    @property
+    def _store(self) -> ObjectStore:
+        return self._first or self._patient
 
     def _opened(self, url: str, options: dict[str, Any]) -> ObjectStore:
         given = dict(options)
@@ -141,12 +156,12 @@ class Bucket:
 
     def list(self, folder: str, after: str = "") -> Iterator[list[Listed]]:
         """The objects in a folder and below, whose names come after ``after``, in the order of their names, a page at a time."""
-        pages = self._asked(
-            "list objects",
-            lambda: iter(self._api.list(self._store, folder, offset=after or None, chunk_size=1000)),
-        )
+        pages: Iterator[Any] | None = None
 
         def page() -> list[Listed] | None:
+            nonlocal pages
+            if pages is None:  # here, for it asks nobody before its first page
+                pages = iter(self._api.list(self._store, folder, offset=after or None, chunk_size=1000))
             found = next(pages, None)
             return (
                 None if found is None else [Listed(o["path"], o["e_tag"], o["size"], o["last_modified"]) for o in found]
@@ -196,7 +211,9 @@ class Bucket:
                 doing, "object stores were used before this process was forked: open them after, or start it by spawn"
             )
         try:
-            return act()
+            found = act()
+            self._first = None
+            return found
         except (self._api.exceptions.BaseError, FileNotFoundError, ValueError, OSError) as error:
             told = self._told(doing, error)
         raise told  # outside of `except`, so that nothing keeps the original: B1
@@ -208,6 +225,9 @@ class Bucket:
         code = f" ({found[1]})" if (found := _CODE.search(text)) else ""
         answered = f"the object store answered {status}{code}" if status else "the object store did not answer"
         kind = type(failed).__name__
+        if _CONNECTING in text and not _REPEATED.search(text):
+            return NotReachedError(_NOBODY_THERE, has_answered=self._first is None)
+        self._first = None
         if _REPEATED.search(text):  # what the client library had sent before may have been done
             return UnavailableError(answered)
         if kind in _NEVER_SENT:

@@ -29,9 +29,9 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
-from transcript_store.places._errors import ConversationTakenOverError, PlaceError, UnavailableError
+from transcript_store.places._errors import ConversationTakenOverError, NotReachedError, PlaceError, UnavailableError
 from transcript_store.places._keys import KeyCell
-from transcript_store.places._patience import patiently
+from transcript_store.places._patience import is_in_vain, patiently
 from transcript_store.places._place import Place, packing
 from transcript_store.places._slots import (
     LogState,
@@ -288,22 +288,31 @@ class ClaimedLog:
     def _put(self, data: bytes, doing: str) -> Answer:
         """Put a slot until it is known what stands there, or the attempts are over.
 
-        A place that refuses the first attempt for good has stored nothing. A later refusal says nothing of the attempts before.
+        A place that refuses the first attempt that reached it for good has stored nothing. A later refusal says nothing of the attempts
+        before. Nor is anything stored if no attempt reached it.
         """
         slot, previous = self.state.slot + 1, self.state.hash
         self._unsure.append((slot, data))  # D2
-        answer, is_first = Answer.SILENT, True
+        answer, was_sent, waited = Answer.SILENT, False, 0.0
         for wait in (*self._waits, None):
             try:
                 answer = self._attempt(slot, data, previous)
             except _RefusedError as refused:
-                if is_first and refused.nothing_was_put:
+                if not was_sent and refused.nothing_was_put:
                     self._unsure.remove((slot, data))
                     raise refused.error from None
                 raise self.unknown(data, doing, refused.error.strerror or "") from None
-            if answer in (Answer.STORED, Answer.BEATEN) or wait is None:
+            except NotReachedError as error:
+                if not was_sent and (wait is None or is_in_vain(error, waited)):
+                    self._unsure.remove((slot, data))
+                    raise PlaceError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
+            else:
+                was_sent = True
+                if answer in (Answer.STORED, Answer.BEATEN):
+                    break
+            if wait is None:
                 break
-            is_first = False
+            waited += wait
             self._sleep(wait)
         return answer
 
@@ -313,6 +322,8 @@ class ClaimedLog:
                 state, taken = taken_in(self.state, data)
                 self._accept(state, [taken])
                 return Answer.STORED
+        except NotReachedError:
+            raise  # nothing was put by this attempt, and of those before it the next one tells
         except UnavailableError:
             pass
         except PlaceError as error:

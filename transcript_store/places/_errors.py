@@ -13,6 +13,7 @@ __all__ = [
     "ConversationTakenOverError",
     "DivergedError",
     "NotOnAPlaceError",
+    "NotReachedError",
     "PlaceError",
     "UnavailableError",
     "UnsuitablePlaceError",
@@ -24,6 +25,17 @@ class UnavailableError(Exception):
 
     The text says what happened, without an address, a user or a key. A conversation catches it and finds out; its callers never see it.
     """
+
+
+class NotReachedError(UnavailableError):
+    """A place raises it when a call did not reach the engine, since no connection could be made. So nothing of it was done.
+
+    ``has_answered`` says whether the engine has answered this process before: then it is worth half a minute.
+    """
+
+    def __init__(self, text: str, *, has_answered: bool = False) -> None:
+        self.has_answered = has_answered
+        super().__init__(text)
 
 
 class ConversationTakenOverError(ConversationLockedError):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from transcript_store._conversation.rotation import Rotation
+from transcript_store._conversation.rotation import NOT_SEALED, Rotation
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
@@ -27,8 +27,8 @@ from transcript_store.errors import (
     UnsupportedVersionError,
     WrongKeyError,
 )
-from transcript_store.places._errors import PlaceError, UnavailableError
-from transcript_store.places._patience import patiently
+from transcript_store.places._errors import NotReachedError, PlaceError, UnavailableError
+from transcript_store.places._patience import is_in_vain, patiently
 from transcript_store.places._place import Place
 
 
@@ -51,14 +51,19 @@ class KeyCell:
     def replace(self, data: bytes, known: bytes | None, doing: str) -> bool:
         """Put ``data`` in the place of ``known``; False if something else stands there.
 
-        Raises ``PlaceError`` if nobody answers: then either of them may stand there.
+        Raises ``PlaceError`` if nobody answers: then either of them may stand there, unless no attempt reached the place.
         """
+        was_sent, waited = False, 0.0
         for wait in (*self._waits, None):
             try:
                 if self._place.put_key(self.id, data, known):
                     return True
+                was_sent = True
+            except NotReachedError as error:
+                if not was_sent and (wait is None or is_in_vain(error, waited)):
+                    raise PlaceError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
             except UnavailableError:
-                pass
+                was_sent = True
             try:
                 found = self._place.key(self.id)
             except UnavailableError:
@@ -69,6 +74,7 @@ class KeyCell:
                 if found != known:
                     return False
             if wait is not None:
+                waited += wait
                 self._sleep(wait)
         raise PlaceError(path=self.path, doing=doing, reason="no answer came in time", outcome="unknown")
 
@@ -110,7 +116,7 @@ def rotate(cells: Iterable[KeyCell], keys: Keyring) -> Rotation:
             left_alone.append((cell.id, getattr(error, "reason", None) or str(error)))
         else:
             if is_new is None:
-                left_alone.append((cell.id, "it is not sealed"))
+                left_alone.append((cell.id, NOT_SEALED))
             else:
                 (rotated if is_new else already).append(cell.id)
     return Rotation(rotated=tuple(rotated), already=tuple(already), left_alone=tuple(left_alone))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from transcript_store._conversation.arguments import require_bool, require_count
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import required
+from transcript_store._conversation.rotation import KEY_IS_GONE, NOT_SEALED, required
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary
 from transcript_store._conversation.verify import Finding, Verification, look
@@ -247,7 +247,26 @@ class PlacedLibrary(ConversationLibrary):
 
     def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
         ids = self._ids() if names is None else map(checked_id, names)
-        return rotate((self._slots(each).key for each in ids), required(self._folders.keys))
+        done = rotate((self._slots(each).key for each in ids), required(self._folders.keys))
+        without = [each for each, why in done.left_alone if why == NOT_SEALED]
+        sealed = self._sealed_among(without, by_summary=names is None)
+        left = [(each, KEY_IS_GONE if each in sealed else why) for each, why in done.left_alone]
+        return replace(done, left_alone=tuple(left))
+
+    def _sealed_among(self, ids: Sequence[str], *, by_summary: bool) -> set[str]:
+        """Which of these are sealed: as the list says, in a few requests for all of them, or as their slots do."""
+        if by_summary and ids:
+            return {summary.id for summary in self._summaries(False, None, _PAGE) if summary.sealed and summary.id} & {
+                *ids
+            }
+        found = set()
+        for each in ids:
+            slots = self._slots(each)
+            with suppress(ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError):
+                slots.load_patiently()
+                if slots.state.is_sealed:
+                    found.add(each)
+        return found
 
     def _ids(self) -> Iterator[str]:
         after = ""

@@ -39,8 +39,9 @@ class Place(Protocol):
 
     A class that has these calls inherits from this one; so ``ConversationLibrary(place)`` knows that it is a place.
 
-    Any call may raise ``UnavailableError``: it is not known whether it was done. What the engine refuses for good (a missing table,
-    a wrong password) is a ``PlaceError`` with the outcome ``"not stored"``. Both texts hold no address, user, key or bytes.
+    Any call may raise ``UnavailableError``: it is not known whether it was done; or ``NotReachedError``, which is one, if no connection
+    could be made, so that nothing was done. What the engine refuses for good (a missing table, a wrong password) is a ``PlaceError`` with
+    the outcome ``"not stored"``. Both texts hold no address, user, key or bytes.
     Ids are canonical lower-case UUIDs. Calls may come from several threads at the same time.
     """
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from transcript_store.places._errors import PlaceError, UnavailableError
+from transcript_store.places._errors import NotReachedError, PlaceError, UnavailableError
 
 _WHERE = {
     "host": "PGHOST",
@@ -28,6 +28,13 @@ _WHERE = {
     "options": "PGOPTIONS",
 }
 """What says where a database is, and the variable that says so otherwise."""
+
+_NOT_REACHED = {
+    "refused": "nobody listens at the address of the connection string: start the server, or give another address",
+    "resolve": "the host of the connection string is not known here: give another one",
+    "translate": "the host of the connection string is not known here: give another one",
+}
+"""What the system says of a connection that was not made, and the way out."""
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -85,6 +92,12 @@ class _PatientConnection(psycopg.Connection[tuple[Any, ...]]):
             return end.value  # type: ignore[no-any-return]
 
 
+def _why_not_reached(text: str) -> str:
+    return next(
+        (why for word, why in _NOT_REACHED.items() if word in text), "no connection to the server could be made in time"
+    )
+
+
 class Connections:
     """At most ``most`` connections at the same time, each in autocommit. ``doing`` of a call is for its error."""
 
@@ -114,19 +127,21 @@ class Connections:
         self._room = threading.BoundedSemaphore(most)
         self._idle: list[Connection] = []
         self._pid: int | None = None
+        self._has_answered = False
 
     def run(self, act: Callable[[Connection], T], doing: str) -> T:
         """What ``act`` returns.
 
         Raises:
             UnavailableError: it is not known whether it was done, or the server did not take it now.
+            NotReachedError: no connection could be made.
             PlaceError: the server refused it for good, and nothing was stored; or the connections belong to another process.
         """
         if self._pid not in (None, os.getpid()):
             raise self._refusal(doing, "it was used by another process before a fork: make another one in this process")
         failed: PlaceError | UnavailableError
         try:
-            with self._connection() as connection:
+            with self._connection(doing) as connection:
                 return act(connection)
         except (psycopg.Error, OSError) as error:
             if isinstance(error, PlaceError):
@@ -135,11 +150,11 @@ class Connections:
         raise failed  # here, so that no server's text hangs on it
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self, doing: str) -> Iterator[Connection]:
         if not self._room.acquire(timeout=self._timeout_seconds):
             raise UnavailableError(f"all connections were in use for {self._timeout_seconds:g} seconds")
         try:
-            connection = self._idle.pop() if self._idle else self._connected()
+            connection = self._idle.pop() if self._idle else self._connected(doing)
             try:
                 yield connection
             finally:
@@ -147,11 +162,19 @@ class Connections:
         finally:
             self._room.release()
 
-    def _connected(self) -> Connection:
+    def _connected(self, doing: str) -> Connection:
         self._pid = os.getpid()
-        connection = _PatientConnection.connect(self._conninfo, autocommit=True, **self._options)
-        connection.silence_seconds = self._timeout_seconds
-        return connection
+        try:
+            connection = _PatientConnection.connect(self._conninfo, autocommit=True, **self._options)
+        except (psycopg.Error, OSError) as error:
+            failed = self._judged(error, doing)
+            if isinstance(failed, UnavailableError):
+                failed = NotReachedError(_why_not_reached(str(error)), has_answered=self._has_answered)
+        else:
+            self._has_answered = True
+            connection.silence_seconds = self._timeout_seconds
+            return connection
+        raise failed  # here, as in `run`
 
     def _give_back(self, connection: Connection) -> None:
         """Keep it if nothing is under way on it. If it is lost, the idle ones most likely are, too."""

@@ -25,8 +25,8 @@ from transcript_store._snapshots.media import is_hash
 from transcript_store._snapshots.stored import StoredFiles, media_file, require_size
 from transcript_store.errors import DecryptionError
 from transcript_store.places._cells import Cell, Cells
-from transcript_store.places._errors import PlaceError, UnavailableError
-from transcript_store.places._patience import patiently
+from transcript_store.places._errors import NotReachedError, PlaceError, UnavailableError
+from transcript_store.places._patience import is_in_vain, patiently
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -186,16 +186,17 @@ class PlacedFiles(StoredFiles):
             PlaceError: ``outcome`` is ``"unknown"`` if an answer is missing, and ``"not stored"`` if others came first each time.
         """
         waits = iter(self._waits)
-        was_asked = False
+        was_asked, waited = False, 0.0
         for _ in range(_ROUNDS + len(self._waits)):
             try:
                 if attempt(was_asked):
                     return
                 was_asked = True  # an object store may say no to what it did
             except UnavailableError as error:
-                was_asked = True
-                if (wait := next(waits, None)) is None:
-                    raise self._failed(str(error) or "no answer came in time", is_known=False) from error
+                was_asked |= not isinstance(error, NotReachedError)
+                if (wait := next(waits, None)) is None or (not was_asked and is_in_vain(error, waited)):
+                    raise self._failed(str(error) or "no answer came in time", is_known=not was_asked) from error
+                waited += wait
                 self._machine.wait(wait)
         raise self._failed("others wrote it at the same time, each time", is_known=True)
 

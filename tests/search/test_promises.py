@@ -140,7 +140,7 @@ def test_f9_a_process_that_has_no_file_left_to_open_finds_all_or_is_told(library
         monkeypatch.setattr(_catalogue, "SETTLED_NS", 0)  # what was looked at is not looked at again
     regex = "socket" if is_read else None
     with SearchIndex(library, cache=cache) as index:
-        whole = {hit.conversation for hit in index.search("socket", regex=regex, limit=1000)}
+        whole = {hit.conversation for hit in index.search("socket", regex=regex, limit=1000, wait=True)}
         assert len(whole) == 8
         outcomes = set()
         for many in range(16):
@@ -150,7 +150,7 @@ def test_f9_a_process_that_has_no_file_left_to_open_finds_all_or_is_told(library
                 index.list()  # looks at what changed, and indexes no text of it
             with files_left(many):
                 try:
-                    answer = index.search("socket title:number", regex=regex, limit=1000)
+                    answer = index.search("socket title:number", regex=regex, limit=1000, wait=True)
                 except StorageError as error:
                     outcomes.add(error.strerror)
                 else:

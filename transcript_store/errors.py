@@ -276,10 +276,14 @@ class InvalidIdError(TranscriptStoreError, ValueError):
 
 
 class NotAPathError(TranscriptStoreError, ValueError):
-    """An address (``postgresql://…``) stands where a path is needed. It is not repeated, as it may hold a password."""
+    """An address (``postgresql://…``), or one that lost a slash, stands where a path is needed.
 
+    It is not repeated, as it may hold a password.
+    """
+
+    reason: str = "an address stands where a path is needed"
     way_out: WayOut | None = WayOut.OPEN_THE_PLACE
-    _says = "an address stands where a path is needed"
+    _says = "{error.reason}"
 
 
 class InvalidSnapshotIdError(TranscriptStoreError, ValueError):

@@ -106,6 +106,7 @@ class WayOut(Enum):
 
     # engines
     OPEN_THE_PLACE = "places.open_place(address) makes a place of it, and ConversationLibrary(place) the library there"
+    WRITE_BOTH_SLASHES = "give it as a str, with both (pathlib takes one away); a folder that is called so is ./x:/…"
     CHOOSE_A_FIT_SERVER = "choose a server that keeps If-None-Match, such as S3, GCS, Azure or SeaweedFS"
 
     SHIP_ELSEWHERE = "look at both; ship it to another place if both are to stay"

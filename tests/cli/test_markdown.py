@@ -141,6 +141,14 @@ def test_a_word_that_has_no_room_is_broken_behind_a_sign(width):
     assert lines == ["see", "(rw,relatime,discard,", "resuid=65534,", "resgid=65534)"]
 
 
+def test_thinking_is_broken_between_words(tmp_path):
+    """A model thinks in sentences: they were cut wherever the terminal ended, as code is."""
+    thought = " ".join(f"word{number}" for number in range(100))
+    thinking = {"type": "thinking", "thinking": thought, "signature": "s"}
+    path = conversation(tmp_path / "one", [{"role": "assistant", "content": [thinking]}])
+    assert thought in " ".join(without_looks(on_a_terminal(path, COLUMNS="60")).split())
+
+
 def test_without_the_extra_the_text_is_as_it_was_written(tmp_path):
     path = conversation(tmp_path / "one", [{"role": "assistant", "content": SAID}])
     (tmp_path / "fake").mkdir()

@@ -55,6 +55,20 @@ def test_creates_and_appends(cli: Cli, tmp_path: Path) -> None:
     assert stored(directory) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
+def test_no_conversation_is_created_that_is_called_last(cli: Cli, tmp_path: Path) -> None:
+    """`record chats/last` made a folder of that name: from then on `chats/last` was that one, and not the one that changed last."""
+    code, out, err = cli("record", str(tmp_path / "last"), stdin=lines({"n": 1}))
+    assert (code, out) == (2, "")
+    one = conversation(tmp_path / "one", [{"n": 1}])
+    code, out, err = cli("record", str(tmp_path / "last"), stdin=lines({"n": 1}))
+    assert (code, out) == (2, "")
+    assert f"which is {one}; name a folder" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    assert stored(one) == [{"n": 1}]
+    conversation(tmp_path / "last", [{"n": 1}])  # by a version before, or by a program
+    assert cli("record", str(tmp_path / "last"), stdin=lines({"n": 2}))[:2] == (0, "2\n")
+
+
 def test_secrets_are_taken_out_before_anything_is_stored(cli: Cli, tmp_path: Path) -> None:
     """`--redact` and `--redact-pattern`: of the messages and of the prompt, and the end says how many of each kind."""
     key = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z0123"

@@ -65,15 +65,23 @@ def test_an_address_that_libpq_would_take_apart_elsewhere_is_refused_with_the_wa
         open_place(address)
 
 
-ADDRESSES = ["postgresql://ada:s3cret@host/db", "s3://bucket/agents", "POSTGRES://host/db"]
+ADDRESSES = [
+    "postgresql://ada:s3cret@host/db",
+    "s3://bucket/agents",
+    "POSTGRES://host/db",
+    "s3:/bucket/agents",
+    Path("postgresql://ada:s3cret@host/db"),  # pathlib leaves one slash of two
+]
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("door", [ConversationLibrary, ConversationStore, FileStore, SearchIndex, verify])
-def test_an_address_is_no_path(door: type, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_is_no_path(
+    door: type, address: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is made on this disk; the error says how an address is used, and does not repeat it."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="open_place") as caught:
+    with pytest.raises(ValueError, match=r"open_place|with both \(pathlib") as caught:
         door(address)
     assert "s3cret" not in str(caught.value)
     assert [*tmp_path.iterdir()] == []
@@ -105,6 +113,48 @@ def test_a_command_that_needs_a_path_refuses_an_address(
     assert "an address stands where a path is needed" in err
     assert "s3cret" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["chats"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("list", "{}"),
+        ("show", "{}/last"),
+        ("record", "{}/x"),
+        ("search", "x", "{}"),
+        ("import", "session.jsonl", "--into", "{}"),
+        ("fork", "chats/a", "--into", "{}"),
+        ("ship", "{}", "s3://bucket"),
+        ("ship", "s3://bucket", "{}"),
+        ("chat", "{}/x"),
+        ("list",),
+    ],
+)
+def test_an_address_that_lost_a_slash_makes_no_folder(
+    command: tuple[str, ...], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``import --into s3:/bucket/agents`` said "1 created", and wrote into a folder ``s3:`` on this disk."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", torn := "s3:/ada:s3cret@bucket/agents")
+    (tmp_path / "session.jsonl").write_text('{"role": "user", "content": "Hello"}\n')
+    with ConversationStore("chats/a") as store:
+        store.initialize()
+    code, out, err = cli(*(word.format(torn) for word in command), stdin=b'{"role": "user", "content": "Hello"}\n')
+    assert (code, out) == (2, "")
+    assert "an address has lost one of its slashes; write both" in err
+    assert "s3cret" not in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chats", "session.jsonl"]
+
+
+def test_a_folder_that_is_called_as_an_address_begins_can_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any folder can: from its root, or as the error says."""
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path / "x:" / "a", "./x:/b"):
+        with ConversationStore(path) as store:
+            store.initialize()
+    assert sorted(path.name for path in (tmp_path / "x:").iterdir()) == ["a", "b"]
 
 
 def test_the_beginning_of_an_id_in_an_address_is_told_how_to_be_given(cli: Cli) -> None:

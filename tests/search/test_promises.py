@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import resource
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
-from transcript_store import ConversationLibrary, StorageError
-from transcript_store.search import SearchIndex, _indexing
+from transcript_store import ConversationLibrary, StorageError, WayOut
+from transcript_store.search import SearchIndex, _catalogue, _indexing
 from transcript_store.search._vocabulary import Vocabulary
+from transcript_store.transcripts import summary_of
 
 
 @pytest.fixture
@@ -107,6 +110,66 @@ def test_f9_a_hit_is_what_the_transcript_says_now(library, cache):
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         assert places(index.search("secret", limit=EVERYTHING)) == set()
         assert library_path.is_dir()
+
+
+@contextmanager
+def files_left(many):
+    """In the block this process can open only so many files at once more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        while many > 0:
+            os.close(held.pop())
+            many -= 1
+        yield
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("changed", ["nothing", "texts", "all"])
+def test_f9_a_process_that_has_no_file_left_to_open_finds_all_or_is_told(library, cache, is_read, changed, monkeypatch):
+    """It had the hits of the conversations that came first and no word of the others; what was to be indexed was forgotten, and counted as done."""
+    if changed == "texts":
+        monkeypatch.setattr(_catalogue, "SETTLED_NS", 0)  # what was looked at is not looked at again
+    regex = "socket" if is_read else None
+    with SearchIndex(library, cache=cache) as index:
+        whole = {hit.conversation for hit in index.search("socket", regex=regex, limit=1000, wait=True)}
+        assert len(whole) == 8
+        outcomes = set()
+        for many in range(16):
+            for conversation in whole if changed != "nothing" else ():
+                appended(library, conversation, "one more")
+            if changed == "texts":
+                index.list()  # looks at what changed, and indexes no text of it
+            with files_left(many):
+                try:
+                    answer = index.search("socket title:number", regex=regex, limit=1000, wait=True)
+                except StorageError as error:
+                    outcomes.add(error.strerror)
+                else:
+                    outcomes.add("found")
+                    assert {hit.conversation for hit in answer} == whole
+                    assert answer.not_indexed == 0
+        assert outcomes == {os.strerror(errno.EMFILE), "found"}
+
+
+def test_a_process_that_has_no_file_left_to_open_calls_no_conversation_damaged(library):
+    """Its line of a list said "it cannot be looked at", as of a damaged one, and the index kept that line, without the title."""
+    (one, *_), outcomes = library.list(), set()
+    for many in range(6):
+        with files_left(many):
+            try:
+                outcomes.add(summary_of(one.directory) == one)
+            except StorageError as error:
+                outcomes.add(error.way_out)
+    assert outcomes == {WayOut.ALLOW_MORE_FILES, True}
 
 
 def test_f9_with_a_writer_and_two_indexers_at_work(library, cache):

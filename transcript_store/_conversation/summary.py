@@ -22,7 +22,7 @@ from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, Source
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import METADATA, TRANSCRIPT
-from transcript_store._os.refusals import NotOursError, refusals, refused
+from transcript_store._os.refusals import NOT_ITS_FAULT, NotOursError, refusals, refused
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
@@ -65,6 +65,9 @@ def summarize(parent: Folder, name: str, last_extra: bool = False) -> Conversati
     """Look at the conversation in a folder of ``parent``; None if there is none (nor a part of one) at that name.
 
     With ``last_extra`` the last record is decoded too.
+
+    Raises:
+        StorageError: no file can be opened any more, or there is no memory. Any other refusal is told as damage.
     """
     files, path = parent.files, parent.path_of(name)
 
@@ -75,8 +78,10 @@ def summarize(parent: Folder, name: str, last_extra: bool = False) -> Conversati
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            reason = refused(error, path, "look at it").strerror
-            return ConversationSummary(directory=path, damage=f"it cannot be looked at: {reason}")
+            refusal = refused(error, path, "look at it")
+            if refusal.errno in NOT_ITS_FAULT:
+                raise refusal from error
+            return ConversationSummary(directory=path, damage=f"it cannot be looked at: {refusal.strerror}")
 
     def is_fine(summary: ConversationSummary | None) -> bool:
         return summary is None or (summary.damage is None and not summary.torn_bytes)
@@ -88,7 +93,7 @@ def summary_of(directory: filesystem.AnyPath) -> ConversationSummary | None:
     """The summary of the conversation in a folder, as a list has it; None if there is none, nor a part of one.
 
     Raises:
-        StorageError: the directory that the folder stands in cannot be opened.
+        StorageError: the directory that the folder stands in cannot be opened, or no file can be opened any more.
     """
     return summary_in(filesystem.REAL, filesystem.absolute_path(directory))
 

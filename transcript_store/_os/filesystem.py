@@ -17,6 +17,7 @@ from weakref import WeakSet
 from transcript_store._os import whole
 from transcript_store._os.protocol import FileSystem, Status
 from transcript_store.errors import NotAPathError
+from transcript_store.ways_out import WayOut
 
 if sys.platform == "win32":
     raise ImportError("transcript_store runs on Linux and macOS; it has no locks and no directory sync on Windows")
@@ -259,7 +260,8 @@ class PosixFileSystem:
             return ""
 
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+"""With one slash: of two, pathlib leaves one, and so does a hurried person."""
 
 
 def absolute_path(path: AnyPath) -> str:
@@ -274,10 +276,10 @@ def absolute_path(path: AnyPath) -> str:
         raise TypeError(f"a path must be a str or an os.PathLike of one, not {type(text).__name__}")
     if not text or "\0" in text:
         raise ValueError("a path must not be empty or hold a NUL character")
-    if _ADDRESS.match(
-        text
-    ):  # or a folder is made that is called postgresql:, and one in it that is called by a password
-        raise NotAPathError
+    if found := _ADDRESS.match(text):  # or a folder is made that is called postgresql:, and one in it by a password
+        if text.startswith("/", found.end()):
+            raise NotAPathError
+        raise NotAPathError(reason="an address has lost one of its slashes", way_out=WayOut.WRITE_BOTH_SLASHES)
     return os.path.abspath(os.path.expanduser(text))
 
 

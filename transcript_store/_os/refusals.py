@@ -29,6 +29,8 @@ _WAYS_OUT = {
 }
 _OPENED_TO_WRITE = {errno.EROFS: WayOut.OPEN_TO_READ, errno.EACCES: WayOut.CHECK_PERMISSIONS_OR_READ}
 """For a conversation that is opened to write: it can still be read."""
+NOT_ITS_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What the process lacks. It says nothing of the file that was asked for, so nobody may call that one damaged, or leave it out."""
 
 
 def refused(

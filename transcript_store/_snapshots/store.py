@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
@@ -13,6 +12,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, NoReturn
 
+from transcript_store._os.refusals import NOT_ITS_FAULT
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
 from transcript_store._snapshots.findings import Findings, note_damage
@@ -32,7 +32,6 @@ from transcript_store.ways_out import WayOut
 
 Names = list[str]
 _EITHER_KEY = "Every file is as it was or sealed with the new key"
-_NOT_ONE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class KeptSnapshots:
@@ -153,7 +152,7 @@ class KeptSnapshots:
                 except StorageError:
                     raise
                 except (TranscriptStoreError, OSError) as error:
-                    if isinstance(error, OSError) and error.errno in _NOT_ONE_FILES_FAULT:
+                    if isinstance(error, OSError) and error.errno in NOT_ITS_FAULT:
                         raise
                     files.skipped(found, error)
                     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from errno import errorcode
@@ -9,13 +10,15 @@ from typing import Any
 
 from transcript_store import ConversationStore, InvalidMessageError, PoisonedError, StorageError, WayOut
 from transcript_store.cli._shared.arguments import add_directory, seconds
+from transcript_store.cli._shared.conversations import find_in
 from transcript_store.cli._shared.input import lines, standard_input
 from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.places import conversation_at
+from transcript_store.cli._shared.places import LAST, conversation_at, is_address
 from transcript_store.cli._shared.redaction import add_redact, redacted, redactor_of
-from transcript_store.cli._shared.terminal import complain, give_up_output, many, say
+from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, give_up_output, many, say
 from transcript_store.cli._shared.ways_out import in_the_shell
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
+from transcript_store.file_names import absolute_path
 from transcript_store.messages import parse_message
 
 DESCRIPTION = """\
@@ -65,6 +68,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Append until the input ends. The exit code is 1 at the first line that is not a message or cannot be stored."""
     keys, redactor = keys_of(arguments), redactor_of(arguments)
+    _refuse_last(arguments.directory)
     with conversation_at(
         arguments.directory,
         creates=True,
@@ -80,6 +84,15 @@ def run(arguments: Namespace) -> int:
         finally:
             if redactor is not None:
                 complain(redacted(redactor.counts))
+
+
+def _refuse_last(name: str) -> None:
+    """``chats/last`` is the conversation that changed last for every other command, which would then find a new one of that name."""
+    if is_address(name) or os.path.basename(path := absolute_path(name)) != LAST or os.path.lexists(path):
+        return
+    meant = find_in(os.path.dirname(path), LAST)
+    one = f", which is {for_shell(meant)}" if meant else ""
+    raise Misuse(f"record takes a folder, and `last` means the conversation that changed last{one}; name a folder")
 
 
 def _record(arguments: Namespace, conversation: ConversationStore) -> int:

@@ -16,7 +16,7 @@ from transcript_store.cli._shared.places import is_address, place_at, shown, tak
 from transcript_store.cli._shared.progress import Working
 from transcript_store.cli._shared.terminal import Misuse, complain, many, one_line, say, say_json, size
 from transcript_store.cli._shared.ways_out import sentence
-from transcript_store.file_names import TRANSCRIPT
+from transcript_store.file_names import TRANSCRIPT, absolute_path
 
 if TYPE_CHECKING:
     from transcript_store.places import LibraryShipper, NotShipped, Restored, Shipped, Shipper
@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
 def _shipper(arguments: Namespace, place: Any) -> Shipper | LibraryShipper:
     from transcript_store.places import LibraryShipper, Shipper
 
-    directory = os.path.abspath(os.path.expanduser(arguments.source))
+    directory = absolute_path(arguments.source)
     is_library = os.path.isdir(directory) and not os.path.lexists(os.path.join(directory, TRANSCRIPT))
     options = {"take_over": arguments.take_over, "with_key": arguments.with_key}
     if is_library:
@@ -171,7 +171,7 @@ def _bring_back(arguments: Namespace) -> int:
         raise Misuse("--follow, --dry-run and --take-over are for shipping to a place")
     from transcript_store.places import restore, restore_library
 
-    to = os.path.abspath(os.path.expanduser(arguments.to))
+    to = absolute_path(arguments.to)
     status = 0
     with Working("bringing back") as working:
         if taken_apart(arguments.source).what is None:

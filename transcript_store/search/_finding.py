@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from transcript_store.errors import TranscriptStoreError
+from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.messages import role_of
 from transcript_store.search._answers import Hit, Sort
 from transcript_store.search._database import Database
@@ -22,6 +22,7 @@ from transcript_store.search._shelf import Shelf
 from transcript_store.search._texts import COLUMNS, texts_of
 from transcript_store.search._words import fold
 from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile
+from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:
     from transcript_store.conversation import Record
@@ -163,18 +164,34 @@ class _Opened:
         self._stack.close()
 
     def transcript(self, folder: bytes) -> TranscriptFile | None:
-        """The transcript in a folder; None if it cannot be read."""
+        """The transcript in a folder; None if it cannot be read.
+
+        Raises:
+            StorageError: no file can be opened any more, which says nothing of a conversation: none may be missing for it.
+        """
         if folder not in self._transcripts:
             if len(self._transcripts) >= _OPEN_AT_ONCE:
-                self._transcripts.clear()
-                self._taken_back.clear()
-                self._stack.close()
+                self._let_go()
             try:
-                found = self._stack.enter_context(self._shelf.transcript(os.fsdecode(folder)))
-            except TranscriptStoreError:
-                found = None
+                found = self._open(folder)
+            except StorageError:
+                self._let_go()  # what is held for the next hits may be what is too many
+                found = self._open(folder)
             self._transcripts[folder] = found
         return self._transcripts[folder]
+
+    def _let_go(self) -> None:
+        self._transcripts.clear()
+        self._taken_back.clear()
+        self._stack.close()
+
+    def _open(self, folder: bytes) -> TranscriptFile | None:
+        try:
+            return self._stack.enter_context(self._shelf.transcript(os.fsdecode(folder)))
+        except TranscriptStoreError as error:
+            if error.way_out is WayOut.ALLOW_MORE_FILES:
+                raise
+            return None
 
     def hit(self, row: _Row, match: Match) -> Hit | None:
         """The hit that the index proposes; None if that is not what stands there now, is taken back, or does not match."""

@@ -114,7 +114,7 @@ class SearchIndex:
         writers left for lists is taken, and ``Answer.as_of`` says when the last refresh was.
 
         Raises:
-            StorageError: the library cannot be read.
+            StorageError: the library cannot be read, or this process can open no file more. Nothing is left out of an answer for that.
         """
         with self._mutex:
             return self._surely(lambda: self._update(seconds, refresh=refresh))
@@ -278,7 +278,7 @@ class SearchIndex:
 
         Raises:
             ValueError: the limit is not positive, the sort is neither, or the regular expression is none.
-            StorageError: the library cannot be read.
+            StorageError: the library cannot be read, or this process can open no file more. Nothing is left out of an answer for that.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
@@ -337,7 +337,7 @@ class SearchIndex:
 
         Raises:
             ValueError: the limit is not positive, there is no such order, or ``after`` is not what a page of this order gave.
-            StorageError: the library cannot be read.
+            StorageError: the library cannot be read, or this process can open no file more. Nothing is left out of an answer for that.
         """
         page = page_of(limit, after, sort, filter)
 

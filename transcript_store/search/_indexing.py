@@ -20,6 +20,7 @@ from transcript_store.search._texts import Texts, texts_of
 from transcript_store.search._vocabulary import Vocabulary
 from transcript_store.search._words import fold
 from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile
+from transcript_store.ways_out import WayOut
 
 _DOCUMENTS, _CHARACTERS = 10_000, 32 * 2**20
 """A transaction holds at most so many messages, and about so much text: a kill loses little, and memory is bounded. (With 2,000 FTS5
@@ -57,6 +58,7 @@ class Indexer:
         """Index what the catalogue says is not indexed, the one that changed first first; returns how many are left.
 
         Raises:
+            StorageError: no file can be opened any more.
             sqlite3.OperationalError: another process writes to the index, or the system refuses.
         """
         statement = f"SELECT n FROM conversation WHERE {PENDING} ORDER BY updated_at, n"
@@ -118,6 +120,8 @@ class Indexer:
                     place = behind
                 added -= batch.end_conversation(life)
         except TranscriptStoreError as error:
+            if error.way_out is WayOut.ALLOW_MORE_FILES:  # that says nothing of this one, so it may not be missing
+                raise
             # It is gone, or cannot be read: nothing of it may be found. What the system refused now it may give the next time.
             self._forget(row.n)
             looks = "" if isinstance(error, StorageError) else row.stamp

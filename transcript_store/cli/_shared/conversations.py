@@ -19,6 +19,7 @@ from transcript_store.cli._shared.places import (
     with_id,
 )
 from transcript_store.cli._shared.terminal import Misuse
+from transcript_store.file_names import absolute_path
 
 _TOO_SHORT = re.compile(r"[0-9a-f]{1,3}")
 
@@ -51,7 +52,7 @@ def _library_of_the_variable(named: str) -> str:
         except Misuse as error:
             raise Misuse(f"{VARIABLE}: {error}") from None
         return named
-    path = os.path.abspath(os.path.expanduser(named))
+    path = absolute_path(named)
     if os.path.exists(path) and not os.path.isdir(path):
         raise Misuse(f"{VARIABLE}: {path} is no directory; name that of a library, or the address of a place")
     return path
@@ -74,7 +75,7 @@ def find(name: str) -> str:
     if is_address(name):
         library, what = taken_apart(name)
         return name if what is None else existing_on(library, what)
-    path = os.path.abspath(os.path.expanduser(name))
+    path = absolute_path(name)
     if os.path.lexists(path):
         return path
     return find_in(_library_meant(name) or os.path.dirname(path), os.path.basename(path)) or path

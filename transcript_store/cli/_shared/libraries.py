@@ -9,7 +9,7 @@ from contextlib import suppress
 from transcript_store import ConversationNotFoundError
 from transcript_store.cli._shared.places import is_address, shown
 from transcript_store.cli._shared.terminal import Misuse, for_shell, many
-from transcript_store.file_names import TRANSCRIPT
+from transcript_store.file_names import TRANSCRIPT, absolute_path
 
 _NONE_YET = (
     "there is no conversation yet; `transcript-store chat` begins one, `transcript-store import` brings in those of other "
@@ -25,9 +25,7 @@ def libraries(given: Sequence[str], *, on_places: bool = False) -> list[str]:
         Misuse: none is given, and the extra that ``chat`` needs is not installed.
         ConversationNotFoundError: one is not there, or is a file or a conversation; the sentence says what to name.
     """
-    directories = [
-        one if is_address(one) else os.path.abspath(os.path.expanduser(one)) for one in given or [_of_chat()]
-    ]
+    directories = [one if is_address(one) else absolute_path(one) for one in given or [_of_chat()]]
     for directory in directories:
         if not is_address(directory):
             _check(directory)
@@ -44,7 +42,7 @@ def destination(named: str) -> str:
     """
     if is_address(named):
         return named
-    directory = os.path.abspath(os.path.expanduser(named))
+    directory = absolute_path(named)
     if os.path.lexists(directory):
         _check(directory)
     return directory

@@ -46,7 +46,7 @@ def code(said: str, width: int, *, language: str = "", looks: tuple[Look, ...] =
     """The lines of code with its colours, or of the given looks if its language is not known."""
     found = coloured(f"{said}\n", language=language) if language else None  # a diff ends its last line too
     if not found:
-        return _wrapped([Piece(said, looks)], width, at_spaces=False)
+        return _wrapped([Piece(said, looks)], width, at_spaces=bool(looks))  # what has a look is prose: thinking
     pieces = [Piece(text, _CODE.get(kind, ())) for text, kind in found]
     pieces[-1] = Piece(pieces[-1].text.removesuffix("\n"), pieces[-1].looks)
     return _wrapped(pieces, width, at_spaces=False)

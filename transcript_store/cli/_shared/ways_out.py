@@ -43,6 +43,7 @@ _IN_THE_SHELL = {
     WayOut.WAIT_OR_READ: "try again when it is done",
     WayOut.TAKE_OVER: "try again when it is done, or has been silent for a minute",
     WayOut.OPEN_THE_PLACE: "its --help says which arguments may be an address",
+    WayOut.WRITE_BOTH_SLASHES: "write both, as in s3://…; a folder that is called so is ./x:/…",
     WayOut.FORK_AND_DELETE: "fork what is to stay, and delete this one",
     WayOut.SEAL_A_COPY: "--keep-plain seals it from here on; to have nothing plain, fork it into a folder, seal that, fork it back, and "
     "delete this one",

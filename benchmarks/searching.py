@@ -28,7 +28,7 @@ from benchmarks import plots
 from benchmarks.results import Curve
 from transcript_store import ConversationLibrary
 from transcript_store.search import Order, SearchIndex
-from transcript_store.search._catalogue import sweep
+from transcript_store.search._catalogue import look
 from transcript_store.search._database import Database
 from transcript_store.search._listing import ORDERS, listed, page_of
 from transcript_store.search._plan import functions
@@ -199,7 +199,7 @@ class Look:
     def __call__(self, *arguments: Any, **more: Any) -> Any:
         began = time.process_time()
         try:
-            return sweep(*arguments, **more)
+            return look(*arguments, **more)
         finally:
             self.seconds += time.process_time() - began
 
@@ -209,7 +209,7 @@ LOOK = Look()
 
 def besides_the_look(work: Callable[[], Any], times: int = 15) -> float:
     """The seconds of processor that a call takes without its look."""
-    with mock.patch("transcript_store.search._index.sweep", LOOK):
+    with mock.patch("transcript_store.search._catalogue.look", LOOK):
         return statistics.median(_each(work, times, lambda: LOOK.seconds))
 
 
@@ -278,7 +278,7 @@ def plot(libraries: list[Path], folder: Path) -> None:
 
 
 def one_more(index: SearchIndex, directory: Path, folder: Path) -> None:
-    """What it costs to find one message more, besides the look, beside a commit of SQLite alone."""
+    """What it costs to find one message more, the catalogue's note with it, besides the look; beside a commit of SQLite alone."""
     library = ConversationLibrary(directory)
     own_id = library.list()[0].id
     assert own_id is not None

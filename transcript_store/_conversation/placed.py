@@ -32,6 +32,8 @@ from transcript_store._os.names import TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
 
+_OBJECTS = frozenset({dict, type(None)})
+
 
 class Place(NamedTuple):
     """Behind a line of a transcript: the number of its record, where the line ends in the file, and its hash."""
@@ -113,8 +115,8 @@ class TranscriptFile:
                         members = decode(view[start:end])
                     except JSONDecodeError:
                         return  # somebody computed a hash over something else: `verify` says what it is
-                    seq, at = seq + 1, members.get("at")
-                    if type(at) is not str or not _is_object(members.get("message")) or not _is_object(members.get("extra")):
+                    seq, at, said = seq + 1, members.get("at"), (members.get("message"), members.get("extra"))
+                    if type(at) is not str or not _OBJECTS.issuperset(map(type, said)):
                         return
                     named, is_retracted = None, False
                     if self._can_retract:
@@ -172,10 +174,6 @@ class TranscriptFile:
             return as_record(decode(line), named)
         except JSONDecodeError:
             return None
-
-
-def _is_object(member: object) -> bool:
-    return member is None or type(member) is dict
 
 
 @contextmanager

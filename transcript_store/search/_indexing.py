@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.messages import role_of
+from transcript_store.search._catalogue import Line, note
 from transcript_store.search._database import Database
 from transcript_store.search._shelf import Shelf
 from transcript_store.search._texts import texts_of
@@ -67,20 +68,24 @@ class Indexer:
         self._shelf = shelf
         self._vocabulary = Vocabulary(database)
 
-    def run(self, deadline: float) -> int:
-        """Index what the catalogue says is not indexed, the one that changed first first; returns how many are left.
+    def run(self, deadline: float, lines: list[Line]) -> int:
+        """Note a few lines in the catalogue, and index what it says is not indexed, the one that changed first first.
+
+        Both begin in one transaction: one message more costs one commit. Returns how many conversations are left.
 
         Raises:
             sqlite3.OperationalError: another process writes to the index, or the system refuses.
         """
-        statement = f"SELECT n FROM conversation WHERE {PENDING} ORDER BY updated_at, n"
-        numbers = [n for (n,) in self._database.connection.execute(statement)]
-        # Whoever has no time for all of it has none for the end of it either.
-        self._vocabulary.is_left_for_later = deadline == inf and self._are_many(len(numbers))
-        at = 0
-        while at < len(numbers):
+        numbers = [] if lines else self._pending()
+        at, is_noted = 0, not lines
+        while at < len(numbers) or not is_noted:
             try:
                 with self._database.writing():
+                    if not is_noted:
+                        note(self._database, lines)
+                        numbers, is_noted = self._pending(), True
+                    # Whoever has no time for all of it has none for the end of it either.
+                    self._vocabulary.is_left_for_later = deadline == inf and self._are_many(len(numbers))
                     batch = _Batch(self._database, deadline, self._vocabulary)
                     at += self._index_some(numbers, at, batch)
                     batch.store()
@@ -93,6 +98,10 @@ class Indexer:
             with self._database.writing():
                 self._vocabulary.complete()
         return len(numbers) - at
+
+    def _pending(self) -> list[int]:
+        statement = f"SELECT n FROM conversation WHERE {PENDING} ORDER BY updated_at, n"
+        return [n for (n,) in self._database.connection.execute(statement)]
 
     def _are_many(self, conversations: int) -> bool:
         asked = "SELECT value FROM about WHERE name = 'conversations'"
@@ -200,20 +209,21 @@ class _Batch:
     def add(self, life: int, line: PlacedLine) -> int:
         """Add a message; returns how many were added: none if it has no text."""
         message = None if line.is_retracted else line.members.get("message")
-        if message is None or not any(texts := texts_of(message)):
+        if message is None or not (whole := "".join(texts := texts_of(message))):
             return 0
         self._document = number = self._document + 1
         at, role = seconds(line.at), self._role(role_of(message))
         self._documents.append((number, life, line.seq, line.offset_bytes, at, role, short(line.head)))
+        length = len(whole)
+        self._documents_left -= 1
+        self._characters_left -= length
         if self._has_words:
-            folded = [*map(fold, texts)]
+            folded = texts if whole.isascii() else [*map(fold, texts)]
             self._texts.append((number, *folded))
             self._vocabulary.add(folded)
-            self._waiting += sum(map(len, folded))
+            self._waiting += length
             if self._waiting > _WAITING:
                 self._store_words()
-        self._documents_left -= 1
-        self._characters_left -= sum(map(len, texts))
         return 1
 
     def take_back(self, life: int, named: Sequence[tuple[int, int]]) -> int:
@@ -238,7 +248,9 @@ class _Batch:
         if self._has_words:
             self._store_words()
             self._vocabulary.store()
-        many("INSERT INTO document (n, life, seq, offset, at, role, head) VALUES (?, ?, ?, ?, ?, ?, ?)", self._documents)
+        many(
+            "INSERT INTO document (n, life, seq, offset, at, role, head) VALUES (?, ?, ?, ?, ?, ?, ?)", self._documents
+        )
         # The row stays, or its number would be given again; it leads nowhere, as what is forgotten does.
         many("UPDATE document SET life = NULL WHERE n = ?", self._gone)
         many(f"UPDATE conversation SET ({_NOTED}) = (?, ?, ?, ?, ?, ?, ?) WHERE n = ?", self._noted)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
-from transcript_store import ConversationLibrary, StorageError
+from transcript_store import ConversationLibrary, ConversationNotFoundError, StorageError
 from transcript_store.search import SearchIndex, _indexing
 from transcript_store.search._vocabulary import Vocabulary
 
@@ -424,6 +424,16 @@ def test_f11_a_writer_goes_on_while_an_index_reads(library, cache):
         for number in range(5):
             conversation.append_message(user(f"during {number}"))
             assert len(found(index, "during")) == number + 1
+
+
+def test_a_path_at_which_nothing_stands_is_no_library(tmp_path):
+    """A name that was mistyped found nothing, and said nothing. A library that is not made yet is empty."""
+    with pytest.raises(ConversationNotFoundError, match="there is no such directory"):
+        SearchIndex(tmp_path / "mistyped", cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    with SearchIndex(ConversationLibrary(tmp_path / "library"), cache=tmp_path / "cache") as index:
+        assert index.search("socket").total == 0
+        assert index.list().total == 0
 
 
 def test_nothing_but_the_look_goes_through_all_conversations(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from transcript_store.errors import StorageError
+from transcript_store.errors import ConversationNotFoundError, StorageError
 from transcript_store.file_names import absolute_path
 from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
 from transcript_store.search._catalogue import Swept, note, sweep
@@ -55,6 +55,10 @@ class SearchIndex:
         encryption_key: the key of sealed conversations. Nothing of them comes into the index: with the key a search reads them, one
             after the other, in memory.
         retired_keys: earlier keys.
+
+    Raises:
+        ConversationNotFoundError: nothing stands at the path that was given; check it. (A ``ConversationLibrary`` may be empty still:
+            it makes its directory with the first conversation.)
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class SearchIndex:
         retired_keys: Sequence[bytes | KeyProvider] = (),
     ) -> None:
         named = absolute_path(library) if isinstance(library, (str, os.PathLike)) else library
+        if isinstance(named, str) and not os.path.exists(named):
+            raise ConversationNotFoundError(path=named, reason="there is no such directory")
         self._shelf = shelf_of(named)
         self._library, identity = self._shelf.name, self._shelf.identity
         self._identity = identity or ""

@@ -170,10 +170,10 @@ def _nothing(indexed: str) -> _Texts:
 
 
 class _Batch:
-    """The messages of one transaction. All rows are stored at its end, and the words before them.
+    """The messages of one transaction. Words go to FTS5 as they come, all other rows are stored at its end.
 
-    FTS5 gathers words in memory, and makes a piece of them whenever a statement of several steps begins, such as an update with a
-    trigger. So there is one such moment in a transaction; with one for each conversation a build takes a third longer.
+    FTS5 gathers words in memory, and writes a piece of them whenever a statement of several steps begins, such as an update with a
+    trigger. Between words there is none, so a transaction makes one piece, and fewer are to be merged.
     """
 
     def __init__(self, database: Database, deadline: float, vocabulary: Vocabulary) -> None:

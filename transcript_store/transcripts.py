@@ -11,7 +11,7 @@
             return list(transcript.records(known))
 """
 
-from transcript_store._conversation.placed import Place, PlacedRecord, TranscriptFile, open_transcript
+from transcript_store._conversation.placed import Place, PlacedLine, PlacedRecord, TranscriptFile, open_transcript
 from transcript_store._conversation.summary import summary_of
 
-__all__ = ["Place", "PlacedRecord", "TranscriptFile", "open_transcript", "summary_of"]
+__all__ = ["Place", "PlacedLine", "PlacedRecord", "TranscriptFile", "open_transcript", "summary_of"]

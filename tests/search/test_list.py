@@ -6,9 +6,11 @@ import os
 
 import pytest
 
-from tests.search.libraries import appended, begun
+from tests.search.libraries import appended, begun, places
 from transcript_store import ConversationLibrary, list_conversations
 from transcript_store.search import SearchIndex
+from transcript_store.search._plan import _filters
+from transcript_store.search._query import parse
 from transcript_store.search._words import fold
 
 
@@ -139,3 +141,32 @@ def test_many_titles_may_be_refused(tmp_path, many):
             assert index.list(filter=f"{others} -title:{refused}").total == left, refused
             assert index.search(f"socket {others} -title:{refused}").total == left, refused
         assert index.list(filter=f"{others} -title:needle title:a").total == 1
+
+
+@pytest.mark.parametrize("name", ["title", "model", "provider", "source", "label", "id", "role"])
+def test_many_refused_values_are_one_condition(tmp_path, name):
+    """With 33 of them as with one, and as they are asked one by one; 10,000 labels took a minute."""
+    library = ConversationLibrary(tmp_path / "library")
+    ids = []
+    for number, model in enumerate(("Opus", "ÉCLAIR", "x", None)):
+        labels = {"title": f"title {model}", "project": f"P{model}", "source": f"from-{model}", f"only{number}": "1"}
+        ids.append(begun(library, "a socket", labels=labels, model=model, provider=model))
+    one = ConversationLibrary(library.directory).open(ids[0], durability="process-crash")
+    with one:
+        one.append_message({"role": "assistant", "content": "a socket"})
+    refused = {
+        "label": ["project=popus", "project=péclair", "only2", "ONLY3", "project=P", "project"],
+        "id": [ids[0], ids[1][:8], ids[2][:8].upper(), "-", "zz"],
+        "role": ["USER", "assist", "ser", "tool"],
+    }.get(name, ["opus", "eclair", "None", "e", "nothing"])
+    others = " ".join(f"-{name}:zz{number}=zz" for number in range(40))
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        index.update()
+        for value in refused:
+            few, many = f"socket -{name}:{value}", f"socket {others} -{name}:{value}"
+            assert places(index.search(many)) == places(index.search(few)), value
+            assert index.search(many).total == index.search(few).total == len(index.search(few)), value
+        kept = {value: len(index.search(f"socket {others} -{name}:{value}")) for value in refused}
+        assert len(set(kept.values())) > 1, kept  # some are refused and some are not
+    _, values = _filters(parse(others), of_messages=name == "role")
+    assert len(values) == 1

@@ -12,13 +12,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
-from transcript_store import ConversationLibrary, StorageError, WayOut
+from transcript_store import ConversationLibrary, ConversationNotFoundError, StorageError, WayOut
 from transcript_store.search import SearchIndex, _catalogue, _indexing
 from transcript_store.search._vocabulary import Vocabulary
 from transcript_store.transcripts import summary_of
@@ -363,7 +364,7 @@ def test_f10_damage_that_comes_while_the_index_is_open(library, cache):
 
 KILLED = """
 import sys
-from transcript_store.search import SearchIndex, _indexing
+from transcript_store.search import SearchIndex, _catalogue, _indexing
 _indexing._MANY = int(sys.argv[3])
 with SearchIndex(sys.argv[1], cache=sys.argv[2]) as index:
     print("begun", flush=True)
@@ -489,6 +490,16 @@ def test_f11_a_writer_goes_on_while_an_index_reads(library, cache):
             assert len(found(index, "during")) == number + 1
 
 
+def test_a_path_at_which_nothing_stands_is_no_library(tmp_path):
+    """A name that was mistyped found nothing, and said nothing. A library that is not made yet is empty."""
+    with pytest.raises(ConversationNotFoundError, match="there is no such directory"):
+        SearchIndex(tmp_path / "mistyped", cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    with SearchIndex(ConversationLibrary(tmp_path / "library"), cache=tmp_path / "cache") as index:
+        assert index.search("socket").total == 0
+        assert index.list().total == 0
+
+
 def test_nothing_but_the_look_goes_through_all_conversations(tmp_path, monkeypatch):
     """The incident: of every search at 10,000 conversations 5 ms went into looking for sealed ones, where there were none."""
     library = ConversationLibrary(tmp_path / "library")
@@ -519,3 +530,62 @@ def test_nothing_but_the_look_goes_through_all_conversations(tmp_path, monkeypat
             if any("SCAN" in step and "by_sealed" not in step and "pending" not in step for step in plan)
         ]
         assert whole == ["SELECT folder, n, stamp FROM conversation"]
+
+
+def statements_of(index: SearchIndex, work: Callable[[], object]) -> list[str]:
+    """What SQLite is told meanwhile."""
+    told: list[str] = []
+    index._database.connection.set_trace_callback(told.append)
+    work()
+    index._database.connection.set_trace_callback(None)
+    return told
+
+
+def test_fts5_makes_one_piece_of_the_words_of_a_transaction(library, cache, monkeypatch):
+    """Whatever begins a statement of several steps has FTS5 write what it gathered: here, a piece for each conversation."""
+    monkeypatch.setattr(_indexing, "_WAITING", 0)
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        pieces = index._database.connection.execute("SELECT count(DISTINCT segid) FROM words_idx").fetchone()
+        assert pieces == (1,)
+
+
+def test_one_message_more_is_one_transaction_and_what_is_known_is_not_written(library, cache, monkeypatch):
+    monkeypatch.setattr(_catalogue, "SETTLED_NS", 0)
+    own_id, *_ = (one.id for one in library.list())
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        appended(library, own_id, "one more")
+        told = statements_of(index, index.update)
+        assert [one for one in told if one.startswith(("BEGIN", "COMMIT"))] == ["BEGIN IMMEDIATE", "COMMIT"]
+        (noted,) = (one for one in told if one.startswith("UPDATE conversation SET stamp"))
+        assert "record_count =" in noted
+        assert "title" not in noted
+        assert not [one for one in told if "label" in one and not one.startswith("SELECT")]
+        assert found(index, "more") == {(own_id, 0, 4)}
+
+
+def test_a_look_at_what_was_written_just_now_writes_nothing_if_nothing_came(library, cache, monkeypatch):
+    """It may be written again and look the same, so for two seconds each search reads it, and wrote all of it to the index."""
+    monkeypatch.setattr(_catalogue, "SETTLED_NS", 10**18)
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        assert index.status().not_indexed == 0
+        told = statements_of(index, index.update)
+        assert not [one for one in told if one.startswith(("INSERT", "UPDATE", "DELETE"))]
+
+
+def test_labels_that_change_are_noted(library, cache):
+    own_id, *_ = (one.id for one in library.list())
+    with SearchIndex(library, cache=cache) as index:
+        assert index.list(filter="label:colour=red").total == 0
+        for labels, red in (
+            ({"colour": "red"}, 1),
+            ({"colour": "blue"}, 0),
+            ({"colour": "red", "more": "x"}, 1),
+            ({}, 0),
+        ):
+            with library.open(own_id, durability="process-crash") as conversation:
+                conversation.update_metadata(labels=labels)
+            assert index.list(filter="label:colour=red").total == red
+            assert index.list(filter="label:more").total == len(labels) // 2

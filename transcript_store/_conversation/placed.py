@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transcript_store._conversation.layout import open_folder
 from transcript_store._json.strict import JSONDecodeError, decode
@@ -17,6 +17,7 @@ from transcript_store._log.record import (
     SUFFIX_BYTES,
     Position,
     Record,
+    Retracts,
     as_record,
     chain_hash,
     record_head,
@@ -30,6 +31,8 @@ from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import TRANSCRIPT
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
+
+_OBJECTS = frozenset({dict, type(None)})
 
 
 class Place(NamedTuple):
@@ -46,6 +49,25 @@ class PlacedRecord(NamedTuple):
     record: Record
     offset_bytes: int
     head: str
+
+
+class PlacedLine(NamedTuple):
+    """A record as its line says it, with where the line begins and ends, and its hash in ASCII."""
+
+    seq: int
+    at: str
+    members: dict[str, Any]
+    """All of the line. ``message`` and ``extra`` are objects, or are not there."""
+    offset_bytes: int
+    end_bytes: int
+    head: bytes
+    retracts: Retracts | None
+    is_retracted: bool
+
+    @property
+    def behind(self) -> Place:
+        """The place behind it."""
+        return Place(self.seq, self.end_bytes, self.head.decode())
 
 
 class TranscriptFile:
@@ -75,17 +97,33 @@ class TranscriptFile:
 
         A record that is taken back is marked. One with ``retracts`` may name records before the place too.
         """
+        for line in self.lines(after):
+            record = as_record(line.members, line.retracts, is_retracted=line.is_retracted)
+            if record is None:
+                return
+            yield PlacedRecord(record, line.offset_bytes, line.head.decode()), line.behind
+
+    def lines(self, after: Place) -> Iterator[PlacedLine]:
+        """As :meth:`records`, in two thirds of the time: for whoever goes through a whole library for what was said."""
         taken_back = self._taken_back(after)
-        walk = self._walk(after)
-        for begin, data, starts, piece_end in walk:
+        for begin, data, starts, piece_end in self._walk(after):
             base, seq = begin.offset_bytes, begin.seq
             ends = (*starts[1:], piece_end.offset_bytes - base)
-            for start, end in zip(starts, ends, strict=True):
-                record = self._record_in(data[start:end], taken_back)
-                if record is None:
-                    return  # somebody computed a hash over something else: `verify` says what it is
-                head, seq = data[end - 35 : end - 3].decode(), seq + 1
-                yield PlacedRecord(record, base + start, head), Place(seq, base + end, head)
+            with memoryview(data) as view:  # a slice of it copies nothing
+                for start, end in zip(starts, ends, strict=True):
+                    try:
+                        members = decode(view[start:end])
+                    except JSONDecodeError:
+                        return  # somebody computed a hash over something else: `verify` says what it is
+                    seq, at, said = seq + 1, members.get("at"), (members.get("message"), members.get("extra"))
+                    if type(at) is not str or not _OBJECTS.issuperset(map(type, said)):
+                        return
+                    named, is_retracted = None, False
+                    if self._can_retract:
+                        line = data[start:end]
+                        named, is_retracted = retracts_of(seq, line, line.index(b",")), seq in taken_back
+                    head = bytes(view[end - 35 : end - 3])
+                    yield PlacedLine(seq, at, members, base + start, base + end, head, named, is_retracted)
 
     def record_at(self, offset_bytes: int) -> PlacedRecord | None:
         """The record whose line begins there; None unless it verifies against the hash in the line before.
@@ -129,12 +167,11 @@ class TranscriptFile:
                 found.read(piece.data, piece.begin.seq)
         return found
 
-    def _record_in(self, line: bytes | bytearray, taken_back: TakenBack | None = None) -> Record | None:
+    def _record_in(self, line: bytes | bytearray) -> Record | None:
         head = record_head(line) if self._can_retract else None
-        seq = head.seq if head else 0
-        named = retracts_of(seq, line, line.index(b",")) if head else None
+        named = retracts_of(head.seq, line, line.index(b",")) if head else None
         try:
-            return as_record(decode(line), named, is_retracted=taken_back is not None and seq in taken_back)
+            return as_record(decode(line), named)
         except JSONDecodeError:
             return None
 

@@ -153,4 +153,7 @@ def _flat(content: object) -> str:
 
 
 def _first_text(members: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return next((members[name] for name in names if isinstance(members.get(name), str)), "")
+    for name in names:
+        if isinstance(member := members.get(name), str):
+            return member
+    return ""

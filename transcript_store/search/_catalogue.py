@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from transcript_store.file_names import METADATA, TRANSCRIPT
 from transcript_store.search._database import Database
-from transcript_store.search._shelf import FolderShelf, PlacedShelf, Shelf
+from transcript_store.search._shelf import FolderShelf, PlacedShelf
+
+if TYPE_CHECKING:
+    from transcript_store.library import ConversationSummary
 
 SETTLED_NS = 2 * 10**9
 _FILES = tuple(b"/" + os.fsencode(name) for name in (TRANSCRIPT, METADATA))
@@ -26,6 +29,21 @@ FACTS: dict[str, str | int | None] = {
     "generation": None, "size_bytes": -1, "damage": None, "torn_bytes": 0, "sealed": 0,
 }  # fmt: skip
 """What is kept of a summary, and what stands for a fact that it does not have: a list is sorted by some of them."""
+_COLUMNS = ("stamp", *FACTS)
+_KNOWN = f"SELECT n, {', '.join(_COLUMNS)} FROM conversation WHERE folder = ?"
+_NEW = f"INSERT INTO conversation (folder, {', '.join(_COLUMNS)}) VALUES (?, {', '.join('?' * len(_COLUMNS))})"
+
+
+Changed = tuple[bytes, str]
+"""A folder that looks other than it is known, and how."""
+
+
+class Line(NamedTuple):
+    """What a list says of a folder that looked so; None if there is no conversation any more."""
+
+    folder: bytes
+    stamp: str
+    summary: ConversationSummary | None
 
 
 class Swept(NamedTuple):
@@ -36,52 +54,67 @@ class Swept(NamedTuple):
     began_at: float
     left: int
     is_exact: bool
+    lines: list[Line]
+    """What is still to be noted; so few that it can go into a transaction with something else."""
 
 
 def sweep(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float, *, refresh: bool = False) -> Swept:
-    """Bring the catalogue up to date with the library; until the deadline (of ``time.monotonic``).
+    """Bring the catalogue up to date with the library, but for what it returns; until the deadline (of ``time.monotonic``).
 
-    A folder that was looked at is in the catalogue as it was at ``began_at`` or later, and one that was gone is not; if ``is_exact``.
+    When that is noted too, a folder that was looked at is in the catalogue as it was at ``began_at`` or later, and one that was gone is
+    not; if ``is_exact``.
 
     Raises:
         StorageError: the library cannot be read. (One that does not exist has no conversations.)
         sqlite3.OperationalError: another process writes to the index.
     """
     began_at = time.time()
+    changed, left, is_exact, gone = look(database, shelf, deadline, refresh=refresh)
+    _forget(database, gone)
+    lines: list[Line] = []
+    for at in range(0, len(changed), _AT_A_TIME):
+        if at and time.monotonic() > deadline:
+            return Swept(began_at, left + len(changed) - at, is_exact, lines)
+        if lines:
+            with database.writing():
+                note(database, lines)
+        # Read before the transaction that they are noted in: whoever else wants to write waits for that.
+        some = changed[at : at + _AT_A_TIME]
+        lines = [Line(folder, stamp, shelf.summary(os.fsdecode(folder))) for folder, stamp in some]
+    return Swept(began_at, left, is_exact, lines)
+
+
+def look(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float, *, refresh: bool = False) -> Look:
+    """What changed in a library since it was noted in the catalogue. Nothing is written."""
     known: dict[bytes, tuple[int, str]] = {
         folder: (n, stamp)
         for folder, n, stamp in database.connection.execute("SELECT folder, n, stamp FROM conversation")
     }  # before the library is looked at: what is known and not there was deleted
-    look = (
-        _look_at_files(shelf, known, deadline)
-        if isinstance(shelf, FolderShelf)
-        else _look_at_word(shelf, known, deadline, refresh)
-    )
-    if not look.left and look.is_exact:
-        _forget(database, [n for n, _ in known.values()])
-    changed, left = look.changed, look.left
-    for at in range(0, len(changed), _AT_A_TIME):
-        if at and time.monotonic() > deadline:
-            return Swept(began_at, left + len(changed) - at, look.is_exact)
-        _note(database, shelf, changed[at : at + _AT_A_TIME])
-    return Swept(began_at, left, look.is_exact)
+    if isinstance(shelf, FolderShelf):
+        changed, left, is_exact = _look_at_files(shelf, known, deadline)
+    else:
+        changed, left, is_exact = _look_at_word(shelf, known, deadline, refresh)
+    return Look(changed, left, is_exact, [] if left or not is_exact else [n for n, _ in known.values()])
 
 
-class _Look(NamedTuple):
-    """What looks other than it is known, how many were not looked at, and whether what is not there was deleted."""
+class Look(NamedTuple):
+    """What looks other than it is known, how many were not looked at, whether that is how it stands now, and what was deleted."""
 
-    changed: list[tuple[bytes, str]]
+    changed: list[Changed]
     left: int
     is_exact: bool
+    gone: list[int]
 
 
-def _look_at_files(shelf: FolderShelf, known: dict[bytes, tuple[int, str]], deadline: float) -> _Look:
+def _look_at_files(
+    shelf: FolderShelf, known: dict[bytes, tuple[int, str]], deadline: float
+) -> tuple[list[Changed], int, bool]:
     """What was looked at is taken out of ``known``."""
     names = shelf.names()
     # What is new comes first. Of a library that is too large for one look, each look begins elsewhere.
     turn = time.time_ns() % (len(names) or 1)
     names = sorted(names[turn:] + names[:turn], key=known.__contains__)
-    changed: list[tuple[bytes, str]] = []
+    changed: list[Changed] = []
     looked, above = 0, os.fsencode(shelf.name) + b"/"
     now = time.time_ns()  # a moment that is past already only makes more of them unsettled
     for name in names:
@@ -93,22 +126,24 @@ def _look_at_files(shelf: FolderShelf, known: dict[bytes, tuple[int, str]], dead
                 changed.append((name, stamp))
         if not looked % _LOOKS_AT_A_TIME and time.monotonic() > deadline:
             break
-    return _Look(changed, len(names) - looked, is_exact=True)
+    return changed, len(names) - looked, True
 
 
-def _look_at_word(shelf: PlacedShelf, known: dict[bytes, tuple[int, str]], deadline: float, refresh: bool) -> _Look:
+def _look_at_word(
+    shelf: PlacedShelf, known: dict[bytes, tuple[int, str]], deadline: float, refresh: bool
+) -> tuple[list[Changed], int, bool]:
     """The same by what a place says. How many there are nobody knows before the end: a look that was cut off says that one is left."""
     before = {os.fsdecode(folder): stamp for folder, (_, stamp) in known.items()}
     pages, is_exact = shelf.looks(before, refresh=refresh)
-    changed: list[tuple[bytes, str]] = []
+    changed: list[Changed] = []
     for page in pages:
         for folder, stamp in page:
             known.pop(os.fsencode(folder), None)
             if stamp != before.get(folder):
                 changed.append((os.fsencode(folder), stamp))
         if time.monotonic() > deadline:
-            return _Look(changed, 1, is_exact)
-    return _Look(changed, 0, is_exact)
+            return changed, 1, is_exact
+    return changed, 0, is_exact
 
 
 def _stamp_of(directory: bytes, now: int) -> str | None:
@@ -132,29 +167,35 @@ def _stamp_of(directory: bytes, now: int) -> str | None:
 
 def _forget(database: Database, gone: list[int]) -> None:
     if gone:
-        with database.writing() as connection:
-            connection.executemany("DELETE FROM conversation WHERE n = ?", ((n,) for n in gone))
-            connection.executemany("DELETE FROM label WHERE n = ?", ((n,) for n in gone))
+        with database.writing():
+            _forget_these(database, gone)
 
 
-def _note(database: Database, shelf: Shelf, changed: list[tuple[bytes, str]]) -> None:
-    summaries = [(folder, stamp, shelf.summary(os.fsdecode(folder))) for folder, stamp in changed]
-    places = ", ".join("?" * (2 + len(FACTS)))
-    updates = ", ".join(f"{fact} = excluded.{fact}" for fact in ("stamp", *FACTS))
-    statement = (
-        f"INSERT INTO conversation (folder, stamp, {', '.join(FACTS)}) VALUES ({places}) "
-        f"ON CONFLICT (folder) DO UPDATE SET {updates} RETURNING n"
-    )
-    with database.writing() as connection:
-        for folder, stamp, summary in summaries:
-            if summary is None:
-                connection.execute("DELETE FROM conversation WHERE folder = ?", (folder,))
-                continue
-            facts = [_storable(getattr(summary, fact), absent) for fact, absent in FACTS.items()]
-            n = connection.execute(statement, (folder, stamp, *facts)).fetchone()[0]
-            connection.execute("DELETE FROM label WHERE n = ?", (n,))
-            labels = summary.labels or {}
-            connection.executemany("INSERT INTO label VALUES (?, ?, ?)", ((n, *pair) for pair in labels.items()))
+def _forget_these(database: Database, gone: list[int]) -> None:
+    database.connection.executemany("DELETE FROM conversation WHERE n = ?", ((n,) for n in gone))
+    database.connection.executemany("DELETE FROM label WHERE n = ?", ((n,) for n in gone))
+
+
+def note(database: Database, lines: list[Line]) -> None:
+    """Note what a list says of these, within a transaction. What is known already is not written: each fact has an index of its own."""
+    execute, many = database.connection.execute, database.connection.executemany
+    for folder, stamp, summary in lines:
+        n, *before = execute(_KNOWN, (folder,)).fetchone() or (None,)
+        if summary is None:
+            _forget_these(database, [] if n is None else [n])
+            continue
+        facts = [stamp, *(_storable(getattr(summary, fact), absent) for fact, absent in FACTS.items())]
+        if n is None:
+            n = execute(_NEW, (folder, *facts)).lastrowid
+        elif new := {column: fact for column, fact, was in zip(_COLUMNS, facts, before, strict=True) if fact != was}:
+            execute(
+                f"UPDATE conversation SET {', '.join(f'{column} = ?' for column in new)} WHERE n = ?",
+                [*new.values(), n],
+            )
+        labels = summary.labels or {}
+        if labels != dict(execute("SELECT name, value FROM label WHERE n = ?", (n,))):
+            execute("DELETE FROM label WHERE n = ?", (n,))
+            many("INSERT INTO label VALUES (?, ?, ?)", ((n, *pair) for pair in labels.items()))
 
 
 def _storable(fact: str | int | None, absent: str | int | None) -> str | int | None:

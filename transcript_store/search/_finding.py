@@ -197,7 +197,7 @@ class _Opened:
         """The hit that the index proposes; None if that is not what stands there now, is taken back, or does not match."""
         transcript = self.transcript(row.folder)
         placed = None if transcript is None else transcript.record_at(row.offset)
-        if placed is None or (placed.record.seq, short(placed.head)) != (row.seq, row.head):
+        if placed is None or (placed.record.seq, short(placed.head.encode())) != (row.seq, row.head):
             return None
         if self._taken_back_in(row.folder, row.read_to)(row.seq):
             return None

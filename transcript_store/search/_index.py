@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from transcript_store.errors import StorageError
+from transcript_store.errors import ConversationNotFoundError, StorageError
 from transcript_store.file_names import absolute_path
 from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
-from transcript_store.search._catalogue import Swept, sweep
+from transcript_store.search._catalogue import Swept, note, sweep
 from transcript_store.search._database import Database, cache_folder, is_busy, path_in, remove
 from transcript_store.search._finding import Finder, Redact, newest_first
 from transcript_store.search._indexing import PENDING, Indexer
@@ -55,6 +55,10 @@ class SearchIndex:
         encryption_key: the key of sealed conversations. Nothing of them comes into the index: with the key a search reads them, one
             after the other, in memory.
         retired_keys: earlier keys.
+
+    Raises:
+        ConversationNotFoundError: nothing stands at the path that was given; check it. (A ``ConversationLibrary`` may be empty still:
+            it makes its directory with the first conversation.)
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class SearchIndex:
         retired_keys: Sequence[bytes | KeyProvider] = (),
     ) -> None:
         named = absolute_path(library) if isinstance(library, (str, os.PathLike)) else library
+        if isinstance(named, str) and not os.path.exists(named):
+            raise ConversationNotFoundError(path=named, reason="there is no such directory")
         self._shelf = shelf_of(named)
         self._library, identity = self._shelf.name, self._shelf.identity
         self._identity = identity or ""
@@ -149,14 +155,18 @@ class SearchIndex:
         began = time.monotonic()
         deadline = began + (float("inf") if limit is None else limit)
         patience = began + (_PATIENCE_SECONDS if limit is None else 0)
+        left = 0
         while True:
             try:
                 swept = sweep(self._database, self._shelf, deadline, refresh=refresh)
+                if with_texts:
+                    left = self._indexer.run(deadline, swept.lines)
+                    self._note_as_of(swept, left + swept.left, refresh=refresh)
+                elif swept.lines:
+                    with self._database.writing():
+                        note(self._database, swept.lines)
                 if not swept.left:
                     self._as_of = swept.began_at
-                left = self._indexer.run(deadline) if with_texts else 0
-                if with_texts:
-                    self._note_as_of(swept, left + swept.left, refresh=refresh)
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from transcript_store.search._indexing import seconds
 from transcript_store.search._query import Filter, Query, Term
 from transcript_store.search._vocabulary import LONGEST_WORD, beginnings_up_to
 from transcript_store.search._words import fold
 
+_Text = TypeVar("_Text", str, bytes)
+
 EVERY = "1"
 """The condition that everything meets."""
 _TERMS = 256
 """So many terms are asked of the index. What is given besides is decided on the messages."""
-_TEXTS = ("title", "model", "provider")
-_FEW_REFUSED = 32
+_REFUSED = {
+    **{name: f"NOT has_any(c.{name}, ?)" for name in ("title", "model", "provider")},
+    "role": "d.role NOT IN (SELECT n FROM role WHERE has_any(name, ?))",
+    "source": "c.n NOT IN (SELECT l.n FROM label l WHERE l.name = 'source' AND has_any(l.value, ?))",
+    "label": "c.n NOT IN (SELECT l.n FROM label l WHERE is_any_label(l.name, l.value, ?))",
+    "id": "NOT is_any_id(c.id, c.folder, ?)",
+}
+"""Many refused values of a filter as one condition, the values as JSON: each of them would be looked for in each conversation."""
+_FEW_REFUSED = {"role": 0}
+"""Up to so many are asked one by one, 32 if nothing else is said: SQLite does that without a call of Python. (Roles are few.)"""
 _BEGINNINGS_OF_A_PART = 2000
 """If the words that contain a part begin in more ways up to it, the messages are read."""
 
@@ -108,11 +119,11 @@ def _filters(query: Query, *, of_messages: bool) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
     asked = [one for one in query.filters if (one.name == "role") == of_messages]
-    for name in _TEXTS:
-        refused = [_in_small(one.value) for one in asked if one.name == name and one.is_not]
-        if len(refused) > _FEW_REFUSED:  # each of them would be looked for in each conversation
+    for name, condition in _REFUSED.items():
+        refused = [one.value for one in asked if one.name == name and one.is_not]
+        if len(refused) > _FEW_REFUSED.get(name, 32):
             asked = [one for one in asked if one.name != name or not one.is_not]
-            where.append(f"NOT has_any(c.{name}, ?)")
+            where.append(condition)
             values.append(json.dumps(refused))
     for one in asked:
         condition, its = _condition(one)
@@ -177,6 +188,8 @@ def functions(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that the conditions ask."""
     connection.create_function("has_text", 2, _has_text, deterministic=True)
     connection.create_function("has_any", 2, _has_any, deterministic=True)
+    connection.create_function("is_any_label", 3, _is_any_label, deterministic=True)
+    connection.create_function("is_any_id", 3, _is_any_id, deterministic=True)
     connection.create_function("is_text", 2, _is_text, deterministic=True)
     connection.create_function("begins", 2, lambda folder, text: bytes(folder).startswith(text.encode()))
 
@@ -196,8 +209,42 @@ def _has_any(text: str | None, parts: str) -> bool:
 
 @lru_cache(maxsize=4)
 def _by_length(parts: str) -> list[tuple[int, set[str]]]:
-    found: dict[int, set[str]] = {}
-    for part in json.loads(parts):
+    return _lengths(map(_in_small, json.loads(parts)))
+
+
+def _is_any_label(name: str, value: str, labels: str) -> bool:
+    names, pairs = _labels(labels)
+    return name in names or (name in pairs and _in_small(value) in pairs[name])
+
+
+@lru_cache(maxsize=4)
+def _labels(labels: str) -> tuple[set[str], dict[str, set[str]]]:
+    names: set[str] = set()
+    pairs: dict[str, set[str]] = {}
+    for name, has_value, value in (label.partition("=") for label in json.loads(labels)):
+        if has_value:
+            pairs.setdefault(name, set()).add(_in_small(value))
+        else:
+            names.add(name)
+    return names, pairs
+
+
+def _is_any_id(id: str | None, folder: bytes, beginnings: str) -> bool:
+    of_ids, of_folders = _beginnings(beginnings)
+    return any((id or "")[:length] in those for length, those in of_ids) or any(
+        folder[:length] in those for length, those in of_folders
+    )
+
+
+@lru_cache(maxsize=4)
+def _beginnings(beginnings: str) -> tuple[list[tuple[int, set[str]]], list[tuple[int, set[bytes]]]]:
+    given = json.loads(beginnings)
+    return _lengths(one.lower() for one in given), _lengths(one.encode() for one in given)
+
+
+def _lengths(parts: Iterable[_Text]) -> list[tuple[int, set[_Text]]]:
+    found: dict[int, set[_Text]] = {}
+    for part in parts:
         found.setdefault(len(part), set()).add(part)
     return sorted(found.items())
 

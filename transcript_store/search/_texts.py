@@ -75,6 +75,13 @@ def _words_of(text: str) -> str:
 def _has_run(text: str) -> bool:
     """Whether a run is in it that is too long to be a word. It would hold one of the places that stand as far apart as it is long."""
     for place in range(_SHORTEST_RUN - 1, len(text), _SHORTEST_RUN):
+        # Most places stand between two spaces, near enough: that is seen in a third of the time.
+        space, next_space = (
+            text.rfind(" ", place - _SHORTEST_RUN + 1, place),
+            text.find(" ", place, place + _SHORTEST_RUN),
+        )
+        if space >= 0 and 0 <= next_space - space <= _SHORTEST_RUN:
+            continue
         # From where the word around the place may begin: words end soon, so little is looked at.
         if (end := _NO_RUN.search(text, place)) is not None and end.start() == place:
             continue

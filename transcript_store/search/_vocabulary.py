@@ -8,6 +8,7 @@ until then, and if it was killed, the list is what is asked.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
 from transcript_store.search._database import Database
 from transcript_store.search._words import words_in
@@ -31,10 +32,11 @@ class Vocabulary:
         self._new: set[bytes] = set()
         self.is_left_for_later = False
 
-    def add(self, folded: str) -> None:
-        """Note the words of a text that :func:`fold` gave; :meth:`store` stores them."""
+    def add(self, folded: Iterable[str]) -> None:
+        """Note the words of texts that :func:`fold` gave; :meth:`store` stores them."""
         if not self.is_left_for_later:
-            self._new.update(words_in(folded))
+            for text in folded:
+                self._new.update(words_in(text))
 
     def store(self) -> None:
         """Store what was noted, within a transaction; or that the table is behind."""

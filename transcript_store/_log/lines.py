@@ -34,12 +34,24 @@ class Stretch(NamedTuple):
     """Whole lines that stand one behind the other, to be decoded together, and the numbers of the records before them and last in them."""
 
     after_seq: int
-    lines: bytes
+    parts: list[bytes | bytearray]
+    """As they are held: nothing is copied that need not be."""
     through_seq: int
 
+    @property
+    def line_count(self) -> int:
+        """How many lines there are."""
+        return self.through_seq - self.after_seq
+
+    def lines(self) -> list[bytes]:
+        """The lines. Where each part is one, they are the very bytes that are held, and keep their LF."""
+        if len(self.parts) == self.line_count:
+            return [*map(bytes, self.parts)]
+        return b"".join(self.parts).split(b"\n")[:-1]
+
     def numbered(self) -> list[tuple[int, bytes]]:
-        """The lines, each with its number."""
-        return list(enumerate(self.lines.split(b"\n")[:-1], self.after_seq + 1))
+        """The lines without their LF, each with its number."""
+        return list(enumerate(b"".join(self.parts).split(b"\n")[:-1], self.after_seq + 1))
 
 
 GATHERED_BYTES = 1 << 16
@@ -269,10 +281,10 @@ def gathered(blocks: Iterable[Block]) -> Iterator[Stretch]:
         parts.append(lines)
         length, last = length + len(lines), end.seq
         if length >= GATHERED_BYTES:
-            yield Stretch(first, b"".join(parts), last)
+            yield Stretch(first, parts, last)
             parts, length = [], 0
     if parts:
-        yield Stretch(first, b"".join(parts), last)
+        yield Stretch(first, parts, last)
 
 
 class FromTheEnd:
@@ -310,4 +322,4 @@ class FromTheEnd:
             self._seq, self._stop = after_seq, start
             if not start:
                 self._block, self._stop = next(self._blocks, None), -1
-        return Stretch(after_seq, b"".join(reversed(parts)), through_seq) if parts else None
+        return Stretch(after_seq, parts[::-1], through_seq) if parts else None

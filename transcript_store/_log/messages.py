@@ -59,8 +59,8 @@ class Messages(Lines):
 
     def _messages_of(self, stretch: Stretch, taken_back: TakenBack) -> list[dict[str, Any]]:
         """The messages of a stretch that count. What its own records take back, which stands before them, is noted in ``taken_back``."""
-        after_seq, lines, through_seq = stretch
-        if taken_back.covers(after_seq + 1, through_seq) and not may_retract(lines):
+        after_seq, parts, through_seq = stretch
+        if taken_back.covers(after_seq + 1, through_seq) and not any(map(may_retract, parts)):
             return []
         if (together := self._messages_together(stretch, taken_back)) is not None:
             return together
@@ -80,19 +80,19 @@ class Messages(Lines):
         which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as well forge
         a record.)
         """
-        after_seq, lines, through_seq = stretch
+        after_seq = stretch.after_seq
         sealer = self.sealer_to_write()
         if sealer is None:
-            together = lines.replace(b"\n", b",")[:-1]
+            together = b"".join(stretch.parts).replace(b"\n", b",")[:-1]
         else:
-            opened = sealer.all_opened(lines.split(b"\n")[:-1], after_seq + 1)
+            opened = sealer.all_opened(stretch.lines(), after_seq + 1)
             if opened is None:
                 return None
             together = b",".join(opened)
         try:
             records = decode(b"".join((b"[", together, b"]")))
             # A line that ends within an array and one that begins there would be one record together.
-            if len(records) != through_seq - after_seq:
+            if len(records) != stretch.line_count:
                 return None
             if (sealer is not None or self.header.can_retract) and any("retracts" in record for record in records):
                 if sealer is not None:

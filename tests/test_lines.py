@@ -12,7 +12,7 @@ import pytest
 
 from transcript_store import ConversationStore, CorruptTranscriptError
 from transcript_store._log.cache import Block
-from transcript_store._log.lines import newest_lines_first, numbered
+from transcript_store._log.lines import GATHERED_BYTES, FromTheEnd, newest_lines_first, numbered
 from transcript_store._log.record import GENESIS, Position, close_line, record_body
 from transcript_store._os.filesystem import PosixFileSystem
 
@@ -91,3 +91,41 @@ def test_from_the_end_on_the_lines_of_a_block_are_the_same(kind: type, texts: li
     block = Block(Position(5, 100, GENESIS), lines, Position(5 + len(texts), 100 + len(lines), GENESIS))
     assert list(newest_lines_first(block)) == numbered(block)[::-1]
     assert numbered(block)[0] == (6, texts[0])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_as_many_lines_from_the_end_on_as_are_asked_for(kind: type, count: int) -> None:
+    """In stretches without a gap: so many lines each, none twice and none left out. Where blocks were passed over a stretch ends."""
+    lengths = [1, 4, 1, 1, 7, 2, 1]
+    blocks, seq = [], 10
+    for length in lengths:
+        lines = kind(b"".join(b"line %d\n" % n for n in range(seq + 1, seq + 1 + length)))
+        blocks.append(Block(Position(seq, 0, GENESIS), lines, Position(seq + length, 0, GENESIS)))
+        seq += length
+    del blocks[3]  # with one record, the number 17
+    from_the_end = FromTheEnd(reversed(blocks))
+    found: list[bytes] = []
+    sizes: list[int] = []
+    while stretch := from_the_end.take(count):
+        lines = [line.rstrip(b"\n") for line in stretch.lines()]
+        assert {*map(type, stretch.lines())} == {bytes}
+        assert stretch.numbered() == list(enumerate(lines, stretch.after_seq + 1))
+        assert lines == [b"line %d" % n for n in range(stretch.after_seq + 1, stretch.through_seq + 1)]
+        found = lines + found
+        sizes.append(len(lines))
+    assert found == [b"line %d" % n for n in range(11, 28) if n != 17]
+    behind = 10  # what the gap leaves behind it
+    assert sizes[: behind // count] == [count] * (behind // count)
+    assert from_the_end.take(1) is None
+
+
+def test_long_lines_are_not_gathered_without_a_bound() -> None:
+    """However many are asked for, what is decoded together is little more than a line, or than the bound."""
+    line = b"x" * (GATHERED_BYTES // 2) + b"\n"
+    blocks = [Block(Position(n, 0, GENESIS), line, Position(n + 1, 0, GENESIS)) for n in range(5)]
+    from_the_end = FromTheEnd(reversed(blocks))
+    sizes = []
+    while stretch := from_the_end.take(1000):
+        sizes.append(stretch.through_seq - stretch.after_seq)
+    assert sizes == [2, 2, 1]

@@ -29,8 +29,9 @@ from transcript_store import (
     snapshot_of,
     verify,
 )
+from transcript_store._json.strict import decode
 from transcript_store._log import messages as log_messages
-from transcript_store._log.record import close_line, may_retract
+from transcript_store._log.record import close_line
 from transcript_store._log.retractions import TakenBack
 from transcript_store.exporting import export
 from transcript_store.search import SearchIndex
@@ -588,12 +589,12 @@ def test_the_last_messages_are_read_without_a_look_at_all_that_stands_with_them(
     """What a get of the last few costs does not depend on the length of the piece that they stand in, nor on how often something was
     taken back before: add, take back, and again, was quadratic.
     """
-    looked_at = added = 0
+    calls = decoded = added = 0
 
-    def look(lines: bytes | bytearray) -> bool:
-        nonlocal looked_at
-        looked_at += len(lines)
-        return may_retract(lines)
+    def count(text: bytes | bytearray) -> Any:
+        nonlocal calls, decoded
+        calls, decoded = calls + 1, decoded + len(text)
+        return decode(text)
 
     def add(self: TakenBack, first: int, last: int) -> None:
         nonlocal added
@@ -601,14 +602,15 @@ def test_the_last_messages_are_read_without_a_look_at_all_that_stands_with_them(
         real(self, first, last)
 
     real = TakenBack.add
-    monkeypatch.setattr(log_messages, "may_retract", look)
+    monkeypatch.setattr(log_messages, "decode", count)
     monkeypatch.setattr(TakenBack, "add", add)
     with ConversationStore(tmp_path / "c") as store:
         store.initialize(messages=[{"n": n, "text": "x" * 1000} for n in range(200)], features=RETRACT)
         store.close()
         store.load()
         assert [message["n"] for message in store.get_messages(last=3)] == [197, 198, 199]
-        assert 3000 < looked_at < 10_000
+        assert 3000 < decoded < 3500
+        assert calls == 1, "the last messages are decoded together"
         for n in range(60):
             store.append_messages([{"kept": n}, {"gone": n}])
             store.retract()
@@ -618,3 +620,18 @@ def test_the_last_messages_are_read_without_a_look_at_all_that_stands_with_them(
         assert store.get_messages(last=61) == [{"kept": n} for n in range(61)]
         assert added <= 70, "once for each that is read, and not for each at each call"
         assert [record.message for record in store.get_records(last=3)] == [{"kept": 60}, {"gone": 60}, None]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_left_out_of_a_stretch_is_what_is_taken_back(seed):
+    """Whoever decodes a stretch together leaves out the same records as whoever asks of each, wherever the ranges begin and end."""
+    chance = random.Random(seed)
+    taken_back = TakenBack()
+    for _ in range(chance.randrange(6)):
+        first = chance.randrange(1, 40)
+        taken_back.add(first, first + chance.randrange(8))
+    for before in range(40):
+        numbers = list(range(before + 1, before + 1 + chance.randrange(12)))
+        left = [seq for seq in numbers if seq not in taken_back]
+        taken_back.leave_out(numbers, before)
+        assert numbers == left

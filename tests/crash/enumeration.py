@@ -33,6 +33,7 @@ FAULTS: dict[str, tuple[int, ...]] = {
     "list_directory": (errno.EIO,),
     "status": (errno.EACCES, errno.EIO),
     "handle_status": (errno.EIO,),
+    "path_status": (errno.EACCES, errno.EIO),
     "read": (errno.EIO,),
     "write": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
     "truncate": (errno.EIO,),

@@ -78,6 +78,9 @@ class RealDisk(PosixFileSystem):
     def open_directory(self, path: str, parent: int | None = None) -> int:
         return super().open_directory(f"{self.root}{path}" if parent is None else path, parent)
 
+    def path_status(self, path: str) -> os.stat_result:
+        return super().path_status(f"{self.root}{path}")
+
     def _sync(self, handle: int) -> None:
         sync_sites.announce()
         os.fsync(handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from transcript_store._conversation import arguments
 from transcript_store._conversation.group_commit import GroupCommit
@@ -54,14 +54,9 @@ class Opened:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        with self._mutex, ExitStack() as stack:
-            for _ in range(2):  # the second time if the first is interrupted (Ctrl-C)
-                stack.callback(self._end_turn)
+        end = _EndOfTurn(self)
+        with self._mutex, end, end:  # the second time if the first is interrupted (Ctrl-C)
             yield
-
-    def _end_turn(self) -> None:
-        if self.storage is not None:
-            self.storage.end_turn()
 
     # ---- what is loaded ------------------------------------------------------------------------------------------
 
@@ -123,3 +118,19 @@ class Opened:
         elif self._loaded_by is not None:
             reason, way_out = f"it was loaded by process {self._loaded_by}, not by its fork", WayOut.LOAD_HERE
         raise ConversationNotLoadedError(path=self._path, reason=reason, way_out=way_out)
+
+
+class _EndOfTurn:
+    """Ends the turn at the end of a block, whatever happens in it. An ``ExitStack`` does the same and takes several times as long."""
+
+    __slots__ = ("_opened",)
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened.storage is not None:
+            self._opened.storage.end_turn()

@@ -5,7 +5,7 @@ A line was verified before anybody reads it. So a line that does not verify now 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from transcript_store._log.cache import Block, Cache
@@ -28,6 +28,34 @@ class Tail(NamedTuple):
     """The number of its last record."""
     taken_back: TakenBack
     """What the records in it take back, there and before it."""
+
+
+class Stretch(NamedTuple):
+    """Whole lines that stand one behind the other, to be decoded together, and the numbers of the records before them and last in them."""
+
+    after_seq: int
+    parts: list[bytes | bytearray]
+    """As they are held: nothing is copied that need not be."""
+    through_seq: int
+
+    @property
+    def line_count(self) -> int:
+        """How many lines there are."""
+        return self.through_seq - self.after_seq
+
+    def lines(self) -> list[bytes]:
+        """The lines. Where each part is one, they are the very bytes that are held, and keep their LF."""
+        if len(self.parts) == self.line_count:
+            return [*map(bytes, self.parts)]
+        return b"".join(self.parts).split(b"\n")[:-1]
+
+    def numbered(self) -> list[tuple[int, bytes]]:
+        """The lines without their LF, each with its number."""
+        return list(enumerate(b"".join(self.parts).split(b"\n")[:-1], self.after_seq + 1))
+
+
+GATHERED_BYTES = 1 << 16
+"""So much is decoded at a time; it stays in the processor's cache."""
 
 
 class Lines:
@@ -241,3 +269,57 @@ def newest_lines_first(block: Block) -> Iterator[tuple[int, bytes | bytearray]]:
         begin = block.lines.rfind(b"\n", 0, end) + 1
         yield seq, block.lines[begin:end]
         seq, end = seq - 1, begin - 1
+
+
+def gathered(blocks: Iterable[Block]) -> Iterator[Stretch]:
+    """Blocks that stand one behind the other, so many together: an append makes a short one, and each costs a call or ten."""
+    parts: list[bytes | bytearray] = []
+    length = first = last = 0
+    for begin, lines, end in blocks:
+        if not parts:
+            first = begin.seq
+        parts.append(lines)
+        length, last = length + len(lines), end.seq
+        if length >= GATHERED_BYTES:
+            yield Stretch(first, parts, last)
+            parts, length = [], 0
+    if parts:
+        yield Stretch(first, parts, last)
+
+
+class FromTheEnd:
+    """The lines of blocks that come from the end on, as many at a time as are asked for."""
+
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks = blocks
+        self._block: Block | None = next(blocks, None)
+        """What is taken from; None if nothing is left."""
+        self._seq = self._stop = -1
+        """Of that block: the number of its last record that is left, and where that one ends. Negative: nothing was taken yet."""
+
+    def take(self, count: int) -> Stretch | None:
+        """The next so many lines in their order, fewer if they are long or what stands before them is passed over; None for the end.
+
+        Each line is looked for when it is asked for: of a block of 256 KB mostly the last few are wanted.
+        """
+        parts: list[bytes | bytearray] = []
+        after_seq = through_seq = length = 0
+        while self._block is not None and count and length < GATHERED_BYTES:
+            begin, lines, end = self._block
+            seq, stop = (self._seq, self._stop) if self._stop >= 0 else (end.seq, len(lines))
+            if not parts:
+                through_seq = seq
+            elif seq != after_seq:
+                break
+            taken = min(count, seq - begin.seq)
+            after_seq, start = seq - taken, 0
+            if after_seq > begin.seq:
+                start = stop
+                for _ in range(taken):
+                    start = lines.rfind(b"\n", 0, start - 1) + 1
+            parts.append(lines[start:stop])
+            count, length = count - taken, length + stop - start
+            self._seq, self._stop = after_seq, start
+            if not start:
+                self._block, self._stop = next(self._blocks, None), -1
+        return Stretch(after_seq, parts[::-1], through_seq) if parts else None

@@ -12,7 +12,7 @@ from typing import Any
 
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._log.cache import Block
-from transcript_store._log.lines import Lines, Tail, newest_lines_first, numbered
+from transcript_store._log.lines import FromTheEnd, Lines, Stretch, Tail, gathered, newest_lines_first, numbered
 from transcript_store._log.record import (
     Copied,
     Position,
@@ -29,9 +29,6 @@ from transcript_store._log.salvage import copies
 from transcript_store._os.directory import Folder
 from transcript_store.errors import CorruptTranscriptError
 from transcript_store.ways_out import WayOut
-
-_GATHERED_BYTES = 1 << 16
-"""So much is decoded at a time; it stays in the processor's cache."""
 
 
 class Messages(Lines):
@@ -50,45 +47,62 @@ class Messages(Lines):
         found: list[dict[str, Any]] = []
         if last is None:
             taken_back = self.taken_back()
-            for blocks in _gathered(self.blocks()):
-                if taken_back.meets(blocks[0].begin.seq + 1, blocks[-1].end.seq):
-                    each = (pair for block in blocks for pair in numbered(block))
-                    self._decode((self.opened(seq, line) for seq, line in each if seq not in taken_back), found)
-                elif (together := self._messages_in(blocks)) is None:
-                    each = (pair for block in blocks for pair in numbered(block))
-                    self._decode((self.opened(seq, line) for seq, line in each), found)
-                else:
-                    found += together
+            for stretch in gathered(self.blocks()):
+                found += self._messages_of(stretch, taken_back)
             return found
-        newest = (line for _, line, _ in self._in_force_newest_first(TakenBack()))
-        while lines := list(islice(newest, last - len(found))):  # more than once if some of them carry no message
-            self._decode(lines, found)
-        return found[::-1]
+        taken_back = TakenBack() if self._passed_over is None else TakenBack(self._passed_over.taken_back)
+        from_the_end, at_least = FromTheEnd(self.newest_blocks_first(self._passed_over)), 1
+        while (missing := last - len(found)) > 0 and (some := from_the_end.take(max(missing, at_least))):
+            found[:0] = self._messages_of(some, taken_back)
+            at_least *= 2  # more than once if some carry no message; it may be many that carry none
+        return found[max(0, len(found) - last) :]
 
-    def _messages_in(self, blocks: list[Block]) -> list[dict[str, Any]] | None:
-        """The messages of blocks that stand one behind the other.
+    def _messages_of(self, stretch: Stretch, taken_back: TakenBack) -> list[dict[str, Any]]:
+        """The messages of a stretch that count. What its own records take back, which stands before them, is noted in ``taken_back``."""
+        after_seq, parts, through_seq = stretch
+        if taken_back.covers(after_seq + 1, through_seq) and not any(map(may_retract, parts)):
+            return []
+        if (together := self._messages_together(stretch, taken_back)) is not None:
+            return together
+        found: list[dict[str, Any]] = []
+        each = stretch.numbered()
+        if self.header.can_retract:
+            for seq, line in each:
+                if may_retract(line) and (named := self._retracts_in(seq, line)):
+                    taken_back.add(*named)
+        self._decode((self.opened(seq, line) for seq, line in each if seq not in taken_back), found)
+        return found
 
-        Their lines are decoded together, as one array: what a reader of everything waits for. That takes three quarters of the time of
-        one line after the other. None where lines are unusual: then each line is decoded by itself, which also says what is wrong with
-        one. (Whoever forges lines that verify, and that are records only together, can as well forge a record.)
+    def _messages_together(self, stretch: Stretch, taken_back: TakenBack) -> list[dict[str, Any]] | None:
+        """The same, of lines that are decoded together, as one array: what every reader waits for.
+
+        That takes two thirds of the time of one line after the other. None where lines are unusual: then each line is decoded by itself,
+        which also says what is wrong with one. (Whoever forges lines that verify, and that are records only together, can as well forge
+        a record.)
         """
+        after_seq = stretch.after_seq
         sealer = self.sealer_to_write()
         if sealer is None:
-            together = b"".join([block.lines for block in blocks]).replace(b"\n", b",")[:-1]
+            together = b"".join(stretch.parts).replace(b"\n", b",")[:-1]
         else:
-            opened = sealer.all_opened(_each_line(blocks), blocks[0].begin.seq + 1)
+            opened = sealer.all_opened(stretch.lines(), after_seq + 1)
             if opened is None:
                 return None
             together = b",".join(opened)
         try:
             records = decode(b"".join((b"[", together, b"]")))
             # A line that ends within an array and one that begins there would be one record together.
-            if len(records) != blocks[-1].end.seq - blocks[0].begin.seq:
+            if len(records) != stretch.line_count:
                 return None
-            if sealer is not None and any("retracts" in record for record in records):
-                return None  # which has to be in sight, too
+            if (sealer is not None or self.header.can_retract) and any("retracts" in record for record in records):
+                if sealer is not None:
+                    return None  # which has to be in sight, too
+                for record, (seq, line) in zip(records, stretch.numbered(), strict=True):
+                    if "retracts" in record and (named := self._retracts_in(seq, line)):
+                        taken_back.add(*named)
+            taken_back.leave_out(records, after_seq)
             messages = [message for record in records if (message := record.get("message")) is not None]
-        except (JSONDecodeError, AttributeError):
+        except (JSONDecodeError, AttributeError, TypeError):
             return None
         return messages if {*map(type, messages)} <= {dict} else None
 
@@ -237,28 +251,3 @@ class Messages(Lines):
         seq = int(line[len(b'{"seq":') : line.index(b",")])  # a line verifies only if it begins with its number
         offset = self.place_after(seq - 1).offset_bytes
         return self.corrupt("foreign", reason, WayOut.RESTORE_OR_REPAIR, line_number=seq + 1, offset_bytes=offset)
-
-
-def _gathered(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """Blocks that stand one behind the other, so many together: an append makes a short one, and each costs a call or ten."""
-    waiting: list[Block] = []
-    length = 0
-    for block in blocks:
-        waiting.append(block)
-        length += len(block.lines)
-        if length >= _GATHERED_BYTES:
-            yield waiting
-            waiting, length = [], 0
-    if waiting:
-        yield waiting
-
-
-def _each_line(blocks: list[Block]) -> list[bytes]:
-    """Their lines. That of a single append is not copied, and keeps its LF."""
-    found: list[bytes] = []
-    for begin, lines, end in blocks:
-        if end.seq - begin.seq == 1 and type(lines) is bytes:
-            found.append(lines)
-        else:
-            found += bytes(lines).split(b"\n")[:-1]
-    return found

@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 from transcript_store._log.record import Copied, may_retract, retracts_of, with_retracts
 
@@ -55,6 +56,13 @@ class TakenBack:
             for seq, line in enumerate(whole, before + 1):
                 if (named := retracts_of(seq, line, line.index(b","))) and (through is None or seq <= through):
                     self.add(*named)
+
+    def leave_out(self, records: list[Any], before: int) -> None:
+        """Take what is taken back out of a list of records; ``before`` records stand before its first one."""
+        begin = bisect_left(self._lasts, before + 1)
+        end = bisect_right(self._firsts, before + len(records))
+        for number in reversed(range(begin, end)):
+            del records[max(0, self._firsts[number] - before - 1) : self._lasts[number] - before]
 
     def __bool__(self) -> bool:
         return bool(self._firsts)

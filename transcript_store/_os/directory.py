@@ -41,6 +41,8 @@ class Folder:
         self.files = files
         self.path = path
         self.handle = handle
+        self._inode: tuple[int, int] | None = None
+        """What tells the directory from every other, once somebody asked: as long as it is held open, it is no other's."""
 
     @classmethod
     def open(cls, files: FileSystem, path: str) -> Folder:
@@ -104,7 +106,7 @@ class Folder:
     def take_over(self, other: Folder) -> None:
         """Become the directory that another object holds open."""
         self.path = other.path
-        self.handle, other.handle = other.handle, self.handle
+        self.handle, other.handle, self._inode = other.handle, self.handle, None
         other.close()  # the one that was ours; a close that fails closes it too
 
     def close(self) -> None:
@@ -125,11 +127,12 @@ class Folder:
     def is_at_its_path(self) -> bool:
         """Whether the directory that is held open still is the one that its path leads to."""
         try:
-            there = Folder.open(self.files, self.path)
+            there = self.files.path_status(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        with there:
-            return identity(self.files.handle_status(there.handle)) == identity(self.files.handle_status(self.handle))
+        if self._inode is None:
+            self._inode = identity(self.files.handle_status(self.handle))
+        return identity(there) == self._inode
 
     def path_of(self, name: str) -> str:
         return os.path.join(self.path, name)

@@ -139,6 +139,9 @@ class PosixFileSystem:
 
     handle_status = staticmethod(os.fstat)
 
+    def path_status(self, path: str) -> os.stat_result:
+        return os.stat(path)
+
     def read(self, handle: int, offset: int, length: int) -> bytearray:
         if handle in self._past_cache:
             return self._read_past_cache(handle, offset, length)

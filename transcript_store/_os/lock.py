@@ -10,6 +10,7 @@ import orjson
 from transcript_store._json.times import format_time
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.names import LOCK
+from transcript_store._os.protocol import Status
 from transcript_store.errors import ConversationLockedError
 from transcript_store.ways_out import WayOut
 
@@ -49,6 +50,8 @@ class Lock:
         self._files = folder.files
         self._handle = -1
         """The file; it may be open while the lock is not taken."""
+        self._inode: tuple[int, int] | None = None
+        """What tells that file from every other, once it was locked: as long as it is open, it is no other's."""
 
     def take(self, timeout_seconds: float, expecting: bytes = b"") -> bool:
         """Take the lock, waiting for it at most so long. False if the folder was removed, so that there is nothing to lock.
@@ -76,8 +79,9 @@ class Lock:
                 if self._files.try_lock(self._handle):
                     # The file may have been removed before it was locked. Then a second writer locks the next one of that
                     # name, and both hold a lock: so only the file that still has the name counts.
-                    if self.is_held():
-                        self._look()
+                    there = self._at_its_name()
+                    if there is not None:
+                        self._look(there)
                         if not expecting or (self._name_found, self.found) != (self._signature, expecting):
                             self.sign()
                         self.is_taken = True
@@ -94,13 +98,17 @@ class Lock:
 
     def is_held(self) -> bool:
         """Whether the file that is locked is still the one at its name; if not, another writer may hold the new one."""
-        if self._handle < 0:
-            return False
+        return self._handle >= 0 and self._at_its_name() is not None
+
+    def _at_its_name(self) -> Status | None:
+        """The status of the file that is open, if it is the one at its name."""
         try:
             there = self._files.status(self._folder.handle, self._name)
         except FileNotFoundError:
-            return False
-        return identity(there) == identity(self._files.handle_status(self._handle))
+            return None
+        if self._inode is None:
+            self._inode = identity(self._files.handle_status(self._handle))
+        return there if identity(there) == self._inode else None
 
     def pause(self, leaving: bytes) -> None:
         """Let go of the lock, keep its file open, and leave this for the next one. May be called again."""
@@ -124,7 +132,7 @@ class Lock:
             try:
                 self._files.unlock(self._handle)
             finally:
-                handle, self._handle = self._handle, -1
+                handle, self._handle, self._inode = self._handle, -1, None
                 self._files.close(handle)
 
     @contextmanager
@@ -172,12 +180,11 @@ class Lock:
                 raise  # any byte of ours behind it would do: nobody leaves that
             # Else it was best effort: it only helps the message that the next one gets.
 
-    def _look(self) -> None:
-        """See what stands in the file, and whether it is ours to change."""
+    def _look(self, status: Status) -> None:
+        """See what stands in the file, which has this status, and whether it is ours to change."""
         self._is_signed, self._name_found, self.found = False, None, b""
         # A hard link that somebody planted locks as well, and what it holds is not ours. But a backup may be made of links too
         # (cp -al), and what was left in the file must go all the same: the link may be gone before who left it looks again.
-        status = self._files.handle_status(self._handle)
         length = min(status.st_size, _LONGEST_BYTES)
         self._is_ours = status.st_nlink == 1 or self._is_a_lock(length)
         if self._is_ours:

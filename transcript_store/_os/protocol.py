@@ -72,6 +72,10 @@ class FileSystem(Protocol):
 
     def handle_status(self, handle: int) -> Status: ...
 
+    def path_status(self, path: str) -> Status:
+        """What a path leads to, through whatever links; as ``open_directory`` without a parent, but nothing is opened."""
+        ...
+
     def read(self, handle: int, offset: int, length: int) -> bytearray:
         """Read up to ``length`` bytes; fewer only at the end of the file."""
         ...

@@ -126,11 +126,7 @@ class Spool:
     # ---- names -----------------------------------------------------------------------------------------------------------
 
     def open_directory(self, path: str, parent: int | None = None) -> int:
-        node: _File | _Directory = self._root if parent is None else self._directory(parent)
-        for name in path.split("/"):
-            if not isinstance(node, _Directory):
-                _refuse(errno.ENOTDIR, path)
-            node = node.above if name == ".." else node if name in ("", ".") else _entry(node, name)
+        node = self._resolve(path, self._root if parent is None else self._directory(parent))
         if not isinstance(node, _Directory):
             _refuse(errno.ENOTDIR, path)
         return self._open(node)
@@ -187,6 +183,16 @@ class Spool:
 
     def status(self, parent: int, name: str) -> _Status:
         return self._status(_entry(self._directory(parent), name))
+
+    def path_status(self, path: str) -> _Status:
+        return self._status(self._resolve(path, self._root))
+
+    def _resolve(self, path: str, node: _File | _Directory) -> _File | _Directory:
+        for name in path.split("/"):
+            if not isinstance(node, _Directory):
+                _refuse(errno.ENOTDIR, path)
+            node = node.above if name == ".." else node if name in ("", ".") else _entry(node, name)
+        return node
 
     # ---- handles ---------------------------------------------------------------------------------------------------------
 

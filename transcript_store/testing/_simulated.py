@@ -265,6 +265,10 @@ class SimulatedFileSystem:
         self._called("handle_status", self._handles[handle].path)
         return self._status(self._inode(handle))
 
+    def path_status(self, path: str) -> _Status:
+        self._called("path_status", path)
+        return self._status(self._resolve(path))
+
     def read(self, handle: int, offset: int, length: int) -> bytearray:
         self._called("read", self._handles[handle].path)
         past_cache = self._handles[handle].past_cache

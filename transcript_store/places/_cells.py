@@ -33,10 +33,14 @@ class ListedCell(NamedTuple):
 
 
 class Cells(Protocol):
-    """The cells of a place. Each call but :meth:`each` may raise ``UnavailableError`` and ``PlaceError``, as those of a place do."""
+    """The cells of a place. Each call but :meth:`each` may raise ``UnavailableError``: it is not known whether it was done; or
+    ``PlaceError``: it was not. An engine that is used as such a place has them as its ``cells``.
+    """
 
     can_hold: bool
-    """Whether :meth:`put` can hold other cells in the same step, and :meth:`remove` looks at the version."""
+    """Whether :meth:`put` can hold other cells in the same step, and :meth:`remove` can look at a version. Otherwise nothing is removed:
+    a mark is put in the place of it, of 49 bytes.
+    """
 
     def get(self, name: str) -> Cell | None:
         """What stands under a name; None if nothing does."""
@@ -45,17 +49,20 @@ class Cells(Protocol):
     def put(self, name: str, data: bytes, known: Cell | None, holding: Sequence[str] = ()) -> bool:
         """Put ``data`` in the place of ``known``, as one step of the engine; True if this call did it. None: nothing may be there.
 
-        Where the engine can, that step also requires that the cells ``holding`` are there, and gives each another version. False says
-        nothing but "look".
+        Where the engine can, that step also requires that the cells ``holding`` are there, and gives each another version. False: this
+        call did not do it, and nothing of it will be there. Whoever is not sure of that raises ``UnavailableError``.
         """
         ...
 
     def remove(self, name: str, known: Cell | ListedCell) -> bool:
-        """Remove what stands under a name, where the engine can do so only if it is ``known``. False: it is another, or gone."""
+        """Remove what stands under a name, if it is ``known``, as one step of the engine. False: this call did not.
+
+        It is called where the cells :attr:`can_hold`.
+        """
         ...
 
     def list(self, prefix: str) -> Sequence[ListedCell]:
-        """The cells whose names begin so. What was put before the call is there."""
+        """The cells whose names begin so. What was put before the call is there; of what is put meanwhile, some."""
         ...
 
     def each(self, act: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:

@@ -84,7 +84,7 @@ class PlacedSnapshotStore(KeptSnapshots):
     @contextmanager
     def _reading(self, doing: str) -> Iterator[PlacedFiles | None]:
         yield PlacedFiles(
-            self._cells, self.directory, doing, lambda: self.keys, self.logger, self._machine, self._waits
+            self._cells, self.directory, doing, lambda: self.keys, self.witness, self.logger, self._machine, self._waits
         )
 
     @contextmanager

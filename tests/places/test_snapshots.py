@@ -6,6 +6,7 @@ names the version that it replaces, and the schedules here put the other one exa
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from transcript_store.places import (
     PostgresPlace,
     PostgresSnapshotStore,
     UnavailableError,
+    open_snapshot_store,
 )
 from transcript_store.places._object_cells import ObjectCells
 from transcript_store.testing import SimulatedFileSystem, check_snapshot_store
@@ -47,8 +49,13 @@ class Between(ObjectCells):
         return bool(then(put))
 
 
+_processes = count(1)
+
+
 def made(place: ObjectPlace, then: Any = None, **options: Any) -> ObjectSnapshotStore:
-    store = ObjectSnapshotStore(place, file_system=SimulatedFileSystem(), **options)
+    machine = SimulatedFileSystem()
+    machine.random_bytes(64 * next(_processes))  # each has a chance of its own
+    store = ObjectSnapshotStore(place, file_system=machine, **options)
     store._cells = Between(store._cells, then)
     return store
 
@@ -223,6 +230,23 @@ def test_a_bucket_is_a_directory_of_snapshots(tmp_path: Path) -> None:
             each.load(gone.id)
     with pytest.raises(NotOnAPlaceError):
         ObjectSnapshotStore(place).collect_media(older_than_seconds=0)
+
+
+def test_a_store_by_its_address(tmp_path: Path) -> None:
+    """An address as that of a library, or a directory; with its keys. What cannot be one is refused without repeating it."""
+    stores = [
+        open_snapshot_store(where, encryption_key=KEY) for where in (tmp_path / "a", str(tmp_path / "b"), "memory:///x")
+    ]
+    assert [type(store) for store in stores] == [FileStore, FileStore, ObjectSnapshotStore]
+    for store in stores:
+        store.save(one := snapshot("one"))
+        assert (store.has_key, store.load(one.id)) == (True, one)
+    postgres = open_snapshot_store("postgresql://ada:s3cret@nowhere.example/agents", create=True)
+    assert isinstance(postgres, PostgresSnapshotStore)
+    assert postgres.directory == "postgresql://nowhere.example/agents/snapshots"
+    with pytest.raises(ValueError, match="there is no engine for ftp://") as told:
+        open_snapshot_store("ftp://ada:s3cret@host/x")
+    assert "s3cret" not in str(told.value)
 
 
 @pytest.mark.long

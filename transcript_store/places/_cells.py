@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-__all__ = ["Cell", "Cells", "ListedCell"]
+__all__ = ["Cell", "Cells", "KeepsCells", "ListedCell"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,13 +34,11 @@ class ListedCell(NamedTuple):
 
 class Cells(Protocol):
     """The cells of a place. Each call but :meth:`each` may raise ``UnavailableError``: it is not known whether it was done; or
-    ``PlaceError``: it was not. An engine that is used as such a place has them as its ``cells``.
+    ``PlaceError``: it was not.
     """
 
     can_hold: bool
-    """Whether :meth:`put` can hold other cells in the same step, and :meth:`remove` can look at a version. Otherwise nothing is removed:
-    a mark is put in the place of it, of 49 bytes.
-    """
+    """Whether :meth:`put` can hold other cells in the same step, and :meth:`remove` can look at a version. Without that media stays."""
 
     def get(self, name: str) -> Cell | None:
         """What stands under a name; None if nothing does."""
@@ -67,4 +65,18 @@ class Cells(Protocol):
 
     def each(self, act: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
         """``act`` on each, several at the same time where that is faster."""
+        ...
+
+
+class KeepsCells(Protocol):
+    """What a ``PlacedSnapshotStore`` is made of: a place that has cells, or anything else with a name and cells."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it. It holds no password, key or user."""
+        ...
+
+    @property
+    def cells(self) -> Cells:
+        """The cells of its snapshots, and of nothing else."""
         ...

@@ -1,7 +1,6 @@
 """Snapshots in an object store: a cell is an object below ``snapshots/``, under the name that it has in a directory.
 
-No object store looks at a version when it removes an object, but each does when it puts one. So nothing is removed: a mark is put in the
-place of it, and a removal that comes late meets another version, and takes nothing that was saved meanwhile.
+No object store looks at a version when it removes an object, but each does when it puts one. So nothing is removed here.
 """
 
 from __future__ import annotations

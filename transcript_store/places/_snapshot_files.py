@@ -8,7 +8,8 @@ V2  Media first, then the snapshot. Where the engine can, the put of a snapshot 
     is never removed. So a snapshot never lacks its media.
 V3  A collection lists media before it looks at snapshots, and removes what still has the version that it listed. A snapshot that was
     put before that look was seen; one that was put after has given its media another version.
-V4  A write whose answer is lost is looked for before it is made again. Whatever ends it before it was found, its outcome is unknown.
+V4  What was asked for and not answered may have been done, or may be done yet. Whatever a write meets after that, its outcome is unknown,
+    unless it is found.
 V5  Who has no key puts a mark where nothing is, then looks whether the store is sealed, then puts in the place of what was there before
     that look. A sealing puts its note first, then replaces each cell, marks too, and removes the note last. So either it meets the
     mark, and the put behind it is refused; or the look meets the note, or a snapshot that is sealed.
@@ -132,14 +133,12 @@ class PlacedFiles(StoredFiles):
             there = dict(zip(texts, self.each(self._cells.get, texts), strict=True))
             its = there[name]
             if write.is_unsure and its is not None and its.data == kept[name]:
-                return True  # V4: so its media was held
+                return True  # V4: it is found, so its media was held
             for each, cell in there.items():
                 if cell is not None and not is_mark(cell.data) and keys.is_of_others(cell.data):
                     raise self.not_ours(each)  # V1
             if not keys.can_seal:
-                if missing := [each for each, cell in there.items() if cell is None]:
-                    for each in missing:
-                        self._cells.put(each, self._mark(), None)  # whoever put one, it is there
+                if self._marked(there):
                     return False
                 self.refuse_to_save_in_the_clear()  # V5
             for each in media:
@@ -150,6 +149,13 @@ class PlacedFiles(StoredFiles):
             return write.ask(partial(self._cells.put, name, kept[name], its, sorted(media)))
 
         self._insist(attempt)
+
+    def _marked(self, there: dict[str, Cell | None]) -> bool:
+        """Put marks where nothing is; whether there was nothing anywhere. Then somebody has put something there."""
+        missing = [name for name, cell in there.items() if cell is None]
+        for name in missing:
+            self._cells.put(name, self._mark(), None)
+        return bool(missing)
 
     def _mark(self) -> bytes:
         return mark(self._machine.random_bytes(MARK_BYTES))
@@ -194,10 +200,7 @@ class PlacedFiles(StoredFiles):
         note = key.seal(self._machine.random_bytes(NONCE_BYTES), SEALING.encode())
 
         def attempt(write: _Write) -> bool:
-            there = self._cells.get(SEALING)
-            if write.is_unsure and there is not None and there.data == note:
-                return True
-            return write.ask(partial(self._cells.put, SEALING, note, there))
+            return write.ask(partial(self._cells.put, SEALING, note, self._cells.get(SEALING)))
 
         self._insist(attempt)
 
@@ -211,7 +214,7 @@ class PlacedFiles(StoredFiles):
             raise FileNotFoundError
 
     def _remove(self, name: str, is_meant: Callable[[Cell], bool] = lambda _: True) -> bool:
-        """Remove what is there, if it is what is meant; returns whether it was."""
+        """Put a mark in the place of what is there, if it is what is meant; returns whether it was."""
         was_there = False
 
         def attempt(write: _Write) -> bool:
@@ -220,8 +223,6 @@ class PlacedFiles(StoredFiles):
             if there is None or is_mark(there.data) or not is_meant(there):
                 return True
             was_there = True
-            if self._cells.can_hold:
-                return write.ask(partial(self._cells.remove, name, there))
             return write.ask(partial(self._cells.put, name, self._mark(), there))
 
         self._insist(attempt)

@@ -12,10 +12,10 @@ from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._snapshots.file_store import FileStore
 from transcript_store._snapshots.store import KeptSnapshots
+from transcript_store.places._cells import KeepsCells
 from transcript_store.places._claimed import WAITS_SECONDS
 from transcript_store.places._errors import NotOnAPlaceError
 from transcript_store.places._objects import ObjectPlace
-from transcript_store.places._place import Place
 from transcript_store.places._postgres import PostgresPlace
 from transcript_store.places._snapshot_files import PlacedFiles
 from transcript_store.places._urls import open_place
@@ -37,13 +37,12 @@ class PlacedSnapshotStore(KeptSnapshots):
     - Of two rotations to different keys at the same time, each tells which files it could not open.
     - A store without a key puts nothing in the clear into one that is sealed, also if it is sealed at this moment.
     - A call that writes and is not answered is ``PlaceError`` with the outcome ``"unknown"``: the old one is there, or the new one, or it
-      will be. The next call looks. On PostgreSQL a request that the network delivers behind a later delete brings back what was
-      deleted. On an object store a plain snapshot has one version with every other of the same bytes, so there it may land where
-      those bytes were saved again.
-    - On an object store nothing is ever removed: what was deleted leaves a mark of 49 bytes.
+      will be. The next call looks. On an object store a plain snapshot has one version with every other of the same bytes, so there a
+      request that comes late may land where those bytes were saved again.
+    - What was deleted leaves a mark of 49 bytes, so that a request which the network delivers late does not bring it back.
 
     Args:
-        place: a place that has cells, as those of this library have.
+        place: a place that has cells, as those of this library have, or anything else with a ``name`` and ``cells``.
         encryption_key: seals what is saved, as in a :class:`FileStore`.
         retired_keys: open what is not sealed with that key yet.
         logger: gets what was skipped; default ``transcript_store.places``.
@@ -58,7 +57,7 @@ class PlacedSnapshotStore(KeptSnapshots):
 
     def __init__(
         self,
-        place: Place,
+        place: KeepsCells,
         *,
         encryption_key: bytes | None = None,
         retired_keys: Sequence[bytes] = (),

@@ -49,6 +49,7 @@ class WayOut(Enum):
         "seal(keep_plain=True) seals it from here on; to have nothing plain, fork() it from a library without a key into one with it, and "
         "delete() this one"
     )
+    COLLECT_A_COPY = "copy the objects below snapshots/ into a directory; there a FileStore collects"
     SAVE_AND_FORK = "copy it into a folder with fork(id, into=…), and do it there"
     MEND_REDACT = "mend the function given as redact: it gets messages, extras and metadata, each a JSON object, and gives one back"
     CHOOSE_A_FOLDER = "give the folder of a conversation, or choose a new one"

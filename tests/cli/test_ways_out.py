@@ -63,6 +63,7 @@ OF_A_ROOM = {
         WayOut.FORK_AND_DELETE,
         WayOut.SEAL_A_COPY,
         WayOut.SAVE_AND_FORK,
+        WayOut.COLLECT_A_COPY,
         WayOut.SHIP_ELSEWHERE,
         WayOut.CHOOSE_A_FIT_SERVER,
     },

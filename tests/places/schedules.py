@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from greenlet import greenlet
 
@@ -24,6 +24,10 @@ WRITES = (Fate.REFUSED, Fate.LOST, Fate.LATE, Fate.TWICE, Fate.KILLED, Fate.KILL
 
 class LossError(AssertionError):
     """A promise was broken."""
+
+
+class PrunedError(Exception):
+    """A schedule leads nowhere: what it would go on with commutes with what was done."""
 
 
 class Claimed(NamedTuple):
@@ -195,10 +199,30 @@ def begun(place: SimulatedPlace, *, messages: int = 0, pack_each: int = 1000) ->
 
 
 Choose = Callable[[int], int]
+Scripts = Sequence[Callable[[], object]]
 
 
-def run(world: World, scripts: Sequence[Callable[[], object]], choose: Choose, *, faults: int) -> int:
-    """Run the scripts to their ends as ``choose(n)`` says, which returns one of n; at most ``faults`` requests go wrong."""
+class Judged(Protocol):
+    """A place, and what must hold on it when all scripts are at their ends."""
+
+    place: SimulatedPlace
+
+    def judge(self) -> int: ...
+
+
+def run(
+    world: Judged,
+    scripts: Scripts,
+    choose: Choose,
+    *,
+    faults: int,
+    commute: Callable[[Request, Request], bool] = lambda *_: False,
+) -> int:
+    """Run the scripts to their ends as ``choose(n)`` says, which returns one of n; at most ``faults`` requests go wrong.
+
+    Of two requests that ``commute``, made one right behind the other, that of the earlier script comes first: the other order comes to
+    the same.
+    """
     main = greenlet.getcurrent()
 
     def script(act: Callable[[], object]) -> Callable[[], Any]:
@@ -211,36 +235,49 @@ def run(world: World, scripts: Sequence[Callable[[], object]], choose: Choose, *
     actors = [greenlet(script(act)) for act in scripts]
     # A summary decides nothing: it is done as it is asked for, and is no place where another session comes in.
     world.place.on_request = lambda request: None if request.call == "put_summary" else main.switch(request)
-    waiting: list[tuple[greenlet, Request]] = []
+    waiting: list[tuple[int, greenlet, Request]] = []
 
-    def go_on(actor: greenlet, *what: Any) -> None:
+    def go_on(number: int, actor: greenlet, *what: Any) -> None:
         request = actor.switch(*what)
         if not actor.dead:
-            waiting.append((actor, request))
+            waiting.append((number, actor, request))
 
-    for actor in actors:
-        go_on(actor)
+    for number, actor in enumerate(actors):
+        go_on(number, actor)
     late = world.place.late
-    while waiting or late:
-        options: list[tuple[int, Fate | None]] = [(index, Fate.DONE) for index in range(len(waiting))]
+    before: tuple[int, Request] | None = None
+    while waiting:  # what is still late then lands in the judgement
+        may_go_on = [
+            index
+            for index, (number, _, request) in enumerate(waiting)
+            if before is None or number >= before[0] or not commute(request, before[1])
+        ]
+        options: list[tuple[int, Fate | None]] = [(index, Fate.DONE) for index in may_go_on]
         options += [(index, None) for index in range(len(late))]
-        if not waiting:
-            break  # what is late still lands in the judgement
         if faults:
-            for index, (_, request) in enumerate(waiting):
-                options += [(index, fate) for fate in (WRITES if request.changes else READS)]
+            for index in may_go_on:
+                options += [(index, fate) for fate in (WRITES if waiting[index][2].changes else READS)]
+        if not options:
+            raise PrunedError
         index, fate = options[choose(len(options))]
         if fate is None:
             world.place.land(index)
+            before = None
             continue
         faults -= fate is not Fate.DONE
-        actor, _ = waiting.pop(index)
-        go_on(actor, fate)
+        number, actor, request = waiting.pop(index)
+        before = number, request
+        go_on(number, actor, fate)
     return world.judge()
 
 
-def every(make: Callable[[], tuple[World, Sequence[Callable[[], object]]]], *, faults: int) -> Iterator[int]:
-    """Run every schedule there is; yields how many messages each acknowledged."""
+def every(
+    make: Callable[[], tuple[Judged, Scripts]],
+    *,
+    faults: int,
+    commute: Callable[[Request, Request], bool] = lambda *_: False,
+) -> Iterator[int]:
+    """Run every schedule there is; yields how much each acknowledged. Of ``commute``: :func:`run`."""
     path: list[list[int]] = []
     while True:
         place = 0
@@ -255,7 +292,9 @@ def every(make: Callable[[], tuple[World, Sequence[Callable[[], object]]]], *, f
 
         world, scripts = make()
         try:
-            yield run(world, scripts, choose, faults=faults)
+            yield run(world, scripts, choose, faults=faults, commute=commute)
+        except PrunedError:
+            pass  # the other order was run
         except Exception as error:
             raise LossError(f"{error}; choices {[choice for choice, _ in path]}") from error
         while path and path[-1][0] + 1 == path[-1][1]:
@@ -266,13 +305,18 @@ def every(make: Callable[[], tuple[World, Sequence[Callable[[], object]]]], *, f
 
 
 def at_random(
-    make: Callable[[], tuple[World, Sequence[Callable[[], object]]]], *, seeds: Sequence[int], faults: int
+    make: Callable[[], tuple[Judged, Scripts]], *, seeds: Sequence[int], faults: int, calm: float = 0.0
 ) -> Iterator[int]:
-    """Run one schedule for each seed; most requests are done, and some are not."""
+    """Run one schedule for each seed. So large a part of the choices, ``calm``, is among the first three: who goes on, with nothing wrong."""
     for seed in seeds:
         random = Random(seed)
         world, scripts = make()
+
+        def choose(options: int, random: Random = random) -> int:
+            is_calm = calm and random.random() < calm
+            return random.randrange(min(options, 3) if is_calm else options)
+
         try:
-            yield run(world, scripts, lambda options, random=random: random.randrange(options), faults=faults)  # type: ignore[misc]
+            yield run(world, scripts, choose, faults=faults)
         except Exception as error:
             raise LossError(f"{error}; seed {seed}") from error

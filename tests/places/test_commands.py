@@ -251,6 +251,44 @@ def test_keys_there_are_changed_and_destroyed(cli: Cli, begun: str, keys: tuple[
     assert cli("shred", f"{begun}/{fork}", "--yes").code == 1  # it was never sealed
 
 
+def test_snapshots_there(cli: Cli, begun: str, keys: tuple[str, str]) -> None:
+    """Each command of ``snapshot`` on an address, in which a library is too: saved, listed, shown, restored, sealed, verified, deleted."""
+    at = f"{begun}/{ONE}"
+    saved = cli("snapshot", "save", at, "--store", begun).out.strip()
+    assert saved in cli("snapshot", "list", "--store", begun).out
+    assert json.loads(cli("snapshot", "list", "--store", begun, "--json").out)["message_count"] == 2
+    assert "Good evening" in cli("snapshot", "show", saved, "--store", begun).out
+    assert cli("snapshot", "rotate-key", "--store", begun, "--new-key-file", keys[0]).code == 0
+    without = cli("snapshot", "list", "--store", begun)
+    assert (without.code, without.out, "what is there is sealed" in without.err) == (1, "", True)
+    assert cli("snapshot", "save", at, "--store", begun).code == 1
+    assert "another --key-file" in cli("snapshot", "list", "--store", begun, "--key-file", keys[1]).err
+    sealed = ("--store", begun, "--key-file", keys[0])
+    assert cli("snapshot", "verify", *sealed) == (0, "whole: nothing is wrong\n", "")
+    again = f"{begun}/7a1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
+    assert cli("snapshot", "restore", saved, "--into", again, *sealed).code == 0
+    assert "Good evening" in cli("show", again).out
+    refused = cli("snapshot", "collect-media", *sealed)
+    assert (refused.code, "copy the objects below snapshots/ into a directory" in refused.err) == (1, True)
+    assert cli("snapshot", "delete", saved, *sealed).code == 0
+    assert cli("snapshot", "show", saved, *sealed).code == 1
+    assert cli("snapshot", "list", *sealed) == (0, "", "")
+    misused = cli("snapshot", "list", "--store", at)
+    assert (misused.code, "snapshots are kept at the address of a library" in misused.err) == (2, True)
+
+
+def test_a_prune_there_keeps_snapshots_there(cli: Cli, begun: str, place: str, keys: tuple[str, str]) -> None:
+    """They may stand on another place, or on this one. With a wrong key nothing goes."""
+    kept = f"{place}-kept"
+    assert cli("snapshot", "save", f"{begun}/{ONE}", "--store", kept, "--key-file", keys[0]).code == 0
+    prune = ("prune", begun, "--older-than", "0d", "--yes", "--snapshots", kept, "--key-file")
+    assert cli(*prune, keys[1]).code == 2
+    assert ONE in cli("list", begun, "--json").out
+    assert "snapshot " in cli(*prune, keys[0]).out
+    assert cli("list", begun, "--json").out == ""
+    assert len(cli("snapshot", "list", "--store", kept, "--key-file", keys[0]).out.splitlines()) == 2
+
+
 def test_a_prune_there_has_the_keys(cli: Cli, begun: str, keys: tuple[str, str]) -> None:
     """A key in the environment or an option is no reason to refuse a library in which only some are sealed."""
     cli("fork", f"{begun}/{ONE}", "--into", begun)
@@ -478,8 +516,11 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     do("record", at, "--provider", "claude", stdin=HELLO)
     assert "whole: there is nothing to repair" in do("repair", at)
     assert "#2 is the first" in do("bisect", at, "--", "sh", "-c", '! grep -q evening "$0/transcript.jsonl"')
-    saved = do("snapshot", "save", at, "--store", str(tmp_path / "kept")).strip()
-    assert "Good evening" in do("snapshot", "show", saved, "--store", str(tmp_path / "kept"))
+    for kept in (str(tmp_path / "kept"), place):
+        saved = do("snapshot", "save", at, "--store", kept).strip()
+        assert "Good evening" in do("snapshot", "show", saved, "--store", kept)
+        assert saved in do("snapshot", "list", "--store", kept)
+        do("snapshot", "delete", saved, "--store", kept)
     do("seal", at, "--key-file", one, code=1)
     do("seal", at, "--key-file", one, "--keep-plain")
     assert "Good evening" not in do("show", at, code=1)
@@ -490,7 +531,7 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     do("seal", at, "--key-file", two, "--keep-plain")
     do("shred", at, "--yes", code=1)  # it was plain once, and those slots can be read
     do("show", at, "--key-file", two, code=1)
-    do("prune", place, "--older-than", "0d", "--yes", "--key-file", two)
+    do("prune", place, "--older-than", "0d", "--yes", "--key-file", two, "--snapshots", place)
     assert do("list", place, "--json") == ""
     return said
 

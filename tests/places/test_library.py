@@ -26,7 +26,7 @@ from transcript_store import (
     ConversationNotFoundError,
     ConversationStore,
     CorruptTranscriptError,
-    FileStore,
+    Snapshot,
     StorageError,
     TranscriptStoreError,
 )
@@ -35,6 +35,8 @@ from transcript_store.aio import AsyncConversationLibrary
 from transcript_store.places import (
     ConversationTakenOverError,
     NotOnAPlaceError,
+    ObjectPlace,
+    ObjectSnapshotStore,
     PlacedConversation,
     PlaceError,
 )
@@ -45,6 +47,7 @@ from transcript_store.places._storage import PlacedWriter
 from transcript_store.testing import Fate, Request, SimulatedFileSystem, SimulatedObjectPlace, SimulatedPlace
 
 ID = "6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
+LONG_AFTER = "2100-01-01T00:00:00Z"
 
 
 @pytest.fixture(params=[SimulatedPlace, SimulatedObjectPlace])
@@ -440,7 +443,6 @@ def test_what_needs_a_folder_says_so(place: SimulatedPlace, library: Conversatio
             lambda: library.delete_folder("x"),
             lambda: library.shred_folder("x"),
             lambda: library.prune(keep_generations=0),
-            lambda: library.prune(older_than="2020-01-01T00:00:00Z", snapshots=FileStore("kept")),
             lambda: library.list(last_extra=True),
             store.seal,
         ]
@@ -452,6 +454,81 @@ def test_what_needs_a_folder_says_so(place: SimulatedPlace, library: Conversatio
         with pytest.raises(ValueError, match="live"):
             store.delete_generation(1)
         assert place.names(ID) == before
+
+
+def snapshots_in_memory(then: Callable[[], object] | None = None) -> ObjectSnapshotStore:
+    """A store on a place of its own; ``then`` comes behind each save, before it returns."""
+
+    class Store(ObjectSnapshotStore):
+        def save(self, snapshot: Snapshot) -> None:
+            super().save(snapshot)
+            if then is not None:
+                then()
+
+    return Store(ObjectPlace("memory:///x"), file_system=SimulatedFileSystem())
+
+
+def test_retention_behind_snapshots(library: ConversationLibrary):
+    """What goes is kept before: the snapshot that is named has all of it. A dry run keeps none."""
+    with library.create(id=ID, messages=[says("one")]) as store:
+        store.append_message(says("two"))
+        expected = store.get_messages()
+    kept = snapshots_in_memory()
+    rule: dict[str, Any] = {"older_than": LONG_AFTER, "snapshots": kept}
+    assert [item.snapshot for item in library.prune(**rule).items] == [None]
+    assert kept.list() == []
+    (item,) = library.prune(**rule, dry_run=False).pruned
+    assert item.snapshot is not None
+    assert kept.load(item.snapshot).messages == expected
+    assert (library.list(), [summary.id for summary in kept.list()]) == ([], [item.snapshot])
+    with pytest.raises(TypeError, match="SnapshotStore"):
+        library.prune(older_than=LONG_AFTER, snapshots=object())  # type: ignore[arg-type]
+
+
+def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(library: ConversationLibrary):
+    """R1: nobody says that it is kept, so it stays, and nobody has it claimed. A second prune keeps it under the same id."""
+    with library.create(id=ID, messages=[says("one")]):
+        pass
+
+    def unanswered() -> None:
+        raise PlaceError(path="x", doing="save the snapshot", reason="no answer", outcome="unknown")
+
+    with pytest.raises(PlaceError):
+        library.prune(older_than=LONG_AFTER, snapshots=snapshots_in_memory(unanswered), dry_run=False)
+    with library.open(ID) as store:  # which would be refused if it were claimed
+        assert store.get_messages() == [says("one")]
+        head = store.head
+    (item,) = library.prune(older_than=LONG_AFTER, snapshots=snapshots_in_memory(), dry_run=False).pruned
+    assert (item.snapshot or "").replace("-", "") == head
+
+
+def test_a_conversation_that_goes_on_behind_its_snapshot_stays(library: ConversationLibrary):
+    """R3, R4: somebody takes it over between the snapshot and the delete, and what is said then is lost nowhere."""
+    with library.create(id=ID, messages=[says("one")]):
+        pass
+
+    def takes_over() -> None:
+        with library.open(ID, take_over=True) as late:
+            late.append_message(says("late"))
+
+    done = library.prune(older_than=LONG_AFTER, snapshots=snapshots_in_memory(takes_over), dry_run=False)
+    assert [item.id for item in done.left_alone] == [ID]
+    with library.open(ID) as store:
+        assert store.get_messages() == [says("one"), says("late")]
+
+
+def test_a_sealed_conversation_is_not_pruned_into_a_snapshot_without_its_key(
+    place: SimulatedPlace, library: ConversationLibrary
+):
+    """P17: what cannot be read cannot be kept, so it stays."""
+    sealed = ConversationLibrary(place, encryption_key=bytes(32), file_system=SimulatedFileSystem())
+    with sealed.create(id=ID, messages=[says("one")]):
+        pass
+    kept = snapshots_in_memory()
+    done = library.prune(older_than=LONG_AFTER, snapshots=kept, dry_run=False)
+    assert ([item.id for item in done.left_alone], kept.list()) == ([ID], [])
+    assert len(sealed.prune(older_than=LONG_AFTER, snapshots=kept, dry_run=False).pruned) == 1
+    assert [found.message_count for found in kept.list()] == [1]
 
 
 def test_retention(place: SimulatedPlace, library: ConversationLibrary):

@@ -27,6 +27,7 @@ from transcript_store.places import (
     UnavailableError,
     UnsuitablePlaceError,
 )
+from transcript_store.places._bucket import Bucket, Found
 from transcript_store.testing import check_place
 
 KEY, SECRET, TOKEN = "AKIAOFNOBODY", "secret-of-nobody", "token-of-nobody"
@@ -220,6 +221,20 @@ def test_a_refusal_after_a_repeated_request_is_unknown():
             with pytest.raises(UnavailableError, match=answered):
                 place.put(str(uuid4()), 1, b"", b"")
     assert [ask.method for ask in server.asked] == ["PUT", "PUT", "PUT"]
+
+
+@pytest.mark.parametrize("call", ["create", "swap"])
+def test_a_no_after_a_repeated_request_is_unknown(call: str):
+    """B3: what the client library had sent first may be what is there. Without that, a no is a no."""
+    fates = [Answer(503), Answer(412), Answer(412)]
+    with Loopback(on_request=lambda ask: fates.pop(0)) as server:
+        bucket = Bucket(
+            "s3://b", {"endpoint": server.endpoint, "access_key_id": KEY, "secret_access_key": SECRET}, None
+        )
+        there = () if call == "create" else (Found(b"", '"1"', None),)
+        with pytest.raises(UnavailableError, match="at first"):
+            getattr(bucket, call)("x", b"", *there)
+        assert not getattr(bucket, call)("x", b"", *there)
 
 
 @pytest.mark.parametrize("ignores", [Answer(200), Answer(204)])

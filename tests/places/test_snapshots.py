@@ -6,6 +6,7 @@ names the version that it replaces, and the schedules here put the other one exa
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.kit.postgres import PostgresServer
 from tests.places.servers import seaweedfs
 from tests.snapshots.helpers import BOTH, IMAGE, IMAGE_NAME, KEY, OTHER_KEY, snapshot
 from transcript_store import DecryptionError, FileStore, SnapshotNotFoundError
+from transcript_store._snapshots.encryption import is_text
+from transcript_store._snapshots.stored import is_mark
 from transcript_store.places import (
     NotOnAPlaceError,
     ObjectPlace,
@@ -23,25 +26,36 @@ from transcript_store.places import (
     PostgresPlace,
     PostgresSnapshotStore,
     UnavailableError,
+    open_snapshot_store,
 )
 from transcript_store.places._object_cells import ObjectCells
 from transcript_store.testing import SimulatedFileSystem, check_snapshot_store
 
 
 class Between(ObjectCells):
-    """Does something between a look and the put, once."""
+    """Does something between a look and the put of a snapshot, once."""
 
     def __init__(self, inner: ObjectCells, then: Any) -> None:
         self._bucket, self._require_fit = inner._bucket, inner._require_fit
         self.then = then
 
-    def put(self, *given: Any) -> bool:
+    def put(self, name: str, data: bytes, known: Any, holding: Any = ()) -> bool:
+        def put() -> bool:
+            return ObjectCells.put(self, name, data, known, holding)
+
+        if self.then is None or is_mark(data) or not name.endswith(".json"):
+            return put()
         then, self.then = self.then, None
-        return then(lambda: ObjectCells.put(self, *given)) if then else super().put(*given)
+        return bool(then(put))
+
+
+_processes = count(1)
 
 
 def made(place: ObjectPlace, then: Any = None, **options: Any) -> ObjectSnapshotStore:
-    store = ObjectSnapshotStore(place, file_system=SimulatedFileSystem(), **options)
+    machine = SimulatedFileSystem()
+    machine.random_bytes(64 * next(_processes))  # each has a chance of its own
+    store = ObjectSnapshotStore(place, file_system=machine, **options)
     store._cells = Between(store._cells, then)
     return store
 
@@ -99,19 +113,140 @@ def test_an_answer_that_is_lost() -> None:
     assert told.value.outcome == "unknown"
 
 
+@BOTH
+def test_an_answer_that_is_lost_while_another_process_seals(key: bytes | None) -> None:
+    """R6, V4: the snapshot was stored, and is sealed with a key that this one has not. That is unknown to it, and not "nothing was stored"."""
+    place, one = ObjectPlace("memory:///x"), snapshot("one", IMAGE)
+
+    def lost(put: Any) -> bool:
+        put()
+        made(place, encryption_key=key).rotate_key(OTHER_KEY)
+        raise UnavailableError("no answer")
+
+    store = made(place, lost, encryption_key=key)
+    with pytest.raises(PlaceError, match="unknown; the next call finds out") as told:
+        store.save(one)
+    assert told.value.outcome == "unknown"
+    assert isinstance(told.value.__cause__, DecryptionError)
+    for call in (store.save, lambda one: store.load(one.id)):
+        with pytest.raises(DecryptionError):  # it is there, and not this one's
+            call(one)
+    assert made(place, encryption_key=OTHER_KEY).load(one.id) == one
+
+
+@BOTH
+def test_an_answer_that_is_lost_before_the_server_refuses(key: bytes | None) -> None:
+    """R6, V4: a refusal of what is asked next says nothing of what was asked before."""
+    place, one = ObjectPlace("memory:///x"), snapshot("one")
+    store = made(place, encryption_key=key)
+
+    def lost(put: Any) -> bool:
+        put()
+        store._cells.get = refused
+        raise UnavailableError("no answer")
+
+    def refused(name: str) -> Any:
+        raise PlaceError(path=name, doing="read", reason="the role may not read", outcome="not stored")
+
+    store._cells.then = lost
+    with pytest.raises(PlaceError, match="the role may not read") as told:
+        store.save(one)
+    assert told.value.outcome == "unknown"
+    assert made(place, encryption_key=key).load(one.id) == one
+
+
+def test_nobody_answers_before_anything_was_asked_for() -> None:
+    """R6: then it is known that nothing is stored."""
+    store = made(ObjectPlace("memory:///x"), encryption_key=KEY)
+
+    def silent(name: str) -> Any:
+        raise UnavailableError(name)
+
+    store._cells.get = silent
+    with pytest.raises(PlaceError) as told:
+        store.save(snapshot("one"))
+    assert told.value.outcome == "not stored"
+
+
+def test_a_store_that_was_sealed_meanwhile_takes_nothing_in_the_clear() -> None:
+    """V5: between two saves, and between the look and the put of one."""
+    place, canary = ObjectPlace("memory:///x"), snapshot("canary", IMAGE)
+    keyless = made(place)
+    keyless.save(snapshot("one"))
+
+    def then(put: Any) -> bool:
+        made(place).rotate_key(KEY)
+        return bool(put())
+
+    keyless._cells.then = then
+    for _ in range(2):
+        with pytest.raises(DecryptionError):
+            keyless.save(canary)
+    assert made(place, encryption_key=KEY).verify() == []
+    assert made(place, encryption_key=KEY).list() == made(place, encryption_key=KEY).list()
+    for cell in place.cells.list(""):
+        found = place.cells.get(cell.name)
+        assert found is not None
+        assert is_mark(found.data) or not is_text(found.data)
+
+
+def test_a_removal_that_comes_late_takes_nothing_that_was_saved_meanwhile() -> None:
+    """V1: an object store cannot look at a version when it removes, so nothing is removed there."""
+    place, one = ObjectPlace("memory:///x"), snapshot("one")
+    made(place, encryption_key=KEY).save(one)
+    cells = place.cells
+    there = cells.get(f"{one.id}.json")
+    store = made(place, encryption_key=KEY)
+    store.delete(one.id)
+    with pytest.raises(SnapshotNotFoundError):
+        store.delete(one.id)
+    with pytest.raises(SnapshotNotFoundError):
+        store.load(one.id)
+    assert (store.list(), store.verify(), store.opens()) == ([], [], True)
+    store.save(one)
+    assert not cells.put(f"{one.id}.json", b"nothing", there)
+    assert store.load(one.id) == one
+
+
 def test_a_bucket_is_a_directory_of_snapshots(tmp_path: Path) -> None:
     """The bytes are those that a ``FileStore`` writes, under the same names."""
     place, one = ObjectPlace("memory:///x"), snapshot("one", IMAGE)
-    ObjectSnapshotStore(place).save(one)
+    store, gone = ObjectSnapshotStore(place), snapshot("gone")
+    store.save(one)
     FileStore(tmp_path / "store").save(one)
     for path in (tmp_path / "store").rglob("*"):
         if path.is_file() and path.name != "lock":
             found = place.cells.get(str(path.relative_to(tmp_path / "store")))
             assert found is not None
             assert found.data == path.read_bytes()
-    assert ObjectSnapshotStore(place).verify() == []
+    store.save(gone)
+    store.delete(gone.id)  # and so does what stands where nothing is any more
+    mark = place.cells.get(f"{gone.id}.json")
+    assert mark is not None
+    (tmp_path / "store" / f"{gone.id}.json").write_bytes(mark.data)
+    for each in (store, FileStore(tmp_path / "store")):
+        assert (each.verify(), [summary.id for summary in each.list()]) == ([], [one.id])
+        with pytest.raises(SnapshotNotFoundError):
+            each.load(gone.id)
     with pytest.raises(NotOnAPlaceError):
         ObjectSnapshotStore(place).collect_media(older_than_seconds=0)
+
+
+def test_a_store_by_its_address(tmp_path: Path) -> None:
+    """An address as that of a library, or a directory; with its keys. What cannot be one is refused without repeating it."""
+    stores = [
+        open_snapshot_store(where, encryption_key=KEY) for where in (tmp_path / "a", str(tmp_path / "b"), "memory:///x")
+    ]
+    assert [type(store) for store in stores] == [FileStore, FileStore, ObjectSnapshotStore]
+    for store in stores:
+        store.save(one := snapshot("one"))
+        assert (store.has_key, store.load(one.id)) == (True, one)
+    postgres = open_snapshot_store("postgresql://ada:s3cret@nowhere.example/agents", create=True)
+    assert isinstance(postgres, PostgresSnapshotStore)
+    assert postgres.directory == "postgresql://nowhere.example/agents/snapshots"
+    with pytest.raises(ValueError, match="there is no engine for ftp://") as told:
+        open_snapshot_store("ftp://ada:s3cret@host/x")
+    assert "s3cret" not in str(told.value)
 
 
 @pytest.mark.long

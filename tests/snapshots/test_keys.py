@@ -157,11 +157,26 @@ def test_a_store_that_was_sealed_meanwhile_keeps_what_is_sealed(tmp_path: Path) 
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("witness", ["there", "deleted"])
+def test_nothing_new_is_saved_in_the_clear_into_a_store_that_was_sealed_meanwhile(tmp_path: Path, witness: str) -> None:
+    """P17: an object that knows the store as plain notices what another process did to it since, with one look or a few."""
+    keyless, one = store_at(tmp_path), snapshot("one")
+    keyless.save(snapshot("another", IMAGE))
+    keyless.save(one)
+    store_at(tmp_path).rotate_key(KEY)
+    if witness == "deleted":
+        store_at(tmp_path).delete(one.id)
+    before = contents(tmp_path)
+    assert isinstance(error_of(lambda: keyless.save(snapshot("canary", OTHER_IMAGE))), DecryptionError)
+    assert contents(tmp_path) == before
+
+
 def test_nothing_is_saved_in_the_clear_into_a_store_that_is_being_sealed() -> None:
     """P17: a rotation was cut off before the first snapshot: the note that it left says that the store is to be sealed."""
     disk = SimulatedFileSystem()
     one, key = snapshot("one"), KEY
-    FileStore("/store", file_system=disk).save(one)
+    keyless = FileStore("/store", file_system=disk)
+    keyless.save(one)
 
     def refuse(call: Call) -> None:
         if call.name == "rename" and call.path.endswith(".json"):
@@ -170,9 +185,10 @@ def test_nothing_is_saved_in_the_clear_into_a_store_that_is_being_sealed() -> No
     disk.on_call = refuse
     assert isinstance(error_of(lambda: FileStore("/store", file_system=disk).rotate_key(key)), StorageError)
     disk.on_call = None
-    error = error_of(lambda: FileStore("/store", file_system=disk).save(snapshot("canary")))
-    assert isinstance(error, DecryptionError)
-    assert str(error.path).endswith("/sealing")
+    for store in (FileStore("/store", file_system=disk), keyless):
+        error = error_of(lambda store=store: store.save(snapshot("canary")))  # type: ignore[misc]
+        assert isinstance(error, DecryptionError)
+        assert str(error.path).endswith("/sealing")
     FileStore("/store", file_system=disk).rotate_key(key)
     FileStore("/store", file_system=disk, encryption_key=key).save(snapshot("two"))
 
@@ -197,14 +213,14 @@ def test_what_another_key_sealed_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_a_plain_store_is_looked_through_once() -> None:
-    """The second save reads nothing of other snapshots, however many there are; the first one reads of a few."""
+    """The second save reads of one other snapshot, however many there are; the first one reads of a few."""
     disk = SimulatedFileSystem()
     for number in range(20):
         FileStore("/store", file_system=disk).save(snapshot(number))
     opened: list[str] = []
     disk.on_call = lambda call: opened.append(call.path) if call.name == "open_read" else None
     store = FileStore("/store", file_system=disk)
-    for most in (8, 0):
+    for most in (8, 1, 1):
         opened.clear()
         store.save(snapshot("new"))
         assert len(opened) == most

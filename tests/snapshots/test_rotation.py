@@ -116,7 +116,7 @@ def test_a_snapshot_that_goes_while_the_store_is_sealed() -> None:
 
 
 def test_a_store_that_could_not_be_sealed_is_saved_to_in_the_clear_as_before() -> None:
-    """P6: the disk refuses to sync the note of it, which is there by then; the program goes on, and a second call seals all."""
+    """P6: the disk refuses to sync the note of it, which is taken back; the program goes on, and a second call seals all."""
     disk = SimulatedFileSystem()
     before, after = snapshot("before"), snapshot("after")
     FileStore("/store", file_system=disk).save(before)
@@ -130,7 +130,7 @@ def test_a_store_that_could_not_be_sealed_is_saved_to_in_the_clear_as_before() -
     disk.on_call = refuse
     with pytest.raises(StorageError):
         store.rotate_key(KEY)
-    assert "/store/sealing" in disk.tree()
+    assert "/store/sealing" not in disk.tree()
     store.save(after)
     assert store.load(after.id) == after
     store.rotate_key(KEY)

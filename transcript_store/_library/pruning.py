@@ -42,6 +42,7 @@ from transcript_store.errors import (
 )
 
 if TYPE_CHECKING:
+    from transcript_store._snapshots.snapshot import Snapshot
     from transcript_store._snapshots.summary import SnapshotStore
 
 _OF_KEYS = (
@@ -52,7 +53,7 @@ _OF_KEYS = (
     NotSealedError,
 )
 
-_LEFT_ALONE = (
+LEFT_ALONE = (
     ConversationLockedError,
     ConversationNotFoundError,
     CorruptTranscriptError,
@@ -255,7 +256,7 @@ class Pruner:
                 self._delete(due[0], gone)
             else:
                 self._trim(due, gone)
-        except _LEFT_ALONE as error:
+        except LEFT_ALONE as error:
             reason = _reason(error)
         except StorageError as error:
             if not isinstance(error.__cause__, NotOursError):
@@ -278,16 +279,11 @@ class Pruner:
             gone.append(replace(item, snapshot=snapshot[0] if snapshot else None))
 
     def _saved(self, id: str, snapshots: SnapshotStore) -> str:
-        """Make a snapshot of a conversation whose lock is held, and store it; returns its id.
-
-        The id is the transcript's head, written as a UUID: a prune that was cut off and is made again stores the same snapshot again.
-        """
-        from transcript_store._snapshots.adapter import snapshot_of  # here: most libraries are never pruned
-
+        """Keep a snapshot of a conversation whose lock is held; returns its id."""
         with ConversationStore(self._path_of(id), read_only=True, file_system=self._files, **self._keys) as reader:
             reader.load()
             _require_id(reader, id)
-            snapshot = replace(snapshot_of(reader), id=_as_id(reader.head))
+            snapshot = snapshot_to_keep(reader)
         snapshots.save(snapshot)
         return snapshot.id
 
@@ -309,6 +305,16 @@ class Pruner:
 
     def _path_of(self, name: str) -> str:
         return f"{self._library.rstrip('/')}/{name}"
+
+
+def snapshot_to_keep(reader: ConversationStore) -> Snapshot:
+    """A snapshot of a loaded conversation before it goes.
+
+    The id is the transcript's head, written as a UUID: a prune that was cut off and is made again stores the same snapshot again.
+    """
+    from transcript_store._snapshots.adapter import snapshot_of  # here: most libraries are never pruned
+
+    return replace(snapshot_of(reader), id=_as_id(reader.head))
 
 
 def _what_goes(item: PrunedItem) -> tuple[str, int | None, int, str | None]:

@@ -92,6 +92,11 @@ class Keys:
     def can_seal(self) -> bool:
         return bool(self._keys)
 
+    @property
+    def takes_plain(self) -> bool:
+        """Whether what is not sealed opens too: without a key, and while a plain store is being sealed."""
+        return self._plain_too
+
     def seal(self, nonce: bytes, plain: bytes) -> bytes:
         """The bytes sealed with the first key; as they are if there is none."""
         return self._keys[0].seal(nonce, plain) if self._keys else plain

@@ -102,11 +102,11 @@ class FileStore(KeptSnapshots):
 
     def _open(self) -> SnapshotFiles:
         """The directory; raises ``FileNotFoundError`` if there is none."""
-        return SnapshotFiles(Folder.open(self._files, self.directory), lambda: self.keys, self.logger)
+        return SnapshotFiles(Folder.open(self._files, self.directory), lambda: self.keys, self.witness, self.logger)
 
     def _create(self) -> SnapshotFiles:
         """The directory, made if it is not there; the first time its parents are synced too."""
         if self.is_prepared:
             with suppress(FileNotFoundError):
                 return self._open()
-        return SnapshotFiles(Folder.make(self._files, self.directory), lambda: self.keys, self.logger)
+        return SnapshotFiles(Folder.make(self._files, self.directory), lambda: self.keys, self.witness, self.logger)

@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import MEDIA, SEALING
 from transcript_store._os.refusals import NotOursError
 from transcript_store._snapshots import media as _media
-from transcript_store._snapshots.encryption import NONCE_BYTES, Key, Keys
-from transcript_store._snapshots.stored import StoredFiles, media_file, require_size
+from transcript_store._snapshots.encryption import BEGINNING_BYTES, NONCE_BYTES, Key, Keys
+from transcript_store._snapshots.stored import StoredFiles, Witness, media_file, require_size
 from transcript_store.errors import CorruptSnapshotError
 
 
 class SnapshotFiles(StoredFiles):
     """The directory of a store, open; use ``with``."""
 
-    def __init__(self, folder: Folder, keys: Callable[[], Keys], logger: logging.Logger) -> None:
-        super().__init__(keys, logger)
+    def __init__(self, folder: Folder, keys: Callable[[], Keys], witness: Witness, logger: logging.Logger) -> None:
+        super().__init__(keys, witness, logger)
         self.folder = folder
         self._files = folder.files
         self._media_folder: Folder | None = None
@@ -86,6 +86,24 @@ class SnapshotFiles(StoredFiles):
 
     # ---- write, with the lock held -------------------------------------------------------------------------------
 
+    def refuse_to_save(self, name: str, media: Iterable[str]) -> None:
+        """Raise ``DecryptionError`` if this snapshot, or one of these media, is there and sealed with a key that we do not have.
+
+        Other snapshots may refer to the media. What is there and not sealed may be replaced. Without a key the whole store is looked at.
+        """
+        self.refuse_to_save_in_the_clear()
+        for each in (name, *map(media_file, media)):
+            if self._is_of_others(each):
+                raise self.not_ours(each)
+
+    def _is_of_others(self, name: str) -> bool:
+        """Whether a file is there, and sealed with a key that we do not have."""
+        keys = self.keys()
+        try:
+            return keys.is_of_others(self._raw(name, None if keys.can_seal else BEGINNING_BYTES))
+        except (FileNotFoundError, CorruptSnapshotError):
+            return False
+
     def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
         if media:
             folder = self.media()
@@ -118,6 +136,8 @@ class SnapshotFiles(StoredFiles):
         folder.replace_file(name, [self.keys().seal(self._files.random_bytes(NONCE_BYTES), plain)])
 
     def _seal_anew(self, name: str) -> None:
+        if self.keys().open_current(self._raw(name)) is not None:
+            return
         plain, _ = self.opened(name)
         self._put(*self._place_of(name), plain)
 
@@ -141,7 +161,14 @@ class SnapshotFiles(StoredFiles):
         return removed
 
     def note_sealing(self, key: Key) -> None:
-        self.folder.replace_file(SEALING, [key.seal(self._files.random_bytes(NONCE_BYTES), SEALING.encode())])
+        is_first = self.folder.status(SEALING) is None
+        try:
+            self.folder.replace_file(SEALING, [key.seal(self._files.random_bytes(NONCE_BYTES), SEALING.encode())])
+        except OSError:
+            if is_first:  # nothing is sealed yet, and whoever has no key may go on
+                with suppress(OSError):
+                    self.discard_note()
+            raise
 
     def discard_note(self) -> None:
         self.folder.discard(SEALING)

@@ -17,7 +17,15 @@ from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, Keys, keys_of
 from transcript_store._snapshots.findings import Findings, note_damage
 from transcript_store._snapshots.snapshot import Snapshot, with_messages
-from transcript_store._snapshots.stored import MAX_FILE_BYTES, SAMPLE, Failure, StoredFiles, file_name, is_too_large
+from transcript_store._snapshots.stored import (
+    MAX_FILE_BYTES,
+    SAMPLE,
+    Failure,
+    StoredFiles,
+    Witness,
+    file_name,
+    is_too_large,
+)
 from transcript_store._snapshots.summary import SnapshotSummary, Summaries
 from transcript_store._snapshots.tool import warn_of_tools
 from transcript_store.errors import (
@@ -44,7 +52,7 @@ class KeptSnapshots:
         self.logger = logger
         self.keys = keys_of(encryption_key, retired_keys)
         self.is_prepared = False
-        self._is_known_as_plain = False
+        self.witness = Witness()
 
     @property
     def directory(self) -> str:
@@ -86,7 +94,8 @@ class KeptSnapshots:
 
         Raises:
             DecryptionError: none of the keys opens the snapshot with this id (give its key, or ``delete`` it), or media
-                that is shared with other snapshots; or the store is sealed, and this object has no key. Nothing was changed.
+                that is shared with other snapshots; or the store is sealed, also since this object looked last, and this
+                object has no key. Nothing was changed.
             InvalidMessageError: the snapshot takes more than 1 GiB.
             CorruptSnapshotError: ``media`` is not a directory.
             ConversationLockedError: another process wrote for more than ten seconds.
@@ -105,14 +114,13 @@ class KeptSnapshots:
         consequence = "What was stored under its id before is in place, or the new snapshot"
         with self._writing("save the snapshot", consequence, WayOut.LOAD_TELLS, creates=True) as files:
             assert files is not None
-            if not self.keys.can_seal and not self._is_known_as_plain:
-                files.refuse_to_save_in_the_clear()
-                self._is_known_as_plain = True
-            files.refuse_to_replace(name, media)
+            files.refuse_to_save(name, media)
             if not self.is_prepared:
                 files.sweep()
                 self.is_prepared = True
             files.save(name, data, media)
+            if not self.keys.can_seal:
+                self.witness.name = name
         warn_of_tools(snapshot.tools, self.logger)
 
     def load(self, id: str) -> Snapshot:
@@ -203,7 +211,6 @@ class KeptSnapshots:
             if files is not None:
                 files.sweep()
                 if not self.keys.can_seal:
-                    self._is_known_as_plain = True  # and stays plain if the note cannot be written
                     files.note_sealing(key)
                 self.keys = self.keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
                 sealed, failures = files.reseal()

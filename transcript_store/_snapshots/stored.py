@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from transcript_store._os.names import MEDIA, SEALING
 from transcript_store._snapshots import media as _media
-from transcript_store._snapshots.encryption import BEGINNING_BYTES, Key, Keys, NotOpenedError
+from transcript_store._snapshots.encryption import BEGINNING_BYTES, Key, Keys, NotOpenedError, is_text
 from transcript_store._snapshots.snapshot import Snapshot, damaged, read, validate_snapshot_id, with_messages
 from transcript_store._snapshots.summary import SnapshotSummary, read_summary
 from transcript_store.errors import (
@@ -39,6 +39,28 @@ SAMPLE = 8
 _SUFFIX = ".json"
 
 Failure = CorruptSnapshotError | DecryptionError
+
+_MARK = b"nothing is here: "
+MARK_BYTES = 16
+
+
+def mark(random: bytes) -> bytes:
+    """What an engine keeps under a name at which nothing is, where something has to be: 16 random bytes make it unlike all others."""
+    return _MARK + random.hex().encode()
+
+
+def is_mark(data: bytes) -> bool:
+    """Whether these bytes say that nothing is there. No snapshot begins so, no media, and nothing that is sealed."""
+    return len(data) == len(_MARK) + 2 * MARK_BYTES and data.startswith(_MARK)
+
+
+class Witness:
+    """A snapshot that was plain when a store without a key looked last, so that the next save need not look at others.
+
+    Whoever seals the store seals it too. As long as it is there and plain, and no sealing is under way, the store is not sealed.
+    """
+
+    name: str | None = None
 
 
 def file_name(id: str) -> str:
@@ -69,13 +91,14 @@ def media_file(name: str) -> str:
 
 
 class StoredFiles:
-    """The files of a store. ``keys`` gives the store's keys, which a rotation changes at any time.
+    """The files of a store. ``keys`` gives the store's keys, which a rotation changes at any time; ``witness`` is the store's.
 
     Whoever inherits from it says where the files are: the abstract members. A name is ``<id>.json``, ``media/<hash>`` or ``sealing``.
     """
 
-    def __init__(self, keys: Callable[[], Keys], logger: logging.Logger) -> None:
+    def __init__(self, keys: Callable[[], Keys], witness: Witness, logger: logging.Logger) -> None:
         self.keys = keys
+        self._witness = witness
         self.logger = logger
 
     # ---- where they are ------------------------------------------------------------------------------------------
@@ -103,7 +126,7 @@ class StoredFiles:
 
     @abstractmethod
     def _seal_anew(self, name: str) -> None:
-        """Seal what a file holds with the current key, if it is still there when that is done."""
+        """Seal what a file holds with the current key, unless it is, and if it is still there when that is done."""
 
     @abstractmethod
     def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
@@ -124,6 +147,9 @@ class StoredFiles:
     @abstractmethod
     def discard_note(self) -> None:
         """Remove that note, if it is there."""
+
+    def refuse_to_save(self, name: str, media: Iterable[str]) -> None:
+        """Raise ``DecryptionError`` if this may not be saved, where that is seen beforehand. Elsewhere ``save`` does so."""
 
     def sweep(self) -> None:
         """Remove what killed processes left half done, if there can be such."""
@@ -206,19 +232,13 @@ class StoredFiles:
     def _path(self, id: str) -> str:
         return self.path_of(file_name(id))
 
-    def _is_of_others(self, name: str) -> bool:
-        """Whether a file is there, and sealed with a key that we do not have."""
-        keys = self.keys()
-        try:
-            return keys.is_of_others(self._raw(name, None if keys.can_seal else BEGINNING_BYTES))
-        except (FileNotFoundError, CorruptSnapshotError):
-            return False
-
     def opened(self, name: str) -> tuple[bytes, int]:
         """What a file holds, opened with our keys, and the size of the file."""
         while True:
             keys = self.keys()
             raw = self._raw(name)
+            if is_mark(raw):  # in a directory: of a copy of an engine
+                raise FileNotFoundError
             try:
                 return keys.open(raw), len(raw)
             except NotOpenedError as error:
@@ -242,34 +262,34 @@ class StoredFiles:
     # ---- before something is written -----------------------------------------------------------------------------
 
     def refuse_to_save_in_the_clear(self) -> None:
-        """Raise ``DecryptionError`` if the store is sealed: if ``sealing`` is there, or one of the first snapshots is sealed.
+        """Raise ``DecryptionError`` if there is no key and the store is sealed: if ``sealing`` is there, or a snapshot is sealed.
 
-        A file that the system does not let us read does not count.
+        The witness is looked at, or some of the first snapshots if there is none. A file that the system does not let us read does not
+        count.
         """
-        for name in (SEALING, *map(file_name, islice(self.ids(), SAMPLE))):
-            if self._is_there_and_of_others(name):
-                reason = "it is sealed, and there is no key (is a variable not set?), so this would save in the clear beside it"
-                way_out = WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE
-                raise DecryptionError(path=self.path_of(name), reason=reason, way_out=way_out)
+        if self.keys().can_seal:
+            return
+        self._is_plain(SEALING)
+        if (known := self._witness.name) is not None and self._is_plain(known):
+            return
+        looked_at = [name for name in map(file_name, islice(self.ids(), SAMPLE)) if self._is_plain(name)]
+        self._witness.name = next(iter(looked_at), None)
 
-    def _is_there_and_of_others(self, name: str) -> bool:
+    def _is_plain(self, name: str) -> bool:
+        """Whether a file is there and not sealed; False as well if it cannot be read. Raises ``DecryptionError`` if it is sealed."""
         try:
-            return self._is_of_others(name)
+            is_plain = is_text(self._raw(name, BEGINNING_BYTES))
         except StorageError:
             raise  # nobody answered: then nothing is known of any file
-        except OSError:
+        except (OSError, CorruptSnapshotError):
             return False
-
-    def refuse_to_replace(self, name: str, media: Iterable[str]) -> None:
-        """Raise ``DecryptionError`` if this snapshot, or one of these media, is there and sealed with a key that we do not have.
-
-        Other snapshots may refer to the media. What is there and not sealed may be replaced.
-        """
-        if self._is_of_others(name):
-            raise self.not_ours(name)
-        for media_name in media:
-            if self._is_of_others(media_file(media_name)):
-                raise self.not_ours(media_file(media_name))
+        if not is_plain:
+            reason = (
+                "it is sealed, and there is no key (is a variable not set?), so this would save in the clear beside it"
+            )
+            way_out = WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE
+            raise DecryptionError(path=self.path_of(name), reason=reason, way_out=way_out)
+        return True
 
     def not_ours(self, name: str) -> DecryptionError:
         """The error for what may not be replaced, because the keys do not open it."""
@@ -304,8 +324,7 @@ class StoredFiles:
     def _reseal(self, name: str, failures: list[Failure]) -> bool:
         """Seal a file with the current key, unless it is; returns whether it is now."""
         try:
-            if self.keys().open_current(self._raw(name)) is None:
-                self._seal_anew(name)
+            self._seal_anew(name)
             return True
         except FileNotFoundError:
             return False  # it was deleted meanwhile

@@ -7,12 +7,13 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import TYPE_CHECKING
 
-from transcript_store import FileStore, PrunedItem, Pruning, TranscriptStoreError
+from transcript_store import PrunedItem, Pruning, TranscriptStoreError
 from transcript_store.cli._shared.arguments import add_json, count, path, since
 from transcript_store.cli._shared.keys import add_keys, add_retired_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, too_high
-from transcript_store.cli._shared.places import is_address, library_at
+from transcript_store.cli._shared.places import is_address, library_at, snapshots_at
 from transcript_store.cli._shared.sealed import has_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -26,6 +27,9 @@ from transcript_store.cli._shared.terminal import (
     time,
 )
 from transcript_store.words import MOMENTS
+
+if TYPE_CHECKING:
+    from transcript_store.cli._shared.places import Snapshots
 
 DESCRIPTION = """\
 Remove what a library need not keep any longer: conversations that nobody has changed for some time, earlier generations,
@@ -42,6 +46,7 @@ exit code: 0 if everything that is due went (or nothing was), 1 if something was
 examples:
   transcript-store prune chats --older-than 365d --dry-run
   transcript-store prune chats --older-than 365d --snapshots kept
+  transcript-store prune postgresql://keeper@db.example/agents --older-than 365d --snapshots s3://bucket/kept
   transcript-store prune chats --label project=x --keep-generations 3 --purge-quarantine --yes
 """
 
@@ -69,7 +74,10 @@ def configure(parser: ArgumentParser) -> None:
         help="only of conversations with this label (may be repeated: with each of them)",
     )
     parser.add_argument(
-        "--snapshots", metavar="STORE", type=path, help="store a snapshot of each conversation here before it goes"
+        "--snapshots",
+        metavar="STORE",
+        type=path,
+        help="store a snapshot of each conversation here before it goes: a directory, or the address of a library",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what is due")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -118,9 +126,10 @@ def run(arguments: Namespace) -> int:
     return 1 if done.left_alone else 0
 
 
-def _snapshots(arguments: Namespace) -> FileStore:
-    store = FileStore(arguments.snapshots, **keys_of(arguments).options)
-    if os.path.lexists(store.directory) and not store.opens():
+def _snapshots(arguments: Namespace) -> Snapshots:
+    is_there = is_address(arguments.snapshots) or os.path.lexists(arguments.snapshots)
+    store = snapshots_at(arguments.snapshots, creates=True, **keys_of(arguments).options)
+    if is_there and not store.opens():
         raise Misuse(f"{store.directory}: the key does not open what is there (`transcript-store snapshot` says more)")
     return store
 

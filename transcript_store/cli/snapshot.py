@@ -6,6 +6,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from transcript_store import (
     FileStore,
@@ -18,7 +19,7 @@ from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.helping import HelpFormatter
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, key_in, keys_of
 from transcript_store.cli._shared.messages import lines_of, manner_here
-from transcript_store.cli._shared.places import conversation_at
+from transcript_store.cli._shared.places import conversation_at, is_address, snapshots_at
 from transcript_store.cli._shared.sealed import keys_if_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -33,10 +34,14 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.messages import role_of
 
+if TYPE_CHECKING:
+    from transcript_store.cli._shared.places import Snapshots
+
 DESCRIPTION = f"""\
 A snapshot is a copy of a conversation, as one value; a store is a directory of snapshots, sealed with a key or plain. It
-has the file format of the Go library go-tool-base. A key comes from --key-file or from {VARIABLE}, never
-from an argument; the same keys open a sealed conversation. `new-key` is `transcript-store new-key`.
+has the file format of the Go library go-tool-base. The address of a library may stand in the place of the directory. A
+key comes from --key-file or from {VARIABLE}, never from an argument; the same keys open a sealed
+conversation. `new-key` is `transcript-store new-key`.
 """
 EPILOG = """\
 examples:
@@ -44,6 +49,7 @@ examples:
   transcript-store snapshot save chats/today --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot save postgresql://keeper@db.example/agents/last --store snapshots --key-file ~/.keys/snapshots
   transcript-store snapshot list --store snapshots --key-file ~/.keys/snapshots
+  transcript-store snapshot list --store postgresql://keeper@db.example/agents
   transcript-store snapshot restore ID --store snapshots --into elsewhere/today --key-file ~/.keys/snapshots
 
 `transcript-store snapshot COMMAND --help` says more.
@@ -69,7 +75,11 @@ def configure(parser: ArgumentParser) -> None:
         command.set_defaults(run_snapshot=run)
         if name != "new-key":
             command.add_argument(
-                "--store", metavar="STORE", type=path, required=True, help="the directory of snapshots"
+                "--store",
+                metavar="STORE",
+                type=path,
+                required=True,
+                help="the directory of snapshots, or the address of a library",
             )
             add_keys(command, of="keys of a sealed store, and of a sealed conversation")
             add_retired_keys(command)
@@ -140,24 +150,25 @@ def run(arguments: Namespace) -> int:
     return status
 
 
-def _store(arguments: Namespace) -> FileStore:
-    if (instead := instead_of_a_store(arguments.store)) is not None:
+def _store(arguments: Namespace, *, creates: bool = False) -> Snapshots:
+    if not is_address(arguments.store) and (instead := instead_of_a_store(arguments.store)) is not None:
         raise _WrongStoreError(f"{os.path.abspath(arguments.store)}: {instead}")
-    return FileStore(arguments.store, **keys_of(arguments).options)
+    return snapshots_at(arguments.store, creates=creates, **keys_of(arguments).options)
 
 
 class _WrongStoreError(Exception):
     """The directory is no store of snapshots, needs another key, or does not exist (only ``save`` creates one)."""
 
 
-def _existing(arguments: Namespace) -> FileStore:
+def _existing(arguments: Namespace) -> Snapshots:
     store = _store(arguments)
-    if not os.path.exists(store.directory):  # a path that exists and is no directory is refused by the store itself
+    # a path that exists and is no directory is refused by the store itself
+    if not is_address(arguments.store) and not os.path.exists(store.directory):
         raise _WrongStoreError(f"{store.directory}: there is no such directory")
     return store
 
 
-def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
+def _refuse_wrong_key(store: Snapshots, arguments: Namespace) -> None:
     """Raise ``_WrongStoreError`` if the key does not fit the store.
 
     The library accepts several keys in one store. So without this check ``list`` would silently leave out what it cannot
@@ -167,12 +178,12 @@ def _refuse_wrong_key(store: FileStore, arguments: Namespace) -> None:
         return
     if not keys_of(arguments):
         raise _WrongStoreError(f"{store.directory}: {_NO_KEY}")
-    is_plain = FileStore(arguments.store).opens()
+    is_plain = snapshots_at(arguments.store).opens()
     raise _WrongStoreError(f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}")
 
 
 def _save(arguments: Namespace) -> int:
-    store = _store(arguments)
+    store = _store(arguments, creates=True)
     _refuse_wrong_key(store, arguments)
     keys = keys_if_sealed(arguments.directory, keys_of(arguments))
     with conversation_at(arguments.directory, read_only=True, **keys) as conversation:
@@ -188,7 +199,7 @@ def _list(arguments: Namespace) -> int:
     _refuse_wrong_key(store, arguments)
     from transcript_store.search import list_snapshots
 
-    for summary in list_snapshots(store):
+    for summary in list_snapshots(store) if isinstance(store, FileStore) else store.list():
         if arguments.json:
             say_json(asdict(summary))
         else:

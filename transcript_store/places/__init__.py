@@ -27,6 +27,7 @@ import typing as _typing
 from transcript_store._doors import opened as _opened
 
 if _typing.TYPE_CHECKING:
+    from transcript_store.places._cells import *
     from transcript_store.places._conversation import *
     from transcript_store.places._errors import *
     from transcript_store.places._library import *
@@ -43,6 +44,7 @@ else:
         __name__,
         "_errors",
         "_place",
+        "_cells",
         "_conversation",
         "_library",
         "_objects",

@@ -122,7 +122,7 @@ class Bucket:
     # ---- requests --------------------------------------------------------------------------------------------------------
 
     def create(self, key: str, data: bytes) -> bool:
-        """Put an object if nothing has that name. False proves nothing: it may be this very object that is there (or nothing)."""
+        """Put an object if nothing has that name. False: this call did not do it (and perhaps nothing is there)."""
         return self._asked("write an object", lambda: self._put(key, data, "create"))
 
     def swap(self, key: str, data: bytes, there: Found) -> bool:
@@ -138,9 +138,13 @@ class Bucket:
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
         try:
             self._api.put(self._store, key, data, mode=mode, use_multipart=False)
-        except (self._api.exceptions.AlreadyExistsError, self._api.exceptions.PreconditionError):
-            return False
-        return True
+        except (self._api.exceptions.AlreadyExistsError, self._api.exceptions.PreconditionError) as error:
+            is_repeated = _REPEATED.search(str(error))
+        else:
+            return True
+        if is_repeated:  # the client library sent it before, and that may be what is there
+            raise UnavailableError("the object store did not answer at first")
+        return False
 
     def get(self, key: str) -> Found | None:
         """The object that has this name, or None."""

@@ -22,7 +22,15 @@ from transcript_store._conversation.verify import Finding, Verification, look
 from transcript_store._conversation.writer import Writer
 from transcript_store._library.folders import Folders
 from transcript_store._library.group import ConversationGroup
-from transcript_store._library.pruning import PrunedItem, Pruning, Rule, rule_of
+from transcript_store._library.pruning import (
+    LEFT_ALONE,
+    PrunedItem,
+    Pruning,
+    Rule,
+    require_store,
+    rule_of,
+    snapshot_to_keep,
+)
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.refusals import refusals
@@ -77,8 +85,8 @@ class PlacedLibrary(ConversationLibrary):
     * A rotation and a shred replace one cell of the place each, and leave nothing alone because it is open to write. ``shred()`` claims
       the conversation, if it can be read, so that its writer is told.
     * A repair is made in a folder: ``save_remains()`` writes what is left of a damaged conversation into one.
-    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``shred_folder()``, and of
-      ``prune()`` ``keep_generations`` and ``snapshots``.
+    * What needs files raises ``NotOnAPlaceError``: ``delete_folder()``, ``shred_folder()``, and of ``prune()`` ``keep_generations``.
+    * ``prune(snapshots=)`` deletes a conversation behind the snapshot that was acknowledged; without an answer it stays, and is released.
 
     Args:
         directory: the place.
@@ -215,8 +223,7 @@ class PlacedLibrary(ConversationLibrary):
         rule = rule_of(self._machine, older_than, keep_generations, keep_quarantine, labels)
         if keep_generations is not None:
             self._refuse("remove earlier generations", WayOut.FORK_AND_DELETE)
-        if snapshots is not None:
-            self._refuse("store snapshots of what it prunes")
+        require_store(snapshots)
         due = [
             PrunedItem(
                 what="conversation",
@@ -230,20 +237,42 @@ class PlacedLibrary(ConversationLibrary):
             and rule.labels.items() <= (summary.labels or {}).items()
         ]
         if not dry_run:
-            due = [item for each in due if (item := self._pruned(each, rule)) is not None]
+            due = [item for each in due if (item := self._pruned(each, rule, snapshots)) is not None]
         return Pruning(applied=not dry_run, items=tuple(due))
 
-    def _pruned(self, item: PrunedItem, rule: Rule) -> PrunedItem | None:
-        """Delete what is due; None if it is not due any more, or gone."""
+    def _pruned(self, item: PrunedItem, rule: Rule, snapshots: SnapshotStore | None) -> PrunedItem | None:
+        """Delete what is due, once it is claimed and its snapshot acknowledged; None if it is not due any more, or gone."""
         writer = PlacedWriter(self._slots(item.id), self._machine, _OPTIONS)
+        kept: list[str] = []
+
+        def is_due_and_saved() -> bool:
+            if writer.updated_at >= (rule.before or ""):
+                return False
+            if snapshots is not None:
+                kept.append(self._saved(item.id, writer, snapshots))
+            return True
+
         with writer.let_go_at_the_end():
             try:
-                is_gone = writer.delete(lambda: writer.updated_at < (rule.before or ""))
+                is_gone = writer.delete(is_due_and_saved)
             except ConversationNotFoundError:
                 return None
-            except (ConversationLockedError, CorruptTranscriptError, UnsupportedVersionError) as error:
+            except LEFT_ALONE as error:
                 return replace(item, left_alone=str(error))
-            return item if is_gone else None
+            return replace(item, snapshot=kept[0] if kept else None) if is_gone else None
+
+    def _saved(self, id: str, writer: PlacedWriter, snapshots: SnapshotStore) -> str:
+        """Keep a snapshot of a conversation that is claimed; returns its id. Whoever writes meanwhile has claimed it: then it stays."""
+        keys: dict[str, Any] = {}
+        if not writer.slots.state.is_sealed:  # the library's key may be meant for the snapshots
+            keys = {"encryption_key": None, "retired_keys": ()}
+        with self.store(id, read_only=True, **keys) as reader:
+            reader.load()
+            snapshot = snapshot_to_keep(reader)
+            if reader.head != writer.slots.state.end.head.decode():
+                raise ConversationLockedError(path=writer.path, reason="somebody writes to it")
+        snapshots.save(snapshot)
+        return snapshot.id
 
     def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
         ids = self._ids() if names is None else map(checked_id, names)

@@ -1,4 +1,7 @@
-"""Snapshots in an object store: a cell is an object below ``snapshots/``, under the name that it has in a directory."""
+"""Snapshots in an object store: a cell is an object below ``snapshots/``, under the name that it has in a directory.
+
+No object store looks at a version when it removes an object, but each does when it puts one. So nothing is removed here.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +37,18 @@ class ObjectCells(Cells):
             return self._bucket.create(key, data)
         return self._bucket.swap(key, data, cast(Found, known.version))
 
-    def remove(self, name: str, known: Cell | ListedCell) -> bool:  # noqa: ARG002 (no object store can look before it removes)
-        self._bucket.delete([f"{_FOLDER}/{name}"])
-        return True
+    def remove(self, name: str, known: Cell | ListedCell) -> bool:
+        raise NotImplementedError  # see can_hold
 
     def list(self, prefix: str) -> Sequence[ListedCell]:
         folder = f"{_FOLDER}/{prefix}".rstrip("/")
         now = datetime.now(UTC)
         return [
-            ListedCell(each.key.removeprefix(f"{_FOLDER}/"), each.tag, (now - each.modified).total_seconds())
+            ListedCell(
+                each.key.removeprefix(f"{_FOLDER}/"),
+                Found(b"", each.tag, None),
+                (now - each.modified).total_seconds(),
+            )
             for page in self._bucket.list(folder)
             for each in page
         ]

@@ -8,7 +8,11 @@ V2  Media first, then the snapshot. Where the engine can, the put of a snapshot 
     is never removed. So a snapshot never lacks its media.
 V3  A collection lists media before it looks at snapshots, and removes what still has the version that it listed. A snapshot that was
     put before that look was seen; one that was put after has given its media another version.
-V4  A write whose answer is lost is looked for before it is made again.
+V4  What was asked for and not answered may have been done, or may be done yet. Whatever a write meets after that, its outcome is unknown,
+    unless it is found.
+V5  Who has no key puts a mark where nothing is, then looks whether the store is sealed, then puts in the place of what was there before
+    that look. A sealing puts its note first, then replaces each cell, marks too, and removes the note last. So either it meets the
+    mark, and the put behind it is refused; or the look meets the note, or a snapshot that is sealed.
 """
 
 from __future__ import annotations
@@ -22,8 +26,17 @@ from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import MEDIA, SEALING
 from transcript_store._snapshots.encryption import NONCE_BYTES, Key, Keys, NotOpenedError
 from transcript_store._snapshots.media import is_hash
-from transcript_store._snapshots.stored import StoredFiles, media_file, require_size
-from transcript_store.errors import DecryptionError
+from transcript_store._snapshots.stored import (
+    MARK_BYTES,
+    Failure,
+    StoredFiles,
+    Witness,
+    is_mark,
+    mark,
+    media_file,
+    require_size,
+)
+from transcript_store.errors import DecryptionError, TranscriptStoreError
 from transcript_store.places._cells import Cell, Cells
 from transcript_store.places._errors import NotReachedError, PlaceError, UnavailableError
 from transcript_store.places._patience import is_in_vain, patiently
@@ -32,6 +45,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 _ROUNDS = 100
 """So often a write that another one forestalled is made again. Each time one of them came through."""
+
+
+class _Write:
+    """A write that is made until it is done, and whether what was asked for may have been done already."""
+
+    is_unsure = False
+
+    def ask(self, change: Callable[[], bool]) -> bool:
+        """Ask for the change. What is not answered may have been done, and stays unsure."""
+        before, self.is_unsure = self.is_unsure, True
+        try:
+            is_done = change()
+        except (PlaceError, NotReachedError):
+            self.is_unsure = before
+            raise
+        self.is_unsure = before
+        return is_done
 
 
 class PlacedFiles(StoredFiles):
@@ -43,11 +73,12 @@ class PlacedFiles(StoredFiles):
         path: str,
         doing: str,
         keys: Callable[[], Keys],
+        witness: Witness,
         logger: logging.Logger,
         machine: FileSystem,
         waits_seconds: Sequence[float],
     ) -> None:
-        super().__init__(keys, logger)
+        super().__init__(keys, witness, logger)
         self._cells = cells
         self._path_of_all = path
         self._doing = doing
@@ -71,7 +102,8 @@ class PlacedFiles(StoredFiles):
         return self._cells.each(act, items)
 
     def _raw(self, name: str, at_most_bytes: int | None = None) -> bytes:
-        if (found := self._patiently(partial(self._cells.get, name))) is None:
+        found = self._patiently(partial(self._cells.get, name))
+        if found is None or is_mark(found.data):
             raise FileNotFoundError
         require_size(self.path_of(name), len(found.data))
         return found.data[:at_most_bytes]
@@ -82,76 +114,116 @@ class PlacedFiles(StoredFiles):
     # ---- write ---------------------------------------------------------------------------------------------------
 
     def save(self, name: str, data: bytes, media: dict[str, bytes]) -> None:
-        sealed = self._sealed(data)
-        texts = {media_file(each): text for each, text in media.items()}
-        kept = {each: self._sealed(text) for each, text in texts.items()}
+        while True:
+            keys = self.keys()
+            try:
+                self._save(keys, name, {**{media_file(each): text for each, text in media.items()}, name: data})
+            except DecryptionError:
+                if keys is self.keys():  # otherwise a thread began a rotation meanwhile: these keys may open it
+                    raise
+            else:
+                return
 
-        def attempt(was_asked: bool) -> bool:
-            there = self._cells.get(name)
-            if was_asked and there is not None and there.data == sealed:
-                return True  # V4: so its media was held
-            self._require_ours(name, there)
-            for each, text in texts.items():
-                if not self._keep_media(each, text, kept[each]):
+    def _save(self, keys: Keys, name: str, texts: dict[str, bytes]) -> None:
+        """Put media, then the snapshot, which comes last in ``texts``."""
+        kept = {each: keys.seal(self._machine.random_bytes(NONCE_BYTES), text) for each, text in texts.items()}
+        media = [each for each in texts if each != name]
+
+        def attempt(write: _Write) -> bool:
+            there = dict(zip(texts, self.each(self._cells.get, texts), strict=True))
+            its = there[name]
+            if write.is_unsure and its is not None and its.data == kept[name]:
+                return True  # V4: it is found, so its media was held
+            for each, cell in there.items():
+                if cell is not None and not is_mark(cell.data) and keys.is_of_others(cell.data):
+                    raise self.not_ours(each)  # V1
+            if not keys.can_seal:
+                if self._marked(there):
                     return False
-            return self._cells.put(name, sealed, there, sorted(texts))
+                self.refuse_to_save_in_the_clear()  # V5
+            for each in media:
+                cell = there[each]
+                is_kept = cell is not None and not is_mark(cell.data) and keys.open_current(cell.data) == texts[each]
+                if not is_kept and not self._cells.put(each, kept[each], cell):
+                    return False
+            return write.ask(partial(self._cells.put, name, kept[name], its, sorted(media)))
 
         self._insist(attempt)
 
-    def _keep_media(self, name: str, text: bytes, sealed: bytes) -> bool:
-        """Put media, unless it is there already and sealed with the current key. False: look again."""
-        there = self._cells.get(name)
-        self._require_ours(name, there)
-        if there is not None and self.keys().open_current(there.data) == text:
-            return True
-        return self._cells.put(name, sealed, there)
+    def _marked(self, there: dict[str, Cell | None]) -> bool:
+        """Put marks where nothing is; whether there was nothing anywhere. Then somebody has put something there."""
+        missing = [name for name, cell in there.items() if cell is None]
+        for name in missing:
+            self._cells.put(name, self._mark(), None)
+        return bool(missing)
 
-    def _require_ours(self, name: str, there: Cell | None) -> None:
-        """V1: what the keys do not open is not replaced."""
-        if there is not None and self.keys().is_of_others(there.data):
-            raise self.not_ours(name)
+    def _mark(self) -> bytes:
+        return mark(self._machine.random_bytes(MARK_BYTES))
 
     def _seal_anew(self, name: str) -> None:
-        def attempt(was_asked: bool) -> bool:  # noqa: ARG001 (what it put opens with the current key)
+        is_there, fresh = False, self._mark()
+
+        def attempt(write: _Write) -> bool:
+            nonlocal is_there
             there = self._cells.get(name)
-            if there is None or self.keys().open_current(there.data) is not None:
+            if there is None:
+                return True
+            keys = self.keys()
+            if is_mark(there.data):
+                if not keys.takes_plain or there.data == fresh:
+                    return True
+                return write.ask(partial(self._cells.put, name, fresh, there))  # V5
+            is_there = True
+            if keys.open_current(there.data) is not None:
                 return True
             try:
-                plain = self.keys().open(there.data)
+                plain = keys.open(there.data)
             except NotOpenedError as error:
                 raise DecryptionError(path=self.path_of(name), reason=error.reason, way_out=error.way_out) from None
-            return self._cells.put(name, self._sealed(plain), there)
+            sealed = keys.seal(self._machine.random_bytes(NONCE_BYTES), plain)
+            return write.ask(partial(self._cells.put, name, sealed, there))
 
         self._insist(attempt)
+        if not is_there:
+            raise FileNotFoundError
+
+    def reseal(self) -> tuple[int, list[Failure]]:
+        try:
+            return super().reseal()
+        except PlaceError as error:
+            if error.outcome == "unknown":
+                raise
+            reason = error.strerror or ""  # of this file nothing was stored, and others are sealed
+            raise PlaceError(path=self.path, doing=self._doing, reason=reason, outcome="unknown") from error
 
     def note_sealing(self, key: Key) -> None:
         note = key.seal(self._machine.random_bytes(NONCE_BYTES), SEALING.encode())
 
-        def attempt(was_asked: bool) -> bool:
-            there = self._cells.get(SEALING)
-            if was_asked and there is not None and there.data == note:
-                return True
-            return self._cells.put(SEALING, note, there)
+        def attempt(write: _Write) -> bool:
+            return write.ask(partial(self._cells.put, SEALING, note, self._cells.get(SEALING)))
 
         self._insist(attempt)
 
     def discard_note(self) -> None:
-        self._remove(SEALING)
+        self._remove(
+            SEALING, lambda there: self.keys().open_current(there.data) is not None
+        )  # another rotation's note stays
 
     def delete(self, name: str) -> None:
         if not self._remove(name):
             raise FileNotFoundError
 
-    def _remove(self, name: str) -> bool:
-        """Whether it was there."""
+    def _remove(self, name: str, is_meant: Callable[[Cell], bool] = lambda _: True) -> bool:
+        """Put a mark in the place of what is there, if it is what is meant; returns whether it was."""
         was_there = False
 
-        def attempt(was_asked: bool) -> bool:  # noqa: ARG001 (gone is gone)
+        def attempt(write: _Write) -> bool:
             nonlocal was_there
-            if (there := self._cells.get(name)) is None:
+            there = self._cells.get(name)
+            if there is None or is_mark(there.data) or not is_meant(there):
                 return True
             was_there = True
-            return self._cells.remove(name, there)
+            return write.ask(partial(self._cells.put, name, self._mark(), there))
 
         self._insist(attempt)
         return was_there
@@ -174,32 +246,31 @@ class PlacedFiles(StoredFiles):
 
     # ---- until it is done ----------------------------------------------------------------------------------------
 
-    def _sealed(self, plain: bytes) -> bytes:
-        return self.keys().seal(self._machine.random_bytes(NONCE_BYTES), plain)
-
-    def _insist(self, attempt: Callable[[bool], bool]) -> None:
+    def _insist(self, attempt: Callable[[_Write], bool]) -> None:
         """Make a write until it is done: at once if another one came first, and after a wait if nobody answered.
 
-        ``attempt`` is told whether an earlier one may have been done.
-
         Raises:
-            PlaceError: ``outcome`` is ``"unknown"`` if an answer is missing, and ``"not stored"`` if others came first each time.
+            PlaceError: ``outcome`` is ``"unknown"`` if what was asked for may have been done; else ``"not stored"``: nobody answered
+                before it was asked for, or others came first each time.
+            TranscriptStoreError: what ``attempt`` raises, unless it may have been done.
         """
-        waits = iter(self._waits)
-        was_asked, waited = False, 0.0
+        waits, write, waited = iter(self._waits), _Write(), 0.0
         for _ in range(_ROUNDS + len(self._waits)):
             try:
-                if attempt(was_asked):
+                if attempt(write):
                     return
-                was_asked = True  # an object store may say no to what it did
             except UnavailableError as error:
-                was_asked |= not isinstance(error, NotReachedError)
-                if (wait := next(waits, None)) is None or (not was_asked and is_in_vain(error, waited)):
-                    raise self._failed(str(error) or "no answer came in time", is_known=not was_asked) from error
+                if (wait := next(waits, None)) is None or (not write.is_unsure and is_in_vain(error, waited)):
+                    raise self._failed(write, str(error) or "no answer came in time") from error
                 waited += wait
                 self._machine.wait(wait)
-        raise self._failed("others wrote it at the same time, each time", is_known=True)
+            except TranscriptStoreError as error:
+                if not write.is_unsure:
+                    raise
+                met = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+                raise self._failed(write, f"an answer was lost; now {met}") from error
+        raise self._failed(write, "others wrote it at the same time, each time")
 
-    def _failed(self, reason: str, *, is_known: bool) -> PlaceError:
-        outcome = "not stored" if is_known else "unknown"
+    def _failed(self, write: _Write, reason: str) -> PlaceError:
+        outcome = "unknown" if write.is_unsure else "not stored"
         return PlaceError(path=self.path, doing=self._doing, reason=reason, outcome=outcome)  # type: ignore[arg-type]

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
+from transcript_store._snapshots.file_store import FileStore
 from transcript_store._snapshots.store import KeptSnapshots
+from transcript_store.places._cells import KeepsCells
 from transcript_store.places._claimed import WAITS_SECONDS
 from transcript_store.places._errors import NotOnAPlaceError
 from transcript_store.places._objects import ObjectPlace
-from transcript_store.places._place import Place
 from transcript_store.places._postgres import PostgresPlace
 from transcript_store.places._snapshot_files import PlacedFiles
+from transcript_store.places._urls import open_place
 from transcript_store.ways_out import WayOut
 
-__all__ = ["ObjectSnapshotStore", "PlacedSnapshotStore", "PostgresSnapshotStore"]
+__all__ = ["ObjectSnapshotStore", "PlacedSnapshotStore", "PostgresSnapshotStore", "open_snapshot_store"]
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class PlacedSnapshotStore(KeptSnapshots):
@@ -29,12 +35,14 @@ class PlacedSnapshotStore(KeptSnapshots):
       whose answer was lost may be put once more, over another's that came between.
     - What the keys do not open is not replaced, whoever put it there, and whenever. A rotation puts back nothing that was saved meanwhile.
     - Of two rotations to different keys at the same time, each tells which files it could not open.
-    - ``save`` without an answer is ``PlaceError`` with the outcome ``"unknown"``: the old one is there, or the new one. A request
-      that the network delivers behind a later delete brings back what was deleted. On an object store a plain snapshot has one version
-      with every other of the same bytes, so there it may also land where those bytes were saved again.
+    - A store without a key puts nothing in the clear into one that is sealed, also if it is sealed at this moment.
+    - A call that writes and is not answered is ``PlaceError`` with the outcome ``"unknown"``: the old one is there, or the new one, or it
+      will be. The next call looks. On an object store a plain snapshot has one version with every other of the same bytes, so there a
+      request that comes late may land where those bytes were saved again.
+    - What was deleted leaves a mark of 49 bytes, so that a request which the network delivers late does not bring it back.
 
     Args:
-        place: a place that has cells, as those of this library have.
+        place: a place that has cells, as those of this library have, or anything else with a ``name`` and ``cells``.
         encryption_key: seals what is saved, as in a :class:`FileStore`.
         retired_keys: open what is not sealed with that key yet.
         logger: gets what was skipped; default ``transcript_store.places``.
@@ -49,7 +57,7 @@ class PlacedSnapshotStore(KeptSnapshots):
 
     def __init__(
         self,
-        place: Place,
+        place: KeepsCells,
         *,
         encryption_key: bytes | None = None,
         retired_keys: Sequence[bytes] = (),
@@ -78,13 +86,13 @@ class PlacedSnapshotStore(KeptSnapshots):
             PlaceError: the place refused, or nobody answered; nothing that a snapshot refers to was removed.
         """
         if not self._cells.can_hold:
-            raise NotOnAPlaceError(path=self.directory, doing="collect media", way_out=WayOut.LIST_TELLS)
+            raise NotOnAPlaceError(path=self.directory, doing="collect media", way_out=WayOut.COLLECT_A_COPY)
         return super().collect_media(older_than_seconds=older_than_seconds)
 
     @contextmanager
     def _reading(self, doing: str) -> Iterator[PlacedFiles | None]:
         yield PlacedFiles(
-            self._cells, self.directory, doing, lambda: self.keys, self.logger, self._machine, self._waits
+            self._cells, self.directory, doing, lambda: self.keys, self.witness, self.logger, self._machine, self._waits
         )
 
     @contextmanager
@@ -116,3 +124,37 @@ class ObjectSnapshotStore(PlacedSnapshotStore):
         if not isinstance(place, ObjectPlace):
             raise TypeError(f"place is an ObjectPlace, not {type(place).__name__}")
         super().__init__(place, **options)  # type: ignore[arg-type]
+
+
+def open_snapshot_store(
+    where: str | os.PathLike[str],
+    *,
+    create: bool = False,
+    encryption_key: bytes | None = None,
+    retired_keys: Sequence[bytes] = (),
+    logger: logging.Logger | None = None,
+) -> FileStore | PlacedSnapshotStore:
+    """The store of snapshots in a directory or at an address, as it stands in a variable of the environment or on a command line.
+
+    ``postgresql://user@host/database`` is a :class:`PostgresSnapshotStore`; ``s3://bucket/prefix``, ``gs://…`` and ``az://…`` are an
+    :class:`ObjectSnapshotStore`: the addresses of libraries, as :func:`open_place` has them. A library and a store may have one address.
+    Any other name is the directory of a ``FileStore``. Nobody is asked for anything yet.
+
+    Args:
+        where: the directory, or the address.
+        create: make the tables of a database when they are missing, or of an earlier version.
+        encryption_key: seals what is saved, as in a ``FileStore``.
+        retired_keys: open what is not sealed with that key yet.
+        logger: gets what was skipped.
+
+    Raises:
+        InvalidKeyError: a key is not 32 bytes.
+        ValueError: no engine has such an address, or it is malformed (its text is not repeated); or there are retired keys and no key.
+        MissingExtraError: what talks to the engine is not installed; the message says what to install.
+        PlaceError: an object store cannot be used with what the address and the environment say.
+    """
+    if not isinstance(where, str) or not _ADDRESS.match(where):
+        return FileStore(where, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)
+    place = open_place(where, create=create)
+    kind = PostgresSnapshotStore if isinstance(place, PostgresPlace) else ObjectSnapshotStore
+    return kind(place, encryption_key=encryption_key, retired_keys=retired_keys, logger=logger)  # type: ignore[arg-type]

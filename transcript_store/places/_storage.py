@@ -110,12 +110,19 @@ class PlacedWriter(Fetched, Writer):
     def delete(self, agreed: Callable[[], bool] = lambda: True) -> bool:
         """Delete the conversation, if nobody is at work on it, and if ``agreed()`` is true once it is claimed; returns that.
 
+        Otherwise, and if that raises, the conversation is released and stays.
+
         From the slot ``deleted`` on it is not there. Then what its other slots hold is removed.
         """
         try:
             self._open()
-            if not agreed():
-                self._release()
+            is_agreed = False
+            try:
+                is_agreed = agreed()
+            finally:
+                if not is_agreed:
+                    self._release()
+            if not is_agreed:
                 return False
             self.slots.write(lambda state: encoded(state, "deleted", self._at(state)), "delete the conversation")
             self.slots.deleted_in = self.slots.state.slot

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from transcript_store.places import Piece, Place, Summary, UnavailableError
 from transcript_store.testing._simulated import SimulatedStop
+from transcript_store.testing._simulated_cells import SimulatedCells
 
 __all__ = ["Fate", "Request", "SimulatedObjectPlace", "SimulatedPlace"]
 
@@ -36,9 +37,11 @@ class Request(NamedTuple):
 
     number: int
     call: str
-    """As the call's method is named: ``put``, ``read``, ``conversations``, ``put_summary``, ``put_pack``, ``packs_from`` and so on."""
+    """As the call's method is named: ``put``, ``read``, ``conversations``, ``put_summary``, ``put_pack``, ``packs_from`` and so on. Of its
+    cells: ``get``, ``put``, ``remove``, ``list``."""
     name: str
-    """What it is about: ``s/3`` is a slot, ``p/1-7`` a pack, ``k`` the key, ``m`` the summary; of a list, what its names begin with."""
+    """What it is about: ``s/3`` is a slot, ``p/1-7`` a pack, ``k`` the key, ``m`` the summary; of a cell, its name; of a list, what names
+    begin with."""
     changes: bool
     """Whether it changes something, so that it may land late."""
 
@@ -65,6 +68,8 @@ class SimulatedPlace(Place):
         name: what errors call it.
     """
 
+    _holds = True
+
     def __init__(self, *, name: str = "simulated") -> None:
         self.name = name
         self.on_request: Callable[[Request], Fate | None] | None = None
@@ -76,6 +81,8 @@ class SimulatedPlace(Place):
         self._tags = 0
         self._identity = f"simulated:{uuid4()}"
         self._lock = threading.RLock()
+        self.cells = SimulatedCells(self._request, can_hold=self._holds)
+        """What a store of snapshots keeps on it: ``PlacedSnapshotStore(place)``."""
 
     # ---- for tests -------------------------------------------------------------------------------------------------------
 
@@ -227,6 +234,8 @@ class SimulatedPlace(Place):
 
 class SimulatedObjectPlace(SimulatedPlace):
     """A ``PackingPlace`` in memory as an object store is one: put if absent, list, get, delete, each a request of its own."""
+
+    _holds = False
 
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:  # noqa: ARG002 (no object store can look at another)
         return self._create(id, f"s/{slot}", data)

@@ -10,13 +10,24 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore, ConversationSummary
+from transcript_store import (
+    ConversationLibrary,
+    ConversationNotFoundError,
+    ConversationStore,
+    ConversationSummary,
+    FileStore,
+)
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.file_names import is_id
 from transcript_store.transcripts import summary_of
 from transcript_store.words import told_address
+
+if TYPE_CHECKING:
+    from transcript_store.places import PlacedSnapshotStore
+
+    Snapshots = FileStore | PlacedSnapshotStore
 
 LAST = "last"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -96,6 +107,24 @@ def conversation_at(name: str, *, creates: bool = False, **options: Any) -> Conv
         return ConversationStore(name, **options)
     library, own_id = with_id(name)
     return library_at(library, creates=creates).store(own_id, **options)
+
+
+def snapshots_at(name: str, *, creates: bool = False, **options: Any) -> Snapshots:
+    """The store of snapshots of that name, a directory or the address of a library. Of ``creates``: :func:`library_at`.
+
+    Raises:
+        Misuse: the address names a conversation.
+    """
+    if not is_address(name):
+        return FileStore(name, **options)
+    library, what = taken_apart(name)
+    if what is not None:
+        raise Misuse(
+            f"{shown(name)} is a conversation: snapshots are kept at the address of a library, {shown(library)}"
+        )
+    from transcript_store.places import PlacedSnapshotStore
+
+    return PlacedSnapshotStore(place_at(library, creates=creates), **options)
 
 
 def summary_at(name: str) -> ConversationSummary | None:

@@ -47,6 +47,7 @@ _IN_THE_SHELL = {
     WayOut.FORK_AND_DELETE: "fork what is to stay, and delete this one",
     WayOut.SEAL_A_COPY: "--keep-plain seals it from here on; to have nothing plain, fork it into a folder, seal that, fork it back, and "
     "delete this one",
+    WayOut.COLLECT_A_COPY: "copy the objects below snapshots/ into a directory, and `transcript-store snapshot collect-media` there",
     WayOut.SAVE_AND_FORK: "fork it into a folder (fork --into), and do it there",
     WayOut.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
     WayOut.TAKE_OR_TAKE_OUT: "`transcript-store repair {directory} --mode accept-edits` takes in what has the form of a message; or "

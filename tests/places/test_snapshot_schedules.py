@@ -1,0 +1,86 @@
+"""Two stores of snapshots on one place, in every order there is, with requests that get lost, land late, come twice, and kill who makes them.
+
+What each call was told can be true (R6): there is an order of all calls in which each load and list tells what was saved or deleted last. A
+snapshot is whole or absent, with its media (R13). What is refused was not done. Where a sealing returned, nothing is in the clear (V5), and
+the new key opens all (V1). Longer schedules, and those of three stores, are drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.places.schedules import at_random, every
+from tests.places.snapshot_schedules import commute
+from tests.places.snapshot_stories import (
+    STORIES,
+    Story,
+    one_collects,
+    one_reads,
+    one_seals_with_media,
+    storm,
+    storm_of_media,
+)
+from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace
+
+SHORT = (one_reads,)
+"""With one request that goes wrong, it fits into the plain suite."""
+ON_BOTH = pytest.mark.parametrize("place", [SimulatedPlace, SimulatedObjectPlace], ids=["database", "objects"])
+
+
+def counted(schedules: Iterator[int], record: Callable[[str, Any], None]) -> int:
+    counts = list(schedules)
+    record("schedules of two or three stores of snapshots on a place", len(counts))
+    record("saves and deletes acknowledged in them", sum(counts))
+    return len(counts)
+
+
+def run_every(story: Story, place: type[SimulatedPlace], faults: int, record: Callable[[str, Any], None]) -> None:
+    """Run all of its schedules; where there are none because the place cannot do that, say so."""
+    if story is one_collects and place is SimulatedObjectPlace:
+        pytest.skip("no media is removed from an object store")
+    assert counted(every(lambda: story(place, faults), faults=faults, commute=commute), record)
+
+
+@ON_BOTH
+@pytest.mark.parametrize("story", [story for story in STORIES if story is not one_seals_with_media])
+def test_every_schedule_of_two_stores(story: Story, place: type[SimulatedPlace], record_property):
+    """R6, R13, P17, V1 to V5: all that there are, up to the order of requests that come to the same in either."""
+    run_every(story, place, 0, record_property)
+
+
+@ON_BOTH
+@pytest.mark.parametrize("story", SHORT)
+def test_every_schedule_of_two_stores_with_a_fault(story: Story, place: type[SimulatedPlace], record_property):
+    """R6, R13, P17, V1 to V5: at each request, one that is refused, lost, late, repeated, or the last."""
+    run_every(story, place, 1, record_property)
+
+
+@pytest.mark.parametrize(
+    ("story", "place"), [(storm, SimulatedPlace), (storm, SimulatedObjectPlace), (storm_of_media, SimulatedPlace)]
+)
+def test_schedules_of_three_stores_at_random(story: Story, place: type[SimulatedPlace], record_property):
+    """R6, R13, P17, V1 to V5: three stores, and four requests that go wrong."""
+    assert counted(at_random(lambda: story(place, 4), seeds=range(20), faults=4, calm=0.9), record_property) == 20
+
+
+@pytest.mark.long
+@ON_BOTH
+@pytest.mark.parametrize("story", [story for story in STORIES if story not in SHORT])
+def test_every_longer_schedule_of_two_stores_with_a_fault(story: Story, place: type[SimulatedPlace], record_property):
+    """R6, R13, P17, V1 to V5: the longer ones; of the longest, without a fault."""
+    run_every(story, place, int(story is not one_seals_with_media), record_property)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("story", "place"), [(storm, SimulatedPlace), (storm, SimulatedObjectPlace), (storm_of_media, SimulatedPlace)]
+)
+def test_many_schedules_of_three_stores_at_random(story: Story, place: type[SimulatedPlace], record_property):
+    """R6, R13, P17, V1 to V5: many more, and six requests that go wrong."""
+    assert (
+        counted(at_random(lambda: story(place, 6), seeds=range(1000, 2000), faults=6, calm=0.9), record_property)
+        == 1000
+    )

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from random import Random
 
-from tests.places.schedules import Actor, LossError, World, begun, run
+from tests.places.schedules import Actor, LossError, begun, run
 from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, SimulatedStop
 
 SESSIONS, EACH, UNEVEN = "abc", 30, 0.08

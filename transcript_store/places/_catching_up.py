@@ -16,13 +16,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store._conversation import archive
-from transcript_store._conversation.storage import Options, State, Storage
+from transcript_store._conversation.storage import Options, Storage
 from transcript_store._conversation.writer import Writer
 from transcript_store._log.image import Image
 from transcript_store._log.record import Position
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.names import KEY, METADATA
 from transcript_store.errors import ConversationExistsError
 from transcript_store.places._filling import metadata_of
 from transcript_store.places._slots import START, LogState, Slot, lines_of
@@ -66,7 +64,7 @@ class Standing(NamedTuple):
 
     def has_news_for(self, folder: Storage) -> bool:
         """Whether a folder that is an earlier state lacks something."""
-        is_noted = folder.mark is not None and folder.mark.generation == self.state.generation
+        is_noted = folder.mark is not None  # otherwise metadata.json is of the generation before
         return not (is_noted and self.is_all_in(folder) and _timeless(folder.members) == _timeless(self.state.members))
 
     def why_not_from(self, folder: Storage) -> str | None:
@@ -109,36 +107,20 @@ def catch_up(files: FileSystem, path: str, standing: Standing, key: bytes | None
 
     ``key`` is put beside it if there is no key file. Raises ``ConversationExistsError`` if it is no earlier state: nothing was written.
     """
-    writer = _Writer(files, path, Options(max_line_bytes=0))
+    writer = Writer(files, path, Options(max_line_bytes=0))  # no key is needed: what is sealed is taken as it is
     with writer.let_go_at_the_end():
         writer.load()
         if (reason := standing.why_not_from(writer)) is not None:
             raise ConversationExistsError(path=path, reason=reason)
-        return writer.go_on(standing, key)
-
-
-class _Writer(Writer):
-    """Whoever has the lock of a folder that is behind. No key is needed: what is sealed is taken as it is."""
-
-    def go_on(self, standing: Standing, key: bytes | None) -> int:
-        """S6: every generation that the place goes on with, and then the metadata."""
-        count = 0
-        with self._changing("bring the folder up to date"):
-            self.state = State.CHANGING
-            if key is not None and self.folder.status(KEY) is None:
-                self.folder.replace_file(KEY, [key])  # in front of what is sealed with it
-            for number, transcript in standing.transcripts.items():
-                live, end = self.log.header.generation, self.log.end
-                if number < live or (number == live and transcript.end == end):
-                    continue
-                if number > live:
-                    archive.keep(self.folder, self.log)
-                image = _Kept(transcript)
-                self._put_in_place(image, image.header.metadata, None)
-                count += transcript.end.seq - (end.seq if number == live else 0)
-            self.folder.replace_file(METADATA, [metadata_of(standing.state)])
-            self.state = State.READY
-        return count
+        live, end = writer.log.header.generation, writer.log.end
+        due = [
+            transcript
+            for number, transcript in standing.transcripts.items()
+            if number > live or (number == live and transcript.end != end)
+        ]
+        writer.go_on_with(map(_Kept, due), metadata_of(standing.state), key)
+        added = sum(transcript.end.seq for transcript in due)
+        return added - (end.seq if standing.transcripts[live] in due else 0)
 
 
 class _Kept(Image):

@@ -1,7 +1,7 @@
 """A million messages in random schedules, by hand: ``python -m tests.places.at_length [MESSAGES] [SEED] [objects]``.
 
-Three sessions append to one conversation and take it over from one another; one that was killed is followed by another. One request in nine or so
-goes wrong. Each schedule has a seed of its own, and is judged as those of the suite are (``schedules``): the first that breaks a promise ends the
+Three sessions append to one conversation and take it over from one another; one that was killed is followed by another. One request in fourteen
+or so goes wrong. Each schedule has a seed of its own, and is judged as those of the suite are (``schedules``): the first that breaks a promise ends the
 run, with its seed. What it prints is in docs/engines.md.
 """
 

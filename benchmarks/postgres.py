@@ -11,11 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
+from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
+from psycopg.conninfo import make_conninfo
+
 from tests.kit.postgres import PostgresServer
-from transcript_store.places import PlacedConversation, PostgresPlace
+from transcript_store.places import PlacedConversation, PostgresPlace, _postgres
 
 MESSAGE = {"role": "user", "content": "x" * 1000}
 TURNS, CLIENTS, EACH = 1000, 32, 100
@@ -61,6 +65,52 @@ def alternate(server: PostgresServer, url: str) -> None:
     print(f"{'append / bare':45} {median(appends[10:]) / median(bares[10:]):.2f}")
     reader = PlacedConversation(place, log.id, read_only=True)
     shown(f"open {TURNS + 1:,} messages", [taken_ms(reader.load) for _ in range(9)])
+
+
+def processors(server: PostgresServer, url: str) -> None:
+    """Processor time for one append, in turns of a hundred, the least of each: it says what 32 clients on few processors can reach."""
+    place = PostgresPlace(make_conninfo(url, application_name="measured"), connections=1)
+    log = PlacedConversation(place, str(uuid4()))
+    log.initialize()
+    log.append_message(MESSAGE)
+    data, own, other = place.read(log.id, 1)[0].data, str(uuid4()), str(uuid4())
+    numbers, previous = count(1), b"0" * 32
+    with server.connect(url) as sql:
+
+        def bare() -> None:
+            sql.execute(BARE, (own, next(numbers), data))
+
+        def statement() -> None:
+            given = {"id": other, "slot": next(numbers), "hash": previous, "data": data, "previous": previous}
+            sql.cursor(binary=True).execute(_postgres._PUT_NEXT, given)
+
+        def append() -> None:
+            log.append_message(MESSAGE)
+
+        sql.execute("INSERT INTO ts_slot VALUES (%s, 0, %s, '')", (other, previous))
+        where = "SELECT pid FROM pg_stat_activity WHERE application_name = 'measured'"
+        of_place: int = sql.execute(where).fetchall()[0][0]  # type: ignore[assignment]
+        for name, act, backend in (
+            ("bare committed INSERT", bare, sql.info.backend_pid),
+            ("the statement of a put alone", statement, sql.info.backend_pid),
+            ("append_message", append, of_place),
+        ):
+            numbers = count(1)
+            taken = [processor_us(act, backend) for _ in range(30)]
+            client, at_server = (min(each) for each in zip(*taken, strict=True))
+            print(f"{name:45} client {client:5.0f} us, server {at_server:5.0f} us of a processor")
+
+
+def processor_us(act: Callable[[], object], backend: int) -> tuple[float, float]:
+    """What a hundred calls take of a processor, for each: here, and in the server's process for the connection."""
+    at_server, here = on_processor_ns(backend), time.process_time_ns()
+    for _ in range(100):
+        act()
+    return (time.process_time_ns() - here) / 1e5, (on_processor_ns(backend) - at_server) / 1e5
+
+
+def on_processor_ns(process: int) -> int:
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0])
 
 
 def at_once(name: str, client: Callable[[], Callable[[], object]]) -> float:
@@ -127,5 +177,6 @@ if __name__ == "__main__":
         server.restart(fsync="on")
         url = server.schema()
         alternate(server, url)
+        processors(server, url)
         clients(server, url)
         lists(server, url, int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)

@@ -105,3 +105,38 @@ def tried(call: Callable[..., object], *arguments: Any, **options: Any) -> BaseE
     except (TranscriptStoreError, SimulatedStop) as error:
         return error
     return None
+
+
+def history(disk: SimulatedFileSystem, key: bytes | None, at_each: Callable[[], object]) -> None:
+    """Appends, replaces and changes of the metadata, with a look at the closed folder after each."""
+    steps: list[Callable[[ConversationStore], object]] = [
+        lambda conversation: conversation.append_message(said("third")),
+        lambda conversation: conversation.append_messages([said("a"), said("b")]),
+        lambda conversation: conversation.update_metadata(labels={"title": "A longer one"}),
+        lambda conversation: conversation.replace_transcript([said(f"summary {number}") for number in range(3)]),
+        lambda conversation: conversation.append_message(said("behind it")),
+        lambda conversation: conversation.replace_transcript([said("again")], features=["retract"]),
+        lambda conversation: conversation.append_message(said("taken back")),
+        lambda conversation: conversation.retract(),
+        lambda conversation: conversation.append_message(said("last")),
+    ]
+    begun(disk, key).close()
+    at_each()
+    for step in steps:
+        with library_on(disk, key).open(ID) as conversation:
+            step(conversation)
+        at_each()
+
+
+def every_moment(place: SimulatedPlace, key: bytes | None) -> list[SimulatedFileSystem]:
+    """The folder as it was restored at each moment of a history, on disks of their own; the last is what is on the place."""
+    disk, moments = SimulatedFileSystem(), list[SimulatedFileSystem]()
+
+    def ship_and_restore() -> None:
+        shipped(disk, place, with_key=True)
+        there = SimulatedFileSystem()
+        restore(place, ID, FOLDER, file_system=there, with_key=True)
+        moments.append(there)
+
+    history(disk, key, ship_and_restore)
+    return moments

@@ -186,7 +186,7 @@ def test_other_programs_histories_go_there(cli: Cli, place: str, tmp_path: Path,
 
 def test_what_needs_a_folder_says_so(cli: Cli, begun: str) -> None:
     """A command that cannot work there names the way that can: a copy in a folder."""
-    code, out, err = cli("show", "--salvage", f"{begun}/{ONE}")
+    code, out, err = cli("doctor", begun)
     assert (code, out) == (2, "")
     assert "needs a folder" in err
     assert "fork URL --into DIR" in err
@@ -329,6 +329,13 @@ def test_the_first_message_after_which_it_fails(cli: Cli, begun: str) -> None:
     assert f"transcript-store show {begun}/{ONE} --around 5" in out
 
 
+def test_a_whole_one_is_shown_by_what_shows_what_is_left(cli: Cli, begun: str) -> None:
+    """``show --salvage``: the same lines, and the exit code of what is whole."""
+    left = cli("show", "--salvage", f"{begun}/{ONE}")
+    assert (left.code, left.err) == (0, "")
+    assert left.out == cli("show", f"{begun}/{ONE}").out
+
+
 def test_what_is_left_of_a_damaged_one(cli: Cli, place: str, tmp_path: Path) -> None:
     """repair: what could be kept is said; what is left goes into a folder, is repaired there, and comes back."""
     assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
@@ -340,6 +347,12 @@ def test_what_is_left_of_a_damaged_one(cli: Cli, place: str, tmp_path: Path) -> 
     assert "salvage: would keep" in told.out
     assert "repair URL --into DIR" in told.out
     assert "/tmp" not in told.out
+    shown = cli("show", "--salvage", f"{place}/{ONE}")
+    assert shown.code == 1
+    assert "HELLO" in shown.out
+    assert "Good evening" in shown.out
+    assert f"{ONE}: " in shown.err
+    assert "/tmp" not in shown.out + shown.err
     assert cli("repair", f"{place}/{ONE}", "--apply", "--mode", "salvage").code == 2
     left = cli("repair", f"{place}/{ONE}", "--into", str(tmp_path / "left"))
     assert left.code == 1

@@ -12,6 +12,7 @@ import pickle
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,7 +28,8 @@ from transcript_store.places import (
     UnavailableError,
     UnsuitablePlaceError,
 )
-from transcript_store.places._bucket import Bucket, Found
+from transcript_store.places._bucket import Bucket, Found, Listed
+from transcript_store.places._slots import flattened
 from transcript_store.testing import check_place
 
 KEY, SECRET, TOKEN = "AKIAOFNOBODY", "secret-of-nobody", "token-of-nobody"
@@ -119,6 +121,65 @@ def test_an_append_is_one_request():
     for _ in range(5):
         log.append_message({"text": "x"})
     assert puts == [1, 2, 3, 4, 5, 6]
+
+
+def asked_of(patch: pytest.MonkeyPatch, before: Callable[[str], object] = lambda folder: None) -> list[str]:
+    """What is listed and got from now on; ``before`` is called in front of each list, and may do something."""
+    asked: list[str] = []
+    real_list, real_get = Bucket.list, Bucket.get
+
+    def listing(self: Bucket, folder: str, after: str = "") -> Iterator[list[Listed]]:
+        before(folder)
+        asked.append(f"list {folder[-1]}")
+        return real_list(self, folder, after)
+
+    def getting(self: Bucket, key: str) -> Found | None:
+        asked.append("get")
+        return real_get(self, key)
+
+    patch.setattr(Bucket, "list", listing)
+    patch.setattr(Bucket, "get", getting)
+    return asked
+
+
+def test_an_open_is_two_lists_and_a_get_for_each_pack(monkeypatch: pytest.MonkeyPatch):
+    """And one for each slot behind them. What was removed once it was packed is no reason to list again."""
+    place = ObjectPlace("memory:///agents")
+    log = placed(place)
+    log.initialize()
+    for tidy in (False, True):
+        for _ in range(4):
+            log.append_message({"text": "x"})
+        log.pack(tidy=tidy)
+    log.append_message({"text": "behind"})
+    asked = asked_of(monkeypatch)
+    placed(place, log.id, read_only=True).load()
+    assert asked == ["list p", "list s", "get", "get", "get"]
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_packed_and_removed_between_two_lists_is_read(is_new: bool, monkeypatch: pytest.MonkeyPatch):
+    """R9: slots that stood alone when packs were listed are gone when slots are. The last of them stands, and says that packs are due again."""
+    place = ObjectPlace("memory:///agents")
+    log = placed(place)
+    log.initialize()
+    for _ in range(3):
+        log.append_message({"text": "x"})
+    if not is_new:
+        log.pack()
+        log.append_message({"text": "x"})
+
+    def goes_on(folder: str) -> None:
+        if folder.endswith("/s") and not done:
+            done.append(folder)
+            log.append_message({"text": "x"})
+            log.pack(tidy=True)
+
+    done: list[str] = []
+    asked_of(monkeypatch, goes_on)
+    slots = [slot for slot, _ in flattened(place.read(log.id), 0)]
+    assert done
+    assert slots == [*range(1, 6 if is_new else 7)]
 
 
 def test_ids_are_listed_over_pages():

@@ -93,6 +93,32 @@ def test_one_conversation_goes_and_comes_by_its_name(
     assert files_in(tmp_path / "back") == files_in(newest.directory)
 
 
+def test_folders_that_are_behind_go_on(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
+    """One got a record, one a generation, the third nothing; then one of the folders goes on by itself, and is left alone."""
+    restored = str(tmp_path / "restored")
+    cli("ship", library.directory, place)
+    cli("ship", place, restored)
+    first, second, _ = sorted(summary.id or "" for summary in library.list())
+    with library.open(first) as conversation:
+        conversation.append_message(said("more"))
+    with library.open(second) as conversation:
+        conversation.replace_transcript([said("summary"), said("and more")])
+    cli("ship", library.directory, place)
+    code, out, err = cli("ship", place, restored)
+    assert (code, err) == (0, "")
+    assert [line.partition("  ")[2].partition(" in ")[0] for line in out.splitlines()] == [
+        "1 record added: 3 records",
+        "2 records added: 2 records",
+        "was there already: 2 records",
+    ]
+    assert files_in(restored) == files_in(library.directory)
+    with ConversationLibrary(restored).open(first) as conversation:
+        conversation.append_message(said("of here alone"))
+    code, out, err = cli("ship", place, restored)
+    assert (code, len(out.splitlines())) == (1, 2)
+    assert "is no beginning of what is on the place" in err
+
+
 def test_one_that_cannot_go_does_not_stop_the_others(
     cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path
 ) -> None:

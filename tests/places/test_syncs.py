@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.sync_sites import Site, in_the_source, syncing
-from tests.places.shipped import BACK, ID, KEY, files_in, said, shipped, with_a_history
+from tests.places.shipped import BACK, FOLDER, ID, KEY, every_moment, files_in, said, shipped, with_a_history
 from transcript_store import ConversationLibrary
 from transcript_store.places import restore
 from transcript_store.places._remains import write_remains
@@ -53,3 +53,21 @@ def test_every_sync_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
             if made_by(work, monkeypatch, lambda site, mutant=mutant: site != mutant) != whole:  # type: ignore[misc]
                 killed.add((mutant.module, mutant.line))
     assert {mutant for mutant in killed if mutant[0].startswith("places.")} == in_the_source(in_places=True)
+
+
+def test_every_sync_of_a_folder_that_goes_on_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P5: those of the archive, of a transcript before its name, and of the metadata. Another that is left out shows when the call is cut off."""
+    place = SimulatedPlace()
+    first, *_ = every_moment(place, KEY)
+
+    def left(do: Callable[[Site], bool]) -> dict[str, bytes]:
+        disk = first.copy()
+        with monkeypatch.context() as within:
+            syncing(within, do)
+            restore(place, ID, FOLDER, file_system=disk, with_key=True)
+        return files_in(disk.worst_power_failure(), FOLDER)
+
+    made: set[Site] = set()
+    whole = left(lambda site: made.add(site) is None)  # type: ignore[func-returns-value]
+    killed = {site.function for site in made if left(lambda other, site=site: other != site) != whole}  # type: ignore[misc]
+    assert killed == {"keep", "write_temporary", "replace_file"}

@@ -17,7 +17,7 @@ from transcript_store._conversation.storage import State, Storage
 from transcript_store._log import quarantine
 from transcript_store._log.image import Image
 from transcript_store._log.record import SEALED, Copied, Entry
-from transcript_store._os.names import KEY
+from transcript_store._os.names import KEY, METADATA
 from transcript_store._os.refusals import refusals
 from transcript_store._sealing.providers import Keyring
 from transcript_store.words import many
@@ -109,6 +109,24 @@ class Changes(Storage):
             self._put_in_place(image, members, sealing)
             self.state = State.READY
         self.renew_mark()
+
+    def go_on_with(self, transcripts: Iterable[Image], document: bytes, key_file: bytes | None) -> None:
+        """Take in what this conversation became elsewhere: its transcripts from the live generation on, and then its metadata.json.
+
+        Each transcript is a commit, as a replace is; of the live generation it begins with what stands there. ``key_file`` is put beside
+        them if there is none. What is remembered of the metadata is that of the header: load anew.
+        """
+        self._ensure_writable()
+        with self._changing("bring the folder up to date"):
+            self.state = State.CHANGING
+            if key_file is not None and self.folder.status(KEY) is None:
+                self.folder.replace_file(KEY, [key_file])  # in front of what is sealed with it
+            for image in transcripts:
+                if image.header.generation > self.log.header.generation:
+                    archive.keep(self.folder, self.log)
+                self._put_in_place(image, image.header.metadata, None)
+            self.folder.replace_file(METADATA, [document])
+            self.state = State.READY
 
     def image_of(
         self,

@@ -26,7 +26,8 @@ Send a conversation, or all those of a library, to a database or a bucket, and s
 behind what is there: transcripts of every generation, byte for byte, and the metadata. Run it again after whatever stopped
 it: it goes on, and nothing is there twice. A writer may be at work on the folder.
 
-The other way round it makes folders of what stands on a place. A folder is there when it is whole, or not at all.
+The other way round it makes folders of what stands on a place. A folder is there when it is whole, or not at all. One that
+is an earlier state of what is there goes on from that; one that went on by itself is left alone.
 
 A copy that went on by itself is left alone, and both heads are named. A writer at work on the place is not disturbed,
 except with --take-over. Of a sealed conversation key.json stays where it is, except with --with-key: whoever holds a copy
@@ -160,6 +161,8 @@ def _of_shipped(report: Shipped, arguments: Namespace) -> str:
 
 def _of_restored(report: Restored) -> str:
     what = "" if report.is_new else "was there already: "
+    if report.added_records and not report.is_new:
+        what = f"{many(report.added_records, 'record')} added: "
     key = ", without its key" if report.key_is_missing else ""
     return f"{what}{many(report.record_count, 'record')} in {one_line(report.directory)}{key}"
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeVar
 
-from transcript_store import ConversationMetadata, Record, Salvaged, WayOut, salvage
+from transcript_store import ConversationMetadata, Record, Salvage, Salvaged, WayOut, salvage
 from transcript_store.cli._shared.arguments import add_conversation, add_json, count, positive
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.messages import Manner, lines_of, lines_of_parts, manner_here
 from transcript_store.cli._shared.pager import paged
-from transcript_store.cli._shared.places import conversation_at, refuse
+from transcript_store.cli._shared.places import conversation_at, is_address, library_at, shown, with_id
 from transcript_store.cli._shared.render_extra import parts_of_extra
 from transcript_store.cli._shared.terminal import (
     Line,
@@ -119,8 +122,7 @@ def _show(arguments: Namespace) -> int:
 
 def _show_what_is_left(arguments: Namespace) -> int:
     """Print what can be read of a conversation that may be damaged. The exit code is 1 if it is."""
-    refuse(arguments.directory, "show --salvage")
-    left = salvage(arguments.directory)
+    left, is_whole = _left_of(arguments.directory)
     generation = left.metadata.generation
     if not arguments.json:
         for line in _description(
@@ -136,7 +138,24 @@ def _show_what_is_left(arguments: Namespace) -> int:
             say()
             for line in _salvaged(found, manner):
                 say_line(line)
-    return 0 if left.is_whole else 1
+    return 0 if is_whole else 1
+
+
+def _left_of(name: str) -> tuple[Salvage, bool]:
+    """What can be read of a conversation, and whether nothing is wrong with it. What is on a place is read in a folder of that moment."""
+    if not is_address(name):
+        left = salvage(name)
+        return left, left.is_whole
+    library, own_id = with_id(name)
+    there = library_at(library)
+    found = there.verify(own_id).findings
+    for finding in found:
+        complain(f"{finding.path}: {finding.reason}")
+    with tempfile.TemporaryDirectory(prefix="transcript-store-show-") as folder:
+        path = os.path.join(folder, own_id)
+        there.save_remains(own_id, path)  # type: ignore[attr-defined]  # a library on a place has it
+        left = replace(salvage(path), directory=shown(name))
+    return left, left.is_whole and not found
 
 
 def _around(seq: int | None, records: Sequence[Record]) -> Sequence[Record]:

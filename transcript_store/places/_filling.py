@@ -8,7 +8,7 @@ from itertools import groupby
 from transcript_store._conversation.metadata import document_body, with_hash
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import CHECK_MEMBER, Mark
-from transcript_store._log.scan import first_line
+from transcript_store._log.scan import PIECE_BYTES, first_line
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, METADATA, TRANSCRIPT, archive_name
@@ -47,8 +47,13 @@ def _begin(folder: Folder, slot: Slot) -> None:
 def _append(folder: Folder, slots: Iterable[Slot]) -> None:
     handle, _ = folder.open_file(TRANSCRIPT, to_append=True)
     try:
+        piece = bytearray()
         for slot in slots:
-            folder.write_all(handle, lines_of(slot.data))
+            piece += lines_of(slot.data)
+            if len(piece) >= PIECE_BYTES:
+                folder.write_all(handle, piece)
+                piece = bytearray()
+        folder.write_all(handle, piece)
     finally:
         folder.files.close(handle)
 

@@ -85,20 +85,20 @@ class ObjectPlace(PackingPlace):
         return self._bucket.create(_slot_key(id, slot), data)
 
     def read(self, id: str, after: int = 0) -> list[Piece]:
-        """List slots, then packs, then get what was listed. What is gone meanwhile was packed before: then it is begun anew.
+        """List packs, then the slots behind them, then get what was listed. What is gone meanwhile was packed: then it is begun anew.
 
-        Whoever reads from the beginning asks for packs first as well: the slots that they hold need not be listed.
+        Of what was removed between the two lists the last slot still stands, as a pack's last one is never removed (D5). So there is a
+        hole before it, and packs are listed once more.
         """
         for _ in range(_ROUNDS):
-            packed = after or _reach(self._listed_packs(id, 1))
-            slots = self._listed(f"c/{id}/s", f"c/{id}/s/{packed:012}")
             packs = self._listed_packs(id, after + 1)
+            packed = _reach(packs, after)
+            slots = self._listed_slots(id, packed)
+            if [slot for _, slot in slots] != [*range(packed + 1, packed + 1 + len(slots))]:
+                packs = self._listed_packs(id, after + 1)
             held = {slot for _, first, last in packs for slot in range(first, last + 1)}
             wanted = [(listed, first, last, True) for listed, first, last in _uncovered(packs)]
-            for listed in slots:
-                named = _SLOT.fullmatch(listed.key)
-                if named and (slot := int(named[1])) not in held:
-                    wanted.append((listed, slot, slot, False))
+            wanted += [(listed, slot, slot, False) for listed, slot in slots if slot not in held]
             found = self._bucket.at_once(lambda one: self._piece(*one), wanted)
             pieces = [piece for piece in found if piece is not None]
             if len(pieces) == len(wanted):
@@ -252,6 +252,11 @@ class ObjectPlace(PackingPlace):
         """What is not empty: what was expunged has a name and no more."""
         return [listed for page in self._bucket.list(folder, after) for listed in page if listed.size]
 
+    def _listed_slots(self, id: str, after: int) -> list[tuple[Listed, int]]:
+        """The slots behind this one that stand alone, each with its number."""
+        named = [(listed, _SLOT.fullmatch(listed.key)) for listed in self._listed(f"c/{id}/s", f"c/{id}/s/{after:012}")]
+        return [(listed, int(name[1])) for listed, name in named if name]
+
     def _listed_packs(self, id: str, slot: int) -> list[tuple[Listed, int, int]]:
         """The packs that hold this slot or a later one, each with the first and the last of its slots."""
         found = self._listed(f"c/{id}/p", f"c/{id}/p/{slot - 1:012}-{_LAST}")
@@ -300,9 +305,8 @@ def _as_summary(id: str, data: bytes) -> Summary | None:
     return Summary(id, at, slot, rest) if is_time(at) and type(slot) is int else None
 
 
-def _reach(packs: list[tuple[Listed, int, int]]) -> int:
-    """The last slot up to which packs hold every slot."""
-    last = 0
+def _reach(packs: list[tuple[Listed, int, int]], last: int) -> int:
+    """The last slot up to which packs hold every slot behind ``last``."""
     for _, first, end in sorted(packs, key=lambda pack: pack[1]):
         if first <= last + 1:
             last = max(last, end)

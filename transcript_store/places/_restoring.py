@@ -1,7 +1,8 @@
 """The way back: a conversation on a place becomes a folder, which gets its name when it is whole and on the medium.
 
 It is written on a stage (``_conversation/stage``), under a name that nobody looks for. So under its own name there is nothing, or all of
-it, whatever is cut off; what is left of a run that was killed goes with the next one.
+it, whatever is cut off; what is left of a run that was killed goes with the next one. A folder that is there and behind goes on
+(``_catching_up``).
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from transcript_store._os.lock import Lock
 from transcript_store._os.names import ARCHIVE, KEY, METADATA, TRANSCRIPT, archive_name, stage_name, staged_name
 from transcript_store._os.refusals import refusals
 from transcript_store.errors import ConversationExistsError, ConversationLockedError
+from transcript_store.places._catching_up import Standing, catch_up
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
 from transcript_store.places._filling import metadata_of
 from transcript_store.places._place import Place
-from transcript_store.places._slots import LogState, Slot, lines_of
 from transcript_store.ways_out import WayOut
 
 __all__ = ["Restored", "restore"]
@@ -48,7 +49,9 @@ class Restored:
     head: str
     """The hash of the last of them."""
     is_new: bool
-    """False if the folder had all of it already."""
+    """Whether the folder was made. Otherwise it was there, and was brought up to date, or had all of it already."""
+    added_records: int
+    """How many records the folder did not have, of all generations."""
     key_is_missing: bool
     """Whether the conversation is sealed, and there is no key.json beside it."""
 
@@ -65,18 +68,25 @@ def restore(
     """Make the folder of a conversation of what stands on a place: every generation and the metadata, byte for byte.
 
     On return the folder is whole and survives a power loss. If this raises, or is killed, there is no folder of that name, or all of it.
-    On the place nothing is claimed, and its writer may be at work. A folder that has the same transcript already is left as it is.
+    On the place nothing is claimed, and its writer may be at work.
+
+    A folder that is an earlier state of the conversation goes on from there, under its lock: the generations that it lacks, what the
+    live one lacks, and the metadata. If that raises, or is killed, the folder is a state that the conversation had; call it again. A
+    folder that has the same transcript already is left as it is, also if its metadata was changed there.
 
     Args:
         place: where the conversation is.
         id: of the conversation.
         directory: the folder to make. Its parents are made if they are missing.
         with_key: of a sealed conversation, put its wrapped key beside it, if it is on the place. Otherwise put key.json there yourself.
+            A key.json that is there stays as it is.
         waits_seconds: how long to wait between two attempts of a call that nobody answers.
         file_system: for tests.
 
     Raises:
-        ConversationExistsError: something else is there; it was not touched. Choose another folder.
+        ConversationExistsError: something else is there, or a folder that is no earlier state: the message has both heads. It was not
+            touched. Choose another folder.
+        ConversationLockedError: the folder is behind, and somebody writes to it. Close that first.
         ConversationNotFoundError: the place has no such conversation, or it was deleted there.
         CorruptTranscriptError: what is on the place is damaged.
         UnsupportedVersionError: a later version of this library wrote it.
@@ -90,8 +100,13 @@ def restore(
     state, key = slots.state, slots.key.read() if with_key and slots.state.is_sealed else None
     with refusals(path, _DOING, _HOLDS):
         sweep(files, os.path.dirname(path))  # of a run that was killed: a name that it gave is synced, too
-        if is_new := not _is_there(files, path, state):
-            _Staged(files, path, id).make(slots.fresh, state, key)
+        standing = Standing.of(slots.fresh)
+        added = 0
+        if is_new := (reason := occupant(files, path)) is None:
+            _Staged(files, path, id).make(standing, key)
+            added = sum(transcript.end.seq for transcript in standing.transcripts.values())
+        elif _is_behind(files, path, standing, reason):
+            added = catch_up(files, path, standing, key)
         with Folder.open(files, path) as folder:
             key_is_missing = state.is_sealed and folder.status(KEY) is None
     return Restored(
@@ -101,25 +116,23 @@ def restore(
         record_count=state.end.seq,
         head=state.end.head.decode(),
         is_new=is_new,
+        added_records=added,
         key_is_missing=key_is_missing,
     )
 
 
-def _is_there(files: FileSystem, path: str, state: LogState) -> bool:
-    """Whether a folder has the transcript that the place has; raises if it has another one, or is something else."""
-    if (reason := occupant(files, path)) is None:
-        return False
-    with suppress(Exception):
+def _is_behind(files: FileSystem, path: str, standing: Standing, reason: str | None) -> bool:
+    """Whether the folder at a path lacks something; raises if it is no earlier state of the conversation, or what ``reason`` says."""
+    with suppress(Exception):  # whatever is wrong with it, it is not touched
         reader = Reader(files, path, Options(max_line_bytes=0))
         with reader.let_go_at_the_end():
             reader.load()
-            header, end = reader.log.header, reader.log.end
-            if (header.conversation, header.generation, end) == (state.conversation, state.generation, state.end):
-                return True
-            if header.conversation == state.conversation:
-                theirs = f"it ends in {state.end.head.decode()} on the place (generation {state.generation})"
-                reason = f"it is there, and ends in {end.head.decode()} (generation {header.generation}); {theirs}"
-    raise ConversationExistsError(path=path, reason=reason)
+            reason = standing.why_not_from(reader)
+            if reason is None:
+                return standing.has_news_for(reader)
+            if standing.is_all_in(reader):
+                return False  # what was changed here beside the transcript stays
+    raise ConversationExistsError(path=path, reason=reason or "something is there")
 
 
 class _Staged:
@@ -131,14 +144,14 @@ class _Staged:
         self._note = stage_name(files)
         self._staged = staged_name(self._note, id)
 
-    def make(self, slots: Sequence[Slot], state: LogState, key: bytes | None) -> None:
+    def make(self, standing: Standing, key: bytes | None) -> None:
         with Folder.make(self._files, self._library) as parent:
             note = Lock(parent, name=self._note)
             with note.released_at_the_end():
                 note.take(0)
                 try:
                     with parent.subfolder(self._staged, create=True) as folder:
-                        _write(folder, slots, state, key)
+                        _write(folder, standing, key)
                     self._give_name(parent, note)
                 except BaseException:
                     with suppress(OSError):
@@ -160,22 +173,19 @@ class _Staged:
             raise ConversationExistsError(path=parent.path_of(self._name), reason="something is there") from None
 
 
-def _write(folder: Folder, slots: Sequence[Slot], state: LogState, key: bytes | None) -> None:
+def _write(folder: Folder, standing: Standing, key: bytes | None) -> None:
     """All files of the conversation, on the medium: each is synced, and then its name."""
-    transcripts: dict[int, list[bytes]] = {}
-    for slot in slots:
-        if slot.kind in ("generation", "append"):
-            transcripts.setdefault(slot.after.generation, []).append(lines_of(slot.data))
-    live = transcripts.pop(state.generation)
+    transcripts = dict(standing.transcripts)
+    live = transcripts.pop(standing.state.generation)
     if transcripts:
         with folder.subfolder(ARCHIVE, create=True) as archive:
-            for number, lines in transcripts.items():
-                _write_file(archive, archive_name(number), lines)
+            for number, transcript in transcripts.items():
+                _write_file(archive, archive_name(number), transcript.lines)
             archive.sync()
     if key is not None:
         _write_file(folder, KEY, [key])
-    _write_file(folder, METADATA, [metadata_of(state)])
-    _write_file(folder, TRANSCRIPT, live)
+    _write_file(folder, METADATA, [metadata_of(standing.state)])
+    _write_file(folder, TRANSCRIPT, live.lines)
     folder.sync()
 
 

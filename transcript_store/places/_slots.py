@@ -36,6 +36,7 @@ Together: between a writer's last slot and its next one there is room for nothin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -44,13 +45,30 @@ import orjson
 from transcript_store._conversation.metadata import problem_with_members
 from transcript_store._json.times import is_time
 from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.record import GENESIS, HASH_MEMBER, SUFFIX_BYTES, Mark, Position, chain_hash, close_line
-from transcript_store._log.scan import scan
+from transcript_store._log.record import (
+    GENESIS,
+    HASH_MEMBER,
+    SUFFIX_BYTES,
+    Mark,
+    Position,
+    body_batch,
+    chain_hash,
+    close_line,
+)
+from transcript_store._log.scan import PIECE_BYTES, scan
 from transcript_store._sealing.data_key import CHECK_BYTES
 from transcript_store.places._place import Piece
 
 Kind = Literal["generation", "claim", "append", "metadata", "release", "deleted"]
 KINDS: tuple[Kind, ...] = ("generation", "claim", "append", "metadata", "release", "deleted")
+
+_LENGTH = re.compile(
+    rb'\{"slot":\d+,"epoch":\d+,"kind":"[^"]*","at":"[^"]*","seq":\d+,"offset":\d+,"head":"[0-9a-f]*","bytes":(\d+),'
+)
+"""The beginning of an envelope. Packs are cut by it; what is cut is verified as each slot is."""
+_TIME_BYTES = 27
+_new = tuple.__new__
+"""Makes a named tuple in a third of the time: a load makes three for each slot."""
 
 START = Position(0, 0, GENESIS)
 """Where a transcript ends that has not begun."""
@@ -249,12 +267,10 @@ def split(piece: Piece) -> Iterator[tuple[int, bytes]]:
         return
     start = 0
     for slot in range(piece.first, piece.last + 1):
-        end = piece.data.find(b"\n", start)
-        envelope, members = _envelope(piece.data[start : end + 1] if end >= 0 else b"")
-        length = members.get("bytes")
-        if type(length) is not int or length < 0:
+        end, found = piece.data.find(b"\n", start), _LENGTH.match(piece.data, start)
+        if end < 0 or found is None:
             raise NotASlotError("damaged-line", f"slot {slot} in a pack has no length")
-        stop = start + len(envelope) + 1 + length
+        stop = end + 1 + int(found[1])
         yield slot, piece.data[start:stop]
         start = stop
     if start != len(piece.data):
@@ -295,10 +311,51 @@ def is_expunged(state: LogState, slots: Sequence[tuple[int, bytes]]) -> bool:
 
 def all_taken_in(state: LogState, slots: Iterable[tuple[int, bytes]]) -> tuple[LogState, list[Slot]]:
     """What the log says with these slots behind the others, and they. A slot that is missing between others is damage."""
-    taken = []
-    for number, data in slots:
+    due, taken = [*slots], list[Slot]()
+    while len(taken) < len(due):
+        number, data = due[len(taken)]
         if number != state.slot + 1:
             raise NotASlotError("missing", f"slot {state.slot + 1} is not there, and slot {number} is")
-        state, taken_slot = taken_in(state, data)
-        taken.append(taken_slot)
+        found = _appends(state, due, len(taken)) or [taken_in(state, data)[1]]
+        taken += found
+        state = found[-1].after
     return state, taken
+
+
+def _appends(state: LogState, slots: Sequence[tuple[int, bytes]], first: int) -> list[Slot]:
+    """The appends from the index ``first`` on, as :func:`taken_in` takes in each of them; none if they have to be looked at one by one.
+
+    Most slots are appends, and all that one says but the time follows from what stands before it and from its lines. So no envelope is
+    decoded, and the lines of many are verified at once: a third of the time.
+    """
+    found, joined, now = list[Slot](), bytearray(), state
+    for index in range(first, len(slots)):
+        number, data = slots[index]
+        feed = data.find(b"\n")
+        begin = b'{"slot":%d,"epoch":%d,"kind":"append","at":"' % (now.slot + 1, now.epoch)
+        said_at = len(begin) + _TIME_BYTES
+        at, lines = data[len(begin) : said_at].decode("ascii", "replace"), data[feed + 1 :]
+        # Where it has to say that the transcript ends. That its lines lead there, the scan of all of them tells.
+        seq, offset, _ = now.end
+        end = _new(Position, (seq + lines.count(b"\n"), offset + len(lines), lines[-35:-3]))
+        chained = chain_hash(now.hash, (data[: max(feed - SUFFIX_BYTES, 0)],))
+        says = b'","seq":%d,"offset":%d,"head":"%b","bytes":%d,"hash":"%b"}' % (*end, len(lines), chained)
+        if (
+            (number, data[said_at:feed]) != (now.slot + 1, says)
+            or not data.startswith(begin)
+            or not is_time(at)
+            or now.is_deleted
+            or len(joined) > PIECE_BYTES
+            or not _is_closed(lines)
+        ):
+            break
+        now = _new(LogState, (now.conversation, number, chained, at, *now[4:9], end, *now[10:]))
+        found.append(_new(Slot, (number, "append", now.epoch, data, now)))
+        joined += lines
+    return found if scan(joined, state.end).end == now.end else []
+
+
+def _is_closed(lines: bytes) -> bool:
+    """Whether the last line ends an append: a batch is in one slot."""
+    batch = body_batch(lines, 0, len(lines) - SUFFIX_BYTES - 1)
+    return batch.k == batch.n

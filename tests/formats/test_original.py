@@ -230,3 +230,33 @@ def assert_exact(raw, value, data):
     # is not tried, because it could not differ from JavaScript's.
     misled = value is not None and any(":" in name for name in value)
     assert packed == known or ("raw" in packed and (known.get("spelling") == 3 or misled))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "user", "message": {"role": "user", "content": "What was said, and it is long enough"}, "uuid": "a"},
+        {
+            "type": "assistant",
+            "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": "t" * 40}]},
+        },
+        {
+            "one": {"content": "another long text, which is not the message's"},
+            "message": {"role": "r", "content": {"a": 1}},
+        },
+        {"message": {"role": "user", "content": "short"}, "usage": {"a/b": [1, {"c": "d" * 30}]}},
+        {"message": {"role": "user", "content": ["a"], "a/b": ["c"]}},
+        {"message": {"inner": {"role": "user", "content": "deeper than the fast way looks at all"}}},
+    ],
+)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_short_way_packs_a_line_as_the_long_one(monkeypatch, line, is_whole) -> None:
+    """What was imported with the one has to be met again by an import with the other (F2)."""
+    raw = orjson.dumps(line) + b"\n"
+    value = orjson.loads(raw)
+    said = value["message"].get("inner", value["message"])
+    message = said if is_whole else {name: said[name] for name in said if name != "id"}
+    packed = pack(1, raw, value, message)
+    assert unpack(packed, message) == raw
+    monkeypatch.setattr("transcript_store.formats._original._with_one_member_holed", lambda *_: None)
+    assert pack(1, raw, value, message) == packed

@@ -7,6 +7,9 @@ from __future__ import annotations
 import base64
 import json
 import random
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +111,66 @@ def test_text_of_two_bytes_a_character_is_refused_with_the_way_out(named, encodi
     assert "iconv -f UTF-16 -t UTF-8" in str(report.reason)
     source.write_bytes(source.read_bytes().decode("utf-16").encode())
     assert [report.action for report in import_conversations([source], library, format=named)] == ["created"]
+
+
+SAID = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+NEARLY = {
+    "carriage returns": ("".join(json.dumps(line) + "\r" for line in SAID), "tr '\\r' '\\n'"),
+    "over several lines": ("".join(json.dumps(line, indent=2) + "\n" for line in SAID), "jq -c . "),
+    "an array": (json.dumps(SAID), "jq -c '.[]'"),
+    "an array over several lines": (json.dumps(SAID, indent=2), "jq -c '.[]'"),
+    "a number too large": ('{"role":"user","content":"Hi","n":1e400}\n', "number is infinity when parsed as double"),
+    "no number": ('{"role":"user","content":"Hi","n":NaN}\n', "unexpected character"),
+    "nothing": ("", "is empty"),
+    "ends of lines": ("\n\r\n", "is empty"),
+    "what a power loss leaves": ("\0" * 5000, "nothing but NUL bytes"),
+    "Python's own": (repr(SAID[0]) + "\n", "at character 2"),
+}
+
+
+@pytest.mark.parametrize("name", NEARLY)
+@pytest.mark.parametrize("format", [None, "jsonl"])
+def test_what_is_nearly_lines_of_json_is_refused_with_what_it_is_and_the_way_out(
+    tmp_path: Path, name: str, format: str | None
+) -> None:
+    """F6. People have such files. "Of no format that is known" helped nobody."""
+    text, way_out = NEARLY[name]
+    path = tmp_path / "session.jsonl"
+    path.write_text(text)
+    (report,) = import_conversations([path], ConversationLibrary(tmp_path / "chats"), format=format)
+    assert report.action == "refused"
+    assert way_out in str(report.reason)
+    assert "no format" not in str(report.reason)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, way_out) in NEARLY.items() if way_out[:2] in ("tr", "jq")])
+def test_the_way_out_of_what_is_nearly_lines_of_json_is_one(tmp_path: Path, name: str) -> None:
+    """The command that the reason names, as it is named: its output is imported whole."""
+    text, _ = NEARLY[name]
+    path, made = tmp_path / "session.jsonl", tmp_path / "made.jsonl"
+    path.write_text(text)
+    library = ConversationLibrary(tmp_path / "chats")
+    (report,) = import_conversations([path], library)
+    command = str(report.reason).partition(": ")[2].removesuffix(" makes a file of it that can be imported")
+    program = shlex.split(command)
+    if shutil.which(program[0]) is None:
+        pytest.skip(f"{program[0]} is not installed")
+    with path.open("rb") as given:
+        made.write_bytes(subprocess.run(program, stdin=given, check=True, capture_output=True).stdout)
+    (report,) = import_conversations([made], library)
+    assert (report.action, report.messages, report.findings) == ("created", 2, ())
+
+
+def test_a_line_with_a_number_that_no_double_holds_is_kept_and_told(tmp_path: Path) -> None:
+    """F3, F6. It is JSON, and nothing here can hold its number: an event with its bytes, and a finding that says so."""
+    path = tmp_path / "session.jsonl"
+    path.write_text('{"role":"user","content":"Hi"}\n{"role":"user","content":"big","n":1e400}\n')
+    library = ConversationLibrary(tmp_path / "chats")
+    (report,) = import_conversations([path], library)
+    assert (report.messages, report.events) == (1, 1)
+    (finding,) = report.findings
+    assert (finding.kind, finding.line) == ("not-json", 2)
+    assert "number is infinity when parsed as double, at character 36" in finding.message
+    assert report.id is not None
+    export(library, report.id, to="original", output=tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_bytes() == path.read_bytes()

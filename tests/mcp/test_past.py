@@ -74,6 +74,16 @@ def test_a_conversation_is_read_page_by_page_from_any_place(past: Past, chats: C
     assert past.read_conversation(own_id, from_seq=10**30)["messages"] == []
 
 
+def test_the_last_messages_are_counted_without_what_stands_behind_them(past: Past, chats: ConversationLibrary) -> None:
+    """An import ends in a note, which is an event: who asked for the last message of what was imported was told nothing."""
+    own_id = begun(chats, "said 1", "said 2", "said 3")
+    with chats.open(own_id) as conversation:
+        conversation.append_messages([None, None], extras=[{"import": {}}, {"hook": 1}])
+    assert [one["seq"] for one in past.read_conversation(own_id, from_seq=-1)["messages"]] == [3]
+    assert [one["seq"] for one in past.read_conversation(own_id, from_seq=-2)["messages"]] == [2, 3]
+    assert [one["seq"] for one in past.read_conversation(own_id, from_seq=-(10**30))["messages"]] == [1, 2, 3]
+
+
 def test_a_long_message_is_cut_among_others_and_whole_by_itself(past: Past, chats: ConversationLibrary) -> None:
     text = "".join(f"{number:07} " for number in range(5000))
     own_id = begun(chats, "short", text, "short again")

@@ -9,6 +9,7 @@ from transcript_store._doors import opened as _opened
 from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking, Turn
 from transcript_store.formats._format import Format, Place
 from transcript_store.formats._lines import Line, Lines, head_of
+from transcript_store.formats._nearly import nearly_lines
 from transcript_store.formats._original import original, pack, unpack
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Reader, Source, Tables, Writer, Written
 from transcript_store.formats._redacted import covers, redacted_extra, redacted_plan, redaction_of
@@ -47,6 +48,7 @@ __all__ = [
     "covers",
     "head_of",
     "is_form_known",
+    "nearly_lines",
     "original",
     "pack",
     "redacted_extra",

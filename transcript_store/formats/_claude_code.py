@@ -31,6 +31,9 @@ from transcript_store.formats._trees import Said, told, way_through, way_to
 _MOST_LINES = 100
 """Of a reply whose lines are kept with holes: each is looked for in the whole message."""
 
+_ABOUT = (("id", "response_id"), ("model", "model"), ("stop_reason", "stop_reason"), ("usage", "usage"))
+"""Members of a reply, and what they are called in a record's ``extra``."""
+
 
 class ClaudeCode:
     """Reads a session file, or the file of a sub-agent. With ``branches``, each branch that was left is a plan of its own too."""
@@ -162,11 +165,13 @@ def _message(look: Look, said: Said[Node], taken_over: bool) -> Iterator[Entry]:
         message = {"role": message["role"], "content": [block for one in messages for block in _blocks(one)]}
     shared = message if len(lines) <= _MOST_LINES else None
     extra = _about([value["message"] for value in values]) if said.nodes[0].reply is not None else {}
-    packed = [] if taken_over else [pack(li.number, li.raw, li.value, shared, part=li.part) for li in lines]
-    at = text_in(values[0], "timestamp") or None
-    yield Entry(
-        message, {**extra, "source": {"lines": packed}}, at, () if taken_over else tuple(li.number for li in lines)
-    )
+    numbers: tuple[int, ...] = ()
+    packed: list[dict[str, Any]] = []
+    if not taken_over:
+        packed = [pack(li.number, li.raw, li.value, shared, part=li.part) for li in lines]
+        numbers = tuple([line.number for line in lines])
+    extra["source"] = {"lines": packed}
+    yield Entry(message, extra, text_in(values[0], "timestamp") or None, numbers)
 
 
 def _blocks(message: dict[str, Any]) -> list[Any]:
@@ -176,8 +181,9 @@ def _blocks(message: dict[str, Any]) -> list[Any]:
 
 def _about(replies: list[dict[str, Any]]) -> dict[str, Any]:
     """What belongs to a reply and is not sent. Each of its lines repeats it, and the last one has the final figures."""
-    names = {"id": "response_id", "model": "model", "stop_reason": "stop_reason", "usage": "usage"}
     about: dict[str, Any] = {}
     for reply in replies:
-        about.update({ours: reply[theirs] for theirs, ours in names.items() if reply.get(theirs) is not None})
+        for theirs, ours in _ABOUT:
+            if (said := reply.get(theirs)) is not None:
+                about[ours] = said
     return about

@@ -12,6 +12,7 @@ from transcript_store.formats._plan import Finding
 
 IN_THE_TREE = frozenset({"user", "assistant", "system", "attachment", "progress"})
 """The types whose lines name a parent. ``progress`` is never a leaf: later versions pass it over."""
+_SPEAKERS = ("user", "assistant")
 _SYNTHETIC = "<synthetic>"
 
 
@@ -84,25 +85,27 @@ def look_at(lines: KeptLines) -> Look:
 def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
     """What a line says, as a request carries it: no id, no usage. The content is the line's very object."""
     message = value.get("message")
-    if value.get("type") not in ("user", "assistant") or not isinstance(message, dict):
+    if not isinstance(message, dict):
         return None
     role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant") or not isinstance(content, (str, list)):
+    if not _is_said(value.get("type"), role, content):
         return None
-    return message if message.keys() == {"role", "content"} else {"role": role, "content": content}
+    return message if len(message) == 2 else {"role": role, "content": content}
+
+
+def _is_said(kind: Any, role: Any, content: Any) -> bool:
+    """Whether a model is sent a line of this kind with a message of this role and content."""
+    return kind in _SPEAKERS and role in _SPEAKERS and (content.__class__ is list or content.__class__ is str)
 
 
 def _take(look: Look, place: int, value: dict[str, Any]) -> None:
-    kind = text_in(value, "type")
-    if session := text_in(value, "sessionId"):
+    kind = value.get("type")
+    session = text_in(value, "sessionId")
+    if session and (not look.sessions or next(reversed(look.sessions)) != session):
         look.sessions.pop(session, None)
         look.sessions[session] = None
-    if kind == "summary":
-        look.summaries[text_in(value, "leafUuid")] = text_in(value, "summary")
-    for name, member in (("custom-title", "customTitle"), ("agent-name", "agentName"), ("ai-title", "aiTitle")):
-        if kind == name and text_in(value, member):
-            look.titles[name] = text_in(value, member)
-    if kind not in IN_THE_TREE:
+    if kind.__class__ is not str or kind not in IN_THE_TREE:
+        _take_aside(look, kind, value)
         return
     node = _node(place, kind, value)
     # One object for each id and name, however many lines have it: there may be millions of lines.
@@ -129,31 +132,45 @@ def _take(look: Look, place: int, value: dict[str, Any]) -> None:
         look.by_id[node.id] = node
 
 
+def _take_aside(look: Look, kind: Any, value: dict[str, Any]) -> None:
+    """A line that is not in the tree: a title, or nothing that is asked for."""
+    if kind == "summary":
+        look.summaries[text_in(value, "leafUuid")] = text_in(value, "summary")
+    for name, member in (("custom-title", "customTitle"), ("agent-name", "agentName"), ("ai-title", "aiTitle")):
+        if kind == name and text_in(value, member):
+            look.titles[name] = text_in(value, member)
+
+
 def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
-    boundary = kind == "system" and value.get("subtype") == "compact_boundary"
-    given = value.get("message")
-    message: dict[str, Any] = given if isinstance(given, dict) else {}
-    summary = value.get("isCompactSummary") is True
-    hidden = value.get("isVisibleInTranscriptOnly") is True and not summary
-    by_the_program = message.get("model") == _SYNTHETIC or value.get("isApiErrorMessage") is True
-    reply = None
+    get = value.get
+    boundary = kind == "system" and get("subtype") == "compact_boundary"
+    given = get("message")
+    message: dict[str, Any] = given if given.__class__ is dict else {}
+    summary = get("isCompactSummary") is True
+    hidden = get("isVisibleInTranscriptOnly") is True and not summary
+    by_the_program = message.get("model") == _SYNTHETIC or get("isApiErrorMessage") is True
+    content = message.get("content")
+    reply, answers, model = None, False, ""
     if kind == "assistant":
         number = text_in(message, "id")
         reply = (number, text_in(value, "requestId")) if number else (str(place), "")
+        model = text_in(message, "model")
+    elif kind == "user" and content.__class__ is list:
+        answers = any(block.get("type") == "tool_result" for block in objects(content))
     return Node(
-        place=place,
-        kind=kind,
-        id=text_in(value, "uuid"),
-        parent=text_in(value, "parentUuid") or text_in(value, "logicalParentUuid"),
-        sidechain=value.get("isSidechain") is True,
-        agent=text_in(value, "agentId"),
-        says=not hidden and not by_the_program and message_of(value) is not None,
-        reply=reply,
-        answers=kind == "user" and any(block.get("type") == "tool_result" for block in objects(message.get("content"))),
-        boundary=boundary,
-        summary=summary,
-        kept=_kept(value) if boundary else None,
-        model=text_in(message, "model") if kind == "assistant" else "",
+        place,
+        kind,
+        text_in(value, "uuid"),
+        text_in(value, "parentUuid") or text_in(value, "logicalParentUuid"),
+        get("isSidechain") is True,
+        text_in(value, "agentId"),
+        not hidden and not by_the_program and _is_said(kind, message.get("role"), content),
+        reply,
+        answers,
+        boundary,
+        summary,
+        _kept(value) if boundary else None,
+        model,
     )
 
 

@@ -14,6 +14,8 @@ _IN_MEMORY_BYTES = 16 << 20
 
 What a line says is decoded anew each time: that takes less time than to hold it, for Python's collector looks through all that is held.
 """
+_WITH_VALUES_BYTES = 256 << 10
+"""Of a source up to this size what its lines say is held too: the collector has little to look through, and most sessions are small."""
 
 
 class KeptLines:
@@ -22,32 +24,38 @@ class KeptLines:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._lines = Lines(source)
+        self._whole: list[Line] | None = [] if source.size <= _WITH_VALUES_BYTES else None
         self._held: list[bytes] | None = [] if source.size <= _IN_MEMORY_BYTES else None
         self._places = array("q")  # number, part, offset, length of each: four of them take less than one object
 
     def read(self) -> Iterator[Line]:
         """Every piece, in order. Once only."""
         for line in self._lines:
-            self._places.extend((line.number, line.part, line.offset, len(line.raw)))
-            if self._held is not None:
-                self._held.append(line.raw)
+            if self._whole is not None:
+                self._whole.append(line)
+            else:
+                self._places.extend((line.number, line.part, line.offset, len(line.raw)))
+                if self._held is not None:
+                    self._held.append(line.raw)
             yield line
 
     def __len__(self) -> int:
-        return len(self._places) // 4
+        return len(self._places) // 4 if self._whole is None else len(self._whole)
 
     def __getitem__(self, place: int) -> Line:
+        if self._whole is not None:
+            return self._whole[place]
         number, part, offset, length = self._places[4 * place : 4 * place + 4]
         raw = self._source.read(offset, length) if self._held is None else self._held[place]
         return Line(number, offset, raw, object_on(raw), part)
 
     def number(self, place: int) -> int:
         """Of its line, from 1."""
-        return self._places[4 * place]
+        return self._places[4 * place] if self._whole is None else self._whole[place].number
 
     def offset(self, place: int) -> int:
         """Of its first byte."""
-        return self._places[4 * place + 2]
+        return self._places[4 * place + 2] if self._whole is None else self._whole[place].offset
 
     @property
     def count(self) -> int:

@@ -98,10 +98,10 @@ class Lines:
             self._find("glued", f"{len(pieces)} pieces on one line, {whole} of them whole", offset)
         elif is_too_deep(text):
             self._find("too-deep", f"a line that is {TOO_DEEP}", offset)
-        elif _is_json(text):
+        elif (why := why_no_json(text)) is None:
             self._find("not-an-object", "a JSON value that is no object", offset)
         else:
-            self._find("not-json", "this is no JSON", offset)
+            self._find("not-json", f"this is no JSON that can be read: {why}", offset)
         for part, (piece, found) in enumerate(pieces):
             yield Line(self.count, offset, piece, found, part)
             offset += len(piece)
@@ -159,12 +159,13 @@ def _object(raw: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_json(raw: bytes) -> bool:
+def why_no_json(raw: bytes) -> str | None:
+    """What the parser says of a text, and where; None if it is JSON. It quotes nothing of the text."""
     try:
         orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return False
-    return True
+    except orjson.JSONDecodeError as error:
+        return f"{error.msg}, at character {error.pos + 1:,}"
+    return None
 
 
 def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:

@@ -148,15 +148,36 @@ def _with_holes(
     if _HOLE_SPELLED not in raw:  # nearly always: then no member can look like a hole
         if message is None:
             return value
-        for name, member in value.items():
-            if member is message:
-                return {**value, name: {_HOLE: ""}}
+        if (found := _with_one_member_holed(value, message)) is not None:
+            return found
     if places is None:
         places = {} if message is None else _places(message, _near(value))
     if (place := places.get(id(value))) is not None:
         return {_HOLE: place}
     holed: dict[str, Any] = _holed(value, places)
     return holed
+
+
+def _with_one_member_holed(value: dict[str, Any], message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The line of most programs: the message is a member, or all of it that is worth a hole is in one. None for any other."""
+    worth: dict[str, Any] | None = None
+    for name, member in value.items():
+        if member is message:
+            return {**value, name: {_HOLE: ""}}
+        if member.__class__ is not dict:
+            continue
+        if worth is None:
+            worth = {inner: part for inner, part in message.items() if _is_worth_a_hole(part)}
+            if not worth or any("~" in inner or "/" in inner for inner in worth):
+                return None
+        if all(member.get(inner) is part for inner, part in worth.items()):
+            return {**value, name: {**member, **{inner: {_HOLE: f"/{inner}"} for inner in worth}}}
+    return None
+
+
+def _is_worth_a_hole(value: Any) -> bool:
+    kind = value.__class__
+    return kind in _NESTED or (kind is str and len(value) >= _WORTH)
 
 
 def _near(value: Mapping[str, Any]) -> set[int]:

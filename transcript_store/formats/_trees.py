@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 from transcript_store.formats._kept import KeptLines
@@ -59,7 +60,6 @@ def way_to(
 
     ``before`` are the lines that may: in the order of the source.
     """
-    places = [node.place for node in before]
     way: list[NodeT] = []
     seen: set[int] = set()
     node: NodeT | None = leaf
@@ -70,8 +70,8 @@ def way_to(
             break
         parent = by_id.get(node.parent)
         if parent is None:
-            at = bisect_left(places, node.place) - 1
-            while at >= 0 and places[at] in seen:
+            at = bisect_left(before, node.place, key=attrgetter("place")) - 1
+            while at >= 0 and before[at].place in seen:
                 at -= 1
             parent = before[at] if at >= 0 else None
             told = "it follows the line before it" if parent is not None else "the conversation begins here"

@@ -41,7 +41,8 @@ class Batch(NamedTuple):
     def lists(self, note: dict[str, Any], *, checked: bool = False) -> Lists:
         """The records, and the note behind them. ``checked`` replaces what the store would refuse."""
         entries = [storable(entry) for entry in self.entries] if checked else self.entries
-        extras = [_extra(entry, time) for entry, time in zip(entries, self.times, strict=True)]
+        now = datetime.now(UTC)
+        extras = [_extra(entry, time, now) for entry, time in zip(entries, self.times, strict=True)]
         # The note stands at the time of the record before it: records of that moment may follow in the next batch.
         noted_at = self.times[-1] if self.times else None
         return Lists([*(entry.message for entry in entries), None], [*extras, note], [*self.times, noted_at])
@@ -99,8 +100,10 @@ def storable(entry: Entry) -> Entry:
 
 def time_of(text: str | None) -> datetime | None:
     """A source's time, if it is one that a record can have."""
+    if not text:
+        return None
     try:
-        moment = datetime.fromisoformat(text or "")
+        moment = datetime.fromisoformat(text)
         return None if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
@@ -117,9 +120,9 @@ def _times(entries: list[Entry], not_before: datetime | None) -> list[datetime |
     return times
 
 
-def _extra(entry: Entry, time: datetime | None) -> dict[str, Any]:
+def _extra(entry: Entry, time: datetime | None, now: datetime | None = None) -> dict[str, Any]:
     source = {**_source(entry), "lines": _lines(entry)}
-    if entry.at is not None and (time is None or time != time_of(entry.at) or time > datetime.now(UTC)):
+    if entry.at is not None and (time is None or time > (now or datetime.now(UTC)) or time != time_of(entry.at)):
         source["at"] = entry.at  # it goes backwards, lies in the future, or is no time: the record has another
     return {**entry.extra, "source": source}
 

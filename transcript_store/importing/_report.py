@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from transcript_store.formats import Entry, Finding, Head, Loss, Plan, Reader
+from transcript_store.formats import Entry, Finding, Head, Loss, Plan, Reader, nearly_lines
 
 Action = Literal["created", "grew", "unchanged", "replaced", "diverged", "refused", "skipped"]
 _IN_MESSAGE, _IN_EVENT = 1, 2
@@ -95,22 +95,15 @@ def unknown(head: Head, name: str, *, is_expected: bool) -> ImportReport:
     if head.objects and head.objects[0].get("format") == "transcript-store":
         reason = "is a conversation of this library's own, which is not imported: ConversationLibrary.fork_from(directory, into=) copies it"
     else:
-        reason = _wide(head) or "is of no format that is known here; if you know its format, name it (--format)"
+        reason = nearly_lines(head) or "is of no format that is known here; if you know its format, name it (--format)"
     report = refused(name, reason)
     return report if is_expected else replace(report, action="skipped")
 
 
 def misnamed(reader: Reader, other: Reader | None, head: Head) -> str:
     """Why a source that holds not one message of the format that somebody named is not imported: it would be an empty conversation."""
-    said = _wide(head) or f"not one line is a message of the format {reader.name}"
+    said = nearly_lines(head) or f"not one line is a message of the format {reader.name}"
     return said if other is None else f"{said}; it looks like {other.name}: --format {other.name}"
-
-
-def _wide(head: Head) -> str | None:
-    """The way out for a text of two bytes a character, which some Windows programs write; None for any other."""
-    if head.start[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-        return None
-    return "is text in UTF-16, and JSON is UTF-8: iconv -f UTF-16 -t UTF-8 makes a file of it that can be imported"
 
 
 def _count(entries: Iterable[Entry], seen: bytearray, redacted: Counter[str] | None) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -195,7 +197,7 @@ class Past:
 
         Args:
             id: the conversation.
-            from_seq: the first record; a negative number counts from the end.
+            from_seq: the number of the first message; a negative one counts messages from the end.
             limit: at most so many messages.
             include: which parts of each message.
             cursor: where the page before ended.
@@ -207,9 +209,9 @@ class Past:
         asked = None if cursor is None else self._readings.place(cursor)
         summary = self._found(id if asked is None else asked.id)
         kinds = tuple(include) if asked is None else asked.kinds
-        if from_seq < 0:
-            from_seq = (summary.record_count or 0) + 1 + from_seq
         with self._transcript(summary) as transcript:
+            if from_seq < 0 and asked is None:
+                from_seq = _seq_from_the_end(transcript, -from_seq)
             place = transcript.begin if asked is None else asked.place
             if asked is not None and not transcript.holds(place):
                 raise ValueError("this conversation was replaced meanwhile: read it anew, without a cursor")
@@ -320,6 +322,12 @@ class Past:
 
 def _folder_of(directory: str) -> str:
     return directory.rpartition("/")[2]
+
+
+def _seq_from_the_end(transcript: TranscriptFile | SealedTranscript, count: int) -> int:
+    """The number of the first of the last so many messages. Events stand behind them: what an import notes, for one."""
+    seqs = (placed.record.seq for placed, _ in transcript.records(transcript.begin) if _counts(placed.record))
+    return next(iter(deque(seqs, maxlen=min(count, sys.maxsize))), 1)
 
 
 def _counts(record: Record) -> bool:

@@ -30,7 +30,7 @@ Cursor = Annotated[
     str | None, Field(description="`cursor` of the page before; then only `limit` counts", max_length=100)
 ]
 Id = Annotated[str, Field(description="the conversation's id, as an answer has it", max_length=100)]
-Include = Annotated[list[Kind], Field(description="which parts of messages", max_length=10)]
+Include = Annotated[list[Kind], Field(description="which parts of messages are shown, and no others", max_length=10)]
 _TEXTS: list[Kind] = ["text", "call", "result", "media"]
 
 
@@ -57,7 +57,7 @@ def server_of(past: Past) -> MCPServer[Any]:
 
     def read_conversation(
         id: Id = "",
-        from_seq: Annotated[int, Field(description="the first message; -20: the last 20 records")] = 1,
+        from_seq: Annotated[int, Field(description="the number of the first message; -20: the last 20 messages")] = 1,
         limit: Annotated[int, Field(description=f"at most {MOST_READ}")] = 20,
         include: Include = _TEXTS,
         cursor: Cursor = None,

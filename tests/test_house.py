@@ -115,6 +115,7 @@ INSIDE = {
     "places/test_contract.py": "places are broken, to see whether their contract notices",
     "places/test_postgres.py": "the plans of its statements are looked at",
     "places/test_snapshots.py": "another session is put between a look and a put",
+    "places/test_snapshot_bugs.py": "rules of stores of snapshots are left out, to see whether the schedules notice",
     "places/test_seeded_bugs.py": "rules are left out, to see whether the loss is noticed",
     "kit/scratch.py": "what an interrupted call left open has no public list",
     "test_group_commit.py": "who waits in a group is nowhere else to be seen",

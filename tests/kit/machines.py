@@ -48,7 +48,7 @@ class Clock(PosixFileSystem):
 
 def machine_of(store: Any) -> Any:
     """What a store works on. It tells nobody: whoever makes one knows. Here it has passed through many hands since."""
-    return store._folders.files if isinstance(store, ConversationLibrary) else store._files
+    return store._folders.files if isinstance(store, ConversationLibrary) else store._files  # nobody else tells
 
 
 class Between:

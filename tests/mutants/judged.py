@@ -36,9 +36,6 @@ JUDGED: dict[str, str] = {
     "_Reader._is_there_already: first, last = self._seen.get(head, (0, -1)) → first, last = self._seen.get(head, (1, -1))": (
         "either length is negative, so nothing has it"
     ),
-    "_each_line: if end.seq - begin.seq == 1 and type(lines) is bytes: → if (end.seq + begin.seq) == 1 and type(lines) is bytes:": (
-        "the line of a single append is copied, as those of a batch are: slower, and the same"
-    ),
     "last_record: floor, near = max(0, size - LONGEST_TAIL_BYTES), max(0, size - _NEAR_BYTES) → "
     "floor, near = max(0, size - LONGEST_TAIL_BYTES), max(1, size - _NEAR_BYTES)": "the first byte is one of the first line's, and no record's",
     "Log.image: if (carried if sealer is None else carried * 4 // 3) + _LONGEST_FRAME_BYTES >= self._max_line_bytes: → "

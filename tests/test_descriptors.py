@@ -301,3 +301,19 @@ def test_a_close_of_what_was_read_before_hides_nothing_new():
         disk.on_call = None
         assert refused
         assert reader.get_messages() == [{"n": "anew"}]
+
+
+@pytest.mark.parametrize("else_fails", [False, True])
+def test_a_folder_that_is_not_closed_is_told_unless_something_else_failed(else_fails: bool) -> None:
+    """The error of the work matters more; without one, that of the close is not lost."""
+    disk = a_conversation()
+
+    def refuse(call: Call) -> None:
+        if call.name == "close":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError, match="the work" if else_fails else os.strerror(errno.EIO)):
+        with Folder.open(disk, CHAT):
+            disk.on_call = refuse
+            if else_fails:
+                raise OSError(errno.ENOSPC, "the work")

@@ -99,6 +99,16 @@ def test_a_key_that_was_destroyed_meanwhile_stays_destroyed() -> None:
     assert b"wrapped" not in (disk.tree()[f"/library/{one}/key.json"] or b"")
 
 
+def test_what_a_killed_rotation_left_is_swept_by_the_next() -> None:
+    """It may be the data key, wrapped with a key that was given up since."""
+    disk = SimulatedFileSystem()
+    (one,) = made(library("/library", disk=disk), 1)
+    left = f"/library/{one}/.tmp-{'0' * 32}"
+    disk.write_file(left, disk.tree()[f"/library/{one}/key.json"] or b"")
+    assert library("/library", OTHER_KEY, [KEY], disk).rotate_key().rotated == (one,)
+    assert left not in disk.tree()
+
+
 def test_a_key_that_is_gone_is_told_from_one_that_never_was() -> None:
     """The incident: where the key file of a sealed conversation was lost, a rotation said that it is not sealed."""
     disk = SimulatedFileSystem()

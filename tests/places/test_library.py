@@ -13,6 +13,7 @@ import pickle
 import tempfile
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,6 @@ from transcript_store.places._storage import PlacedWriter
 from transcript_store.testing import Fate, Request, SimulatedFileSystem, SimulatedObjectPlace, SimulatedPlace
 
 ID = "6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
-LONG_AFTER = "2100-01-01T00:00:00Z"
 
 
 @pytest.fixture(params=[SimulatedPlace, SimulatedObjectPlace])
@@ -474,7 +474,7 @@ def test_retention_behind_snapshots(library: ConversationLibrary):
         store.append_message(says("two"))
         expected = store.get_messages()
     kept = snapshots_in_memory()
-    rule: dict[str, Any] = {"older_than": LONG_AFTER, "snapshots": kept}
+    rule: dict[str, Any] = {"older_than": timedelta(0), "snapshots": kept}
     assert [item.snapshot for item in library.prune(**rule).items] == [None]
     assert kept.list() == []
     (item,) = library.prune(**rule, dry_run=False).pruned
@@ -482,7 +482,7 @@ def test_retention_behind_snapshots(library: ConversationLibrary):
     assert kept.load(item.snapshot).messages == expected
     assert (library.list(), [summary.id for summary in kept.list()]) == ([], [item.snapshot])
     with pytest.raises(TypeError, match="SnapshotStore"):
-        library.prune(older_than=LONG_AFTER, snapshots=object())  # type: ignore[arg-type]
+        library.prune(older_than=timedelta(0), snapshots=object())  # type: ignore[arg-type]
 
 
 def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(library: ConversationLibrary):
@@ -494,11 +494,11 @@ def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(librar
         raise PlaceError(path="x", doing="save the snapshot", reason="no answer", outcome="unknown")
 
     with pytest.raises(PlaceError):
-        library.prune(older_than=LONG_AFTER, snapshots=snapshots_in_memory(unanswered), dry_run=False)
+        library.prune(older_than=timedelta(0), snapshots=snapshots_in_memory(unanswered), dry_run=False)
     with library.open(ID) as store:  # which would be refused if it were claimed
         assert store.get_messages() == [says("one")]
         head = store.head
-    (item,) = library.prune(older_than=LONG_AFTER, snapshots=snapshots_in_memory(), dry_run=False).pruned
+    (item,) = library.prune(older_than=timedelta(0), snapshots=snapshots_in_memory(), dry_run=False).pruned
     assert (item.snapshot or "").replace("-", "") == head
 
 
@@ -511,23 +511,23 @@ def test_a_conversation_that_goes_on_behind_its_snapshot_stays(library: Conversa
         with library.open(ID, take_over=True) as late:
             late.append_message(says("late"))
 
-    done = library.prune(older_than=LONG_AFTER, snapshots=snapshots_in_memory(takes_over), dry_run=False)
+    done = library.prune(older_than=timedelta(0), snapshots=snapshots_in_memory(takes_over), dry_run=False)
     assert [item.id for item in done.left_alone] == [ID]
     with library.open(ID) as store:
         assert store.get_messages() == [says("one"), says("late")]
 
 
-def test_a_sealed_conversation_is_not_pruned_into_a_snapshot_without_its_key(
-    place: SimulatedPlace, library: ConversationLibrary
-):
+def test_a_sealed_conversation_is_not_pruned_into_a_snapshot_without_its_key(place: SimulatedPlace):
     """P17: what cannot be read cannot be kept, so it stays."""
-    sealed = ConversationLibrary(place, encryption_key=bytes(32), file_system=SimulatedFileSystem())
+    machine = SimulatedFileSystem()
+    library = ConversationLibrary(place, file_system=machine)
+    sealed = ConversationLibrary(place, encryption_key=bytes(32), file_system=machine)
     with sealed.create(id=ID, messages=[says("one")]):
         pass
     kept = snapshots_in_memory()
-    done = library.prune(older_than=LONG_AFTER, snapshots=kept, dry_run=False)
+    done = library.prune(older_than=timedelta(0), snapshots=kept, dry_run=False)
     assert ([item.id for item in done.left_alone], kept.list()) == ([ID], [])
-    assert len(sealed.prune(older_than=LONG_AFTER, snapshots=kept, dry_run=False).pruned) == 1
+    assert len(sealed.prune(older_than=timedelta(0), snapshots=kept, dry_run=False).pruned) == 1
     assert [found.message_count for found in kept.list()] == [1]
 
 

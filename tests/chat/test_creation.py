@@ -188,9 +188,7 @@ def test_a_connection_is_made_soon_or_not_at_all(name: str, server: Server) -> N
     """However long a reply may take, a server that cannot be reached is known after seconds, as the SDKs have it."""
     for given, connect_seconds in ((600.0, 5.0), (1.0, 1.0)):
         client = connect(DIALECTS[name], server, timeout_seconds=given)
-        timeout = (
-            client._requests._connection._client.timeout
-        )  # the SDK's, which asks a server only when one is too late
+        timeout = client._requests._connection._client.timeout  # the SDK's: it asks a server only when one is too late
         assert (timeout.read, timeout.connect) == (given, connect_seconds)
 
 

@@ -451,7 +451,7 @@ def test_a_rotation_tells_a_key_that_is_gone_from_one_that_never_was(place: Simu
     lived(library_on(place))
     with library_on(place, None).create(id=OTHER_ID):
         pass
-    del place._keys[ID]
+    del place._keys[ID]  # as an operator's mistake would
     new = library_on(place, OTHER_KEY, KEY)
     for names in (None, [ID, OTHER_ID]):
         done = new.rotate_key(names)

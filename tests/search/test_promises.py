@@ -535,9 +535,9 @@ def test_nothing_but_the_look_goes_through_all_conversations(tmp_path, monkeypat
 def statements_of(index: SearchIndex, work: Callable[[], object]) -> list[str]:
     """What SQLite is told meanwhile."""
     told: list[str] = []
-    index._database.connection.set_trace_callback(told.append)
+    index._database.connection.set_trace_callback(told.append)  # nobody else knows what it asks
     work()
-    index._database.connection.set_trace_callback(None)
+    index._database.connection.set_trace_callback(None)  # as above
     return told
 
 
@@ -546,7 +546,8 @@ def test_fts5_makes_one_piece_of_the_words_of_a_transaction(library, cache, monk
     monkeypatch.setattr(_indexing, "_WAITING", 0)
     with SearchIndex(library, cache=cache) as index:
         index.update()
-        pieces = index._database.connection.execute("SELECT count(DISTINCT segid) FROM words_idx").fetchone()
+        database = index._database  # in which FTS5 keeps its pieces
+        pieces = database.connection.execute("SELECT count(DISTINCT segid) FROM words_idx").fetchone()
         assert pieces == (1,)
 
 

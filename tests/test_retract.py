@@ -635,3 +635,14 @@ def test_what_is_left_out_of_a_stretch_is_what_is_taken_back(seed):
         left = [seq for seq in numbers if seq not in taken_back]
         taken_back.leave_out(numbers, before)
         assert numbers == left
+
+
+def test_what_is_taken_back_before_the_first_that_is_asked_for_is_not_forgotten(store):
+    """The mutant: what a reader of the end was told of retractions was kept as all that there are."""
+    store.retract()
+    for _ in range(4):
+        store.append_message({"text": "x" * 500_000})  # so that the end is not read together with what stands before
+    with ConversationStore(store.directory, read_only=True, cache_bytes=0) as reader:
+        reader.load()
+        assert len(list(reader.iter_records(after_seq=10))) == 1
+        assert [message for message in in_force(reader.get_records()) if "n" in message][-1] == {"n": 5}

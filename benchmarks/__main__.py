@@ -113,7 +113,7 @@ def _rows(parts: Mapping[str, Callable[[Workplace], Iterator[Row]]], place: Work
 
 
 def _print(row: Row) -> None:
-    target = "" if row.limit is None else f"≤ {row.limit:<5g}{'met' if row.is_met else 'MISSED'}"
+    target = "" if row.limit is None else f"≤ {row.limit:<5.3g} {'met' if row.is_met else 'MISSED'}"
     _print_row(row.what, row.ours, row.beside, f"{row.value:.2f}", row.spread, target, row.note)
 
 

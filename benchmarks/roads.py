@@ -1,4 +1,4 @@
-"""The roads in and out, beside what their promises are measured by: import, the page, and sessions under a framework.
+"""The roads in and out, beside what their promises are measured by: import, search, the page, and sessions under a framework.
 
 A time here is processor time where processes of others could be in the way of it, and says so.
 """
@@ -12,6 +12,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,6 +148,19 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+# ---- search ----------------------------------------------------------------------------------------------------------
+
+
+def search(place: Workplace) -> Iterator[Row]:
+    """An index of conversations of 50 messages, beside a bare FTS5 table of the same text and beside ripgrep."""
+    from benchmarks import searching
+
+    library = place.directory / "library"
+    searching.made(library, place.conversations, 50)
+    with tempfile.TemporaryDirectory(dir=place.directory) as folder:
+        yield from searching.rows(library, Path(folder))
+
+
 # ---- sessions under a framework --------------------------------------------------------------------------------------
 
 
@@ -189,6 +203,7 @@ def sessions(place: Workplace) -> Iterator[Row]:
 
 ROADS: dict[str, Callable[[Workplace], Iterator[Row]]] = {
     "importing": importing,
+    "search": search,
     "page": page,
     "sessions": sessions,
 }

@@ -25,7 +25,9 @@ from typing import Any
 from unittest import mock
 
 from benchmarks import plots
-from benchmarks.results import Curve
+from benchmarks.results import Curve, MissingError, Row
+from benchmarks.timing import duration
+from benchmarks.timing import size as told_size
 from transcript_store import ConversationLibrary
 from transcript_store.search import Order, SearchIndex
 from transcript_store.search._catalogue import look
@@ -147,41 +149,47 @@ import re, sys, time
 from transcript_store.search import SearchIndex
 def peak():
     return int(re.search("VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
-before = peak()
+before, began = peak(), time.process_time()
 with SearchIndex(sys.argv[1], cache=sys.argv[2]) as index:
     index.update()
-print(peak() - before, time.process_time())
+print(peak() - before, time.process_time() - began)
 """
 
 
 def measure(directory: Path, folder: Path) -> None:
-    cache = folder / "cache"
     size = sum(len(text.encode()) for text in texts_in(directory))
     busy = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     print(f"{len(os.listdir(directory)):,} conversations, {size / 1e6:.0f} MB of text; {busy}")
+    for row in rows(directory, folder):
+        target = "" if row.limit is None else f" (≤ {row.limit:.3g}{'' if row.is_met else ', MISSED'})"
+        print(f"{row.what}: {row.ours}, beside {row.beside or '–'}: {row.value:.3g}{target} {row.note}".rstrip())
+
+
+def rows(directory: Path, folder: Path) -> Iterator[Row]:
+    """What is asked of an index, of a library made by ``made()``. Times are of the processor, except where the row says so."""
+    cache = folder / "cache"
+    size = sum(len(text.encode()) for text in texts_in(directory))
     plain = bare(directory, folder / "bare.sqlite")
     command = [sys.executable, "-c", BUILD, str(directory), str(cache)]
     done = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    memory, built = int(done[0]), float(done[1])
+    memory, built = int(done[0]) * 1024, float(done[1])
     (path,) = cache.glob("*.sqlite")
-    print(
-        f"build: {built:.1f} s, {size / built / 1e6:.1f} MB/s, bare FTS5 {plain:.1f} s: rate {plain / built:.2f} x bare"
-    )
-    least = (folder / "bare.sqlite").stat().st_size / size
-    print(
-        f"memory while it is built: {memory / 1024:.0f} MB more; file: {path.stat().st_size / size:.2f} x the text, bare {least:.2f} x"
-    )
+    of = f"{len(os.listdir(directory)):,} conversations"
+    yield _row(f"search: build, {of}", built, plain, 1 / 0.6, "beside: FTS5 alone (at least 0.6 of its rate)")
+    yield Row("search: memory while it is built, MB", told_size(memory), "", memory / 1e6, "", 200.0)
+    file = path.stat().st_size
+    least = f"of the text; FTS5 alone: {(folder / 'bare.sqlite').stat().st_size / size:.2f}"
+    yield Row("search: size of the index", told_size(file), told_size(size), file / size, "", 0.5, least)
     with SearchIndex(directory, cache=cache) as index:
         look, calls = processor(index.update), processor(lambda: floor_of_a_look(directory))
-        print(
-            f"a look at everything: {1e3 * look:.0f} ms, its system calls alone {1e3 * calls:.0f} ms: {look / calls:.2f} x"
-        )
-        queries(index, directory)
-        one_more(index, directory, folder)
-        lists(index)
-    print(
-        f"ConversationLibrary.list(): {1e3 * min(seconds(ConversationLibrary(directory).list) for _ in range(2)):.0f} ms"
-    )
+        yield _row(f"search: a look at {of}", look, calls, None, "beside: its system calls alone")
+        yield from queries(index, directory)
+        yield one_more(index, directory, folder)
+        yield from lists(index, directory)
+
+
+def _row(what: str, ours: float, beside: float, limit: float | None, note: str) -> Row:
+    return Row(what, duration(ours), duration(beside), ours / beside, "", limit, note)
 
 
 def processor(work: Callable[[], Any], times: int = 15) -> float:
@@ -236,19 +244,20 @@ def grepped(directory: Path, pattern: str) -> tuple[float, float]:
     return min(clocks), statistics.median(idle)
 
 
-def queries(index: SearchIndex, directory: Path) -> None:
-    ratios: dict[str, list[float]] = {"by the clock": [], "on two idle cores": []}
+def queries(index: SearchIndex, directory: Path) -> Iterator[Row]:
+    if not shutil.which("rg"):
+        raise MissingError("ripgrep: apt-get install ripgrep")
+    note = "beside: ripgrep on two idle cores, half of its processor time"
+    asked: list[tuple[float, str, float]] = []
     for name, (query, pattern) in QUERIES.items():
         ours = besides_the_look(lambda query=query: index.search(query))  # type: ignore[misc]
-        beside = ""
-        if shutil.which("rg"):
-            for how, grep in zip(ratios, grepped(directory, pattern), strict=True):
-                ratios[how].append(grep / ours)
-                beside += f", ripgrep {how} {1e3 * grep:.0f} ms: {grep / ours:.1f} x"
-        print(f"{name}: {1e3 * ours:.1f} ms besides the look ({index.search(query).total} messages){beside}")
-    for how, each in ratios.items():
-        if each:
-            print(f"faster than ripgrep {how}: p50 {statistics.median(each):.1f} x, worst {min(each):.1f} x")
+        clock, idle = grepped(directory, pattern)
+        asked.append((ours / idle, name, ours))
+        found = f"{index.search(query).total} found; by the clock {duration(clock)}"
+        yield _row(f"search: {name}", ours, idle, None, f"{note}; {found}")
+    times = sorted(each[0] for each in asked)
+    yield Row("search: a query, p50", "", "", statistics.median(times), "", 1 / 100, note)
+    yield Row("search: a query, the worst", "", "", times[-1], "", 1 / 20, note)
 
 
 def floor_of_a_look(directory: Path) -> None:
@@ -287,7 +296,7 @@ def plot(libraries: list[Path], folder: Path) -> None:
     )
 
 
-def one_more(index: SearchIndex, directory: Path, folder: Path) -> None:
+def one_more(index: SearchIndex, directory: Path, folder: Path) -> Row:
     """What it costs to find one message more, the catalogue's note with it, besides the look; beside a commit of SQLite alone."""
     library = ConversationLibrary(directory)
     own_id = library.list()[0].id
@@ -304,16 +313,15 @@ def one_more(index: SearchIndex, directory: Path, folder: Path) -> None:
     commits = [
         processor(lambda: connection.execute("INSERT INTO words (text) VALUES ('one more message')")) for _ in range(15)
     ]
-    ours, plain = statistics.median(took), statistics.median(commits)
-    print(
-        f"one message more: {1e3 * ours:.2f} ms besides the look, a commit {1e3 * plain:.2f} ms: {ours / plain:.1f} x"
-    )
+    note = "besides the look; beside: a commit of SQLite alone"
+    return _row("search: one message more", statistics.median(took), statistics.median(commits), 3.0, note)
 
 
-def lists(index: SearchIndex) -> None:
-    look = min(seconds(lambda: index.list(limit=1)) for _ in range(5))
+def lists(index: SearchIndex, directory: Path) -> Iterator[Row]:
     newest = statistics.median(seconds(lambda: index.list(limit=50)) for _ in range(15))
-    print(f"newest 50: {1e3 * newest:.1f} ms with the look ({1e3 * look:.1f} ms for one)")
+    whole = min(seconds(ConversationLibrary(directory).list) for _ in range(2))
+    note = "with the look, by the clock; beside: ConversationLibrary.list()"
+    yield _row("search: list the newest 50", newest, whole, None, note)
 
 
 def row(n: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -666,17 +667,18 @@ def delete_again(store: ConversationStore) -> None:
         delete(store)
 
 
-LONG_AFTER = "9999-01-01T00:00:00Z"
+NOW = timedelta(0)
+"""What was changed before the prune began is due."""
 
 
 def prune(store: ConversationStore) -> None:
-    _prune(machine_of(store), older_than=LONG_AFTER)
+    _prune(machine_of(store), older_than=NOW)
 
 
 def prune_into_snapshots(store: ConversationStore) -> None:
     """It may go only when its messages are kept: the judge looks for them where it is gone."""
     disk = machine_of(store)
-    _prune(disk, older_than=LONG_AFTER, snapshots=FileStore(KEPT, file_system=disk))
+    _prune(disk, older_than=NOW, snapshots=FileStore(KEPT, file_system=disk))
 
 
 def prune_what_somebody_writes_to(store: ConversationStore) -> None:

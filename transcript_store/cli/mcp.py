@@ -25,8 +25,10 @@ of sealed conversations only with their key. LIBRARY may be the address of a pla
 """
 EPILOG = """\
 examples:
-  claude mcp add --scope user past -- "$(command -v transcript-store)" mcp ~/chats
-  codex mcp add past -- "$(command -v transcript-store)" mcp ~/chats --label project=x
+  claude mcp add --scope user past -- "$(command -v transcript-store)" mcp \\
+    ~/chats
+  codex mcp add past -- "$(command -v transcript-store)" mcp ~/chats \\
+    --label project=x
   transcript-store mcp postgresql://keeper@db.example/agents
   transcript-store mcp chats --redact-pattern 'ACME-[0-9]{6}'
 """

@@ -328,3 +328,16 @@ def test_a_mark_far_behind_the_end_is_refused_before_anything_is_read(tmp_path, 
     for read_only in (True, False):
         with pytest.raises(CorruptTranscriptError, match="the transcript ends here"):
             ConversationStore(tmp_path / "c", read_only=read_only, file_system=files).load(verify="tail")
+
+
+def test_the_last_messages_read_nothing_that_stands_before_them(tmp_path: Path) -> None:
+    """P11: all that was asked for stood in memory, and it was refused for damage in the message before it."""
+    files = Counting()
+    with ConversationStore(tmp_path / "c", cache_bytes=2_000, file_system=files) as store:  # the last fits in
+        store.initialize(messages=[{"text": f"{number} {'x' * 4_000}"} for number in range(3)])
+        store.append_message({"text": "last"})
+        path = tmp_path / "c" / TRANSCRIPT
+        path.write_bytes(path.read_bytes().replace(b'"2 x', b'"3 x'))
+        read_before = files.bytes_read
+        assert store.get_messages(last=1) == [{"text": "last"}]
+        assert files.bytes_read == read_before

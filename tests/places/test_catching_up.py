@@ -365,3 +365,20 @@ def test_random_histories_go_on_from_any_copy(steps: list[str], is_sealed: bool,
         else:  # metadata that was changed again before it was shipped never stood on the place
             assert "its metadata was changed here" in str(refused)
             assert "metadata" in steps or is_sealed
+
+
+def test_a_clock_that_is_ahead_of_the_one_that_ships_changes_nothing() -> None:
+    """S5: a folder that nobody had touched was "changed here", until the other clock had passed the time of its last record."""
+    disk, place, behind = Disk(), SimulatedPlace(), Disk(seed=7)
+    disk.clock_us += 3_600_000_000
+    with begun(disk) as conversation:
+        conversation.append_message(said("one"))
+    disk.clock_us -= 3_600_000_000
+    shipped(disk, place)
+    restore(place, ID, FOLDER, file_system=behind)
+    disk.clock_us += 3_600_000_000
+    with library_on(disk).open(ID) as conversation:
+        conversation.append_message(said("two"))
+    disk.clock_us -= 3_600_000_000
+    shipped(disk, place)
+    assert brought_up(behind, place) == 1

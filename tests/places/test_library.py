@@ -612,3 +612,15 @@ def test_a_fork_of_the_process_has_to_open_it_anew(place: SimulatedPlace) -> Non
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         store.append_message(says("two"))
         assert len(store.get_messages()) == 2
+
+
+def test_a_label_of_an_earlier_moment_prunes_nothing(place: SimulatedPlace, library: ConversationLibrary):
+    """The list lagged behind: it said ``temp`` of a conversation that had become one to keep, and that was deleted."""
+    with library.create(id=ID, labels={"temp": "yes"}) as store:
+        store.append_message(says("one"))
+    place.on_request = lambda request: Fate.REFUSED if request.call == "put_summary" else None
+    with library.open(ID) as store:
+        store.update_metadata(labels={"keep": "yes"})
+    place.on_request = None
+    assert library.prune(older_than=timedelta(0), labels={"temp": "yes"}, dry_run=False).pruned == ()
+    assert len(library.prune(older_than=timedelta(0), labels={"keep": "yes"}, dry_run=False).pruned) <= 1

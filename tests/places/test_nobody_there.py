@@ -70,6 +70,8 @@ class Fates:
 
 UNHEARD, UNHEARD_AGAIN = NotReachedError("nobody there"), NotReachedError("nobody there", has_answered=True)
 
+REFUSED = PlaceError(path="x", doing="put the key", reason="403: the credentials expired", outcome="not stored")
+
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 @pytest.mark.parametrize("engine", [on_postgres, on_objects])
@@ -140,6 +142,9 @@ def test_what_was_sent_once_stays_unknown() -> None:
         ([UNHEARD] * 100, "not stored", 3.9),
         ([UNHEARD_AGAIN] * 100, "not stored", HALF_A_MINUTE),
         ([Fate.LOST, *[UNHEARD] * 100], "unknown", HALF_A_MINUTE),
+        ([Fate.LOST, UNHEARD, REFUSED], "unknown", WAITS_SECONDS[0]),
+        ([Fate.LOST, REFUSED, REFUSED], "unknown", WAITS_SECONDS[0]),
+        ([REFUSED], "not stored", 0),
     ],
 )
 def test_a_key_that_was_not_sent_is_not_stored(fates: list[Fate | Exception], outcome: str, seconds: float) -> None:

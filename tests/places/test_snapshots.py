@@ -22,6 +22,7 @@ from transcript_store.places import (
     NotOnAPlaceError,
     ObjectPlace,
     ObjectSnapshotStore,
+    PlacedSnapshotStore,
     PlaceError,
     PostgresPlace,
     PostgresSnapshotStore,
@@ -29,7 +30,13 @@ from transcript_store.places import (
     open_snapshot_store,
 )
 from transcript_store.places._object_cells import ObjectCells
-from transcript_store.testing import SimulatedFileSystem, check_snapshot_store
+from transcript_store.testing import (
+    Fate,
+    SimulatedFileSystem,
+    SimulatedObjectPlace,
+    SimulatedPlace,
+    check_snapshot_store,
+)
 
 
 class Between(ObjectCells):
@@ -299,3 +306,43 @@ def test_seaweedfs_keeps_the_contract(tmp_path: Path, key: bytes | None) -> None
         check_snapshot_store(make)
     finally:
         server.kill()
+
+
+@pytest.mark.parametrize("place", [SimulatedPlace, SimulatedObjectPlace])
+def test_what_was_deleted_hides_no_sealing(place: type[SimulatedPlace], tmp_path: Path) -> None:
+    """V5, P17: the first eight that a store looked at were all deleted, so it saved in the clear, and any key opened it."""
+    cells = place()
+    sealed = PlacedSnapshotStore(cells, encryption_key=KEY)
+    ids = [f"{number:08}-0000-4000-8000-000000000000" for number in range(10)]
+    for each in ids:
+        sealed.save(snapshot({"role": "user", "content": "secret"}, id=each))
+    for each in ids[:8]:
+        sealed.delete(each)
+    for name, data in cells.cells.contents.items():
+        tmp_path.joinpath(name).write_bytes(data)  # a directory that is a copy of what is there
+
+    def another(key: bytes | None) -> list[PlacedSnapshotStore | FileStore]:
+        return [PlacedSnapshotStore(cells, encryption_key=key), FileStore(tmp_path, encryption_key=key)]
+
+    assert [store.opens() for store in another(OTHER_KEY)] == [False, False]
+    assert [store.opens() for store in another(KEY)] == [True, True]
+    for store in another(None):
+        with pytest.raises(DecryptionError, match="sealed, and there is no key"):
+            store.save(snapshot({"role": "user", "content": "in the clear"}))
+    for each in ids[8:]:
+        sealed.delete(each)
+    assert PlacedSnapshotStore(cells, encryption_key=OTHER_KEY).opens()
+
+
+def test_media_whose_removal_nobody_answered_may_be_gone() -> None:
+    """V4: it said that nothing was stored, and the media was gone."""
+    place = SimulatedPlace()
+    store = PlacedSnapshotStore(place, file_system=SimulatedFileSystem())
+    saved = snapshot({"role": "user", "content": [IMAGE]})
+    store.save(saved)
+    store.delete(saved.id)
+    fates = iter([Fate.LOST])
+    place.on_request = lambda request: next(fates, Fate.REFUSED) if request.call == "remove" else None
+    with pytest.raises(PlaceError) as told:
+        store.collect_media(older_than_seconds=0)
+    assert told.value.outcome == "unknown"

@@ -590,3 +590,19 @@ def test_labels_that_change_are_noted(library, cache):
                 conversation.update_metadata(labels=labels)
             assert index.list(filter="label:colour=red").total == red
             assert index.list(filter="label:more").total == len(labels) // 2
+
+
+def test_f9_a_busy_index_says_that_something_may_be_missing(library, cache):
+    """Another process writes to the index, so nobody looked: it said that nothing was missing, and a message was."""
+    begun(library, "plover")
+    for path in Path(library.directory).rglob("*"):
+        os.utime(path, (1, 1))  # what changed just now would be looked at again
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        begun(library, "sandpiper")
+        with closing(sqlite3.connect(file_of(cache), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            answer = index.search("sandpiper")
+            assert (len(answer), answer.is_busy) == (0, True)
+            assert answer.not_indexed > 0
+            other.execute("ROLLBACK")

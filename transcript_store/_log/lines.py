@@ -292,10 +292,10 @@ class FromTheEnd:
 
     def __init__(self, blocks: Iterator[Block]) -> None:
         self._blocks = blocks
-        self._block: Block | None = next(blocks, None)
-        """What is taken from; None if nothing is left."""
-        self._seq = self._stop = -1
-        """Of that block: the number of its last record that is left, and where that one ends. Negative: nothing was taken yet."""
+        self._block: Block | None = None
+        """What is taken from; the next one is read when a line of it is asked for."""
+        self._seq = self._stop = 0
+        """Of that block: the number of its last record that is left, and where that one ends; 0 if nothing is left."""
 
     def take(self, count: int) -> Stretch | None:
         """The next so many lines in their order, fewer if they are long or what stands before them is passed over; None for the end.
@@ -304,9 +304,14 @@ class FromTheEnd:
         """
         parts: list[bytes | bytearray] = []
         after_seq = through_seq = length = 0
-        while self._block is not None and count and length < GATHERED_BYTES:
-            begin, lines, end = self._block
-            seq, stop = (self._seq, self._stop) if self._stop >= 0 else (end.seq, len(lines))
+        while count and length < GATHERED_BYTES:
+            if not self._stop:
+                if (block := next(self._blocks, None)) is None:
+                    break
+                self._block, self._seq, self._stop = block, block.end.seq, len(block.lines)
+            assert self._block is not None
+            begin, lines, _ = self._block
+            seq, stop = self._seq, self._stop
             if not parts:
                 through_seq = seq
             elif seq != after_seq:
@@ -320,6 +325,4 @@ class FromTheEnd:
             parts.append(lines[start:stop])
             count, length = count - taken, length + stop - start
             self._seq, self._stop = after_seq, start
-            if not start:
-                self._block, self._stop = next(self._blocks, None), -1
         return Stretch(after_seq, parts[::-1], through_seq) if parts else None

@@ -272,24 +272,24 @@ class StoredFiles:
         self._is_plain(SEALING)
         if (known := self._witness.name) is not None and self._is_plain(known):
             return
-        looked_at = [name for name in map(file_name, islice(self.ids(), SAMPLE)) if self._is_plain(name)]
+        looked_at = [*islice((name for name in map(file_name, self.ids()) if self._is_plain(name)), SAMPLE)]
         self._witness.name = next(iter(looked_at), None)
 
     def _is_plain(self, name: str) -> bool:
         """Whether a file is there and not sealed; False as well if it cannot be read. Raises ``DecryptionError`` if it is sealed."""
         try:
-            is_plain = is_text(self._raw(name, BEGINNING_BYTES))
+            raw = self._raw(name, BEGINNING_BYTES)
         except StorageError:
             raise  # nobody answered: then nothing is known of any file
         except (OSError, CorruptSnapshotError):
             return False
-        if not is_plain:
+        if not is_text(raw):
             reason = (
                 "it is sealed, and there is no key (is a variable not set?), so this would save in the clear beside it"
             )
             way_out = WayOut.GIVE_THE_KEY_OR_SAVE_ELSEWHERE
             raise DecryptionError(path=self.path_of(name), reason=reason, way_out=way_out)
-        return True
+        return not is_mark(raw)
 
     def not_ours(self, name: str) -> DecryptionError:
         """The error for what may not be replaced, because the keys do not open it."""

@@ -79,7 +79,9 @@ class Standing(NamedTuple):
             return f"{ends}, which the place does not have; {there}"
         if log.end.offset_bytes > known.end.offset_bytes or not _begins(known.lines, folder):
             return f"{ends}, and is no beginning of what is on the place; {there}"
-        if _timeless(folder.members) not in self.said or str(folder.members["updated_at"]) > state.at:
+        if _timeless(folder.members) not in self.said or str(folder.members["updated_at"]) > max(
+            state.at, str(state.members["updated_at"]), log.updated_at
+        ):
             return f"{ends}, and its metadata was changed here; {there}"
         return None
 

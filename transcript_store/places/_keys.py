@@ -64,9 +64,14 @@ class KeyCell:
                     raise PlaceError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
             except UnavailableError:
                 was_sent = True
+            except PlaceError as error:
+                if not was_sent:
+                    raise
+                reason = error.strerror or ""  # it says nothing of the attempts before
+                raise PlaceError(path=self.path, doing=doing, reason=reason, outcome="unknown") from None
             try:
                 found = self._place.key(self.id)
-            except UnavailableError:
+            except (UnavailableError, PlaceError):
                 pass
             else:
                 if found == data:

@@ -246,7 +246,8 @@ class PlacedLibrary(ConversationLibrary):
         kept: list[str] = []
 
         def is_due_and_saved() -> bool:
-            if writer.updated_at >= (rule.before or ""):
+            labels = writer.slots.state.members.get("labels") or {}  # those of the list may be of an earlier moment
+            if writer.updated_at >= (rule.before or "") or not rule.labels.items() <= labels.items():
                 return False
             if snapshots is not None:
                 kept.append(self._saved(item.id, writer, snapshots))

@@ -46,7 +46,7 @@ class ObjectCells(Cells):
         return [
             ListedCell(
                 each.key.removeprefix(f"{_FOLDER}/"),
-                Found(b"", each.tag, None),
+                each.tag,
                 (now - each.modified).total_seconds(),
             )
             for page in self._bucket.list(folder)

@@ -343,7 +343,8 @@ def _appends(state: LogState, slots: Sequence[tuple[int, bytes]], first: int) ->
         if (
             (number, data[said_at:feed]) != (now.slot + 1, says)
             or not data.startswith(begin)
-            or not is_time(at)
+            or not (is_time(at) and at[10:11] == "T")
+            or not lines.endswith(b"\n")
             or now.is_deleted
             or len(joined) > PIECE_BYTES
             or not _is_closed(lines)
@@ -352,7 +353,9 @@ def _appends(state: LogState, slots: Sequence[tuple[int, bytes]], first: int) ->
         now = _new(LogState, (now.conversation, number, chained, at, *now[4:9], end, *now[10:]))
         found.append(_new(Slot, (number, "append", now.epoch, data, now)))
         joined += lines
-    return found if scan(joined, state.end).end == now.end else []
+    # Up to where the lines verify: behind the first that does not, each slot is looked at by itself, which says what is wrong with it.
+    verified = scan(joined, state.end).end.offset_bytes
+    return [slot for slot in found if slot.after.end.offset_bytes <= verified]
 
 
 def _is_closed(lines: bytes) -> bool:

@@ -18,7 +18,8 @@ V5  Who has no key puts a mark where nothing is, then looks whether the store is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -54,14 +55,11 @@ class _Write:
 
     def ask(self, change: Callable[[], bool]) -> bool:
         """Ask for the change. What is not answered may have been done, and stays unsure."""
-        before, self.is_unsure = self.is_unsure, True
         try:
-            is_done = change()
-        except (PlaceError, NotReachedError):
-            self.is_unsure = before
+            return change()
+        except UnavailableError as error:
+            self.is_unsure |= not isinstance(error, NotReachedError)
             raise
-        self.is_unsure = before
-        return is_done
 
 
 class PlacedFiles(StoredFiles):
@@ -161,7 +159,7 @@ class PlacedFiles(StoredFiles):
         return mark(self._machine.random_bytes(MARK_BYTES))
 
     def _seal_anew(self, name: str) -> None:
-        is_there, fresh = False, self._mark()
+        is_there = False
 
         def attempt(write: _Write) -> bool:
             nonlocal is_there
@@ -170,9 +168,7 @@ class PlacedFiles(StoredFiles):
                 return True
             keys = self.keys()
             if is_mark(there.data):
-                if not keys.takes_plain or there.data == fresh:
-                    return True
-                return write.ask(partial(self._cells.put, name, fresh, there))  # V5
+                return not keys.takes_plain or write.ask(partial(self._cells.put, name, self._mark(), there))  # V5
             is_there = True
             if keys.open_current(there.data) is not None:
                 return True
@@ -188,13 +184,8 @@ class PlacedFiles(StoredFiles):
             raise FileNotFoundError
 
     def reseal(self) -> tuple[int, list[Failure]]:
-        try:
+        with self._done_in_part():
             return super().reseal()
-        except PlaceError as error:
-            if error.outcome == "unknown":
-                raise
-            reason = error.strerror or ""  # of this file nothing was stored, and others are sealed
-            raise PlaceError(path=self.path, doing=self._doing, reason=reason, outcome="unknown") from error
 
     def note_sealing(self, key: Key) -> None:
         note = key.seal(self._machine.random_bytes(NONCE_BYTES), SEALING.encode())
@@ -233,18 +224,30 @@ class PlacedFiles(StoredFiles):
         if (used := in_use()) is None:
             return []
         removed = []
-        for cell in listed:
-            name = cell.name.removeprefix(f"{MEDIA}/")
-            if (
-                is_hash(name)
-                and name not in used
-                and cell.age_seconds >= older_than_seconds
-                and self._patiently(partial(self._cells.remove, cell.name, cell))
-            ):
-                removed.append(name)
+        with self._done_in_part():
+            for cell in listed:
+                name = cell.name.removeprefix(f"{MEDIA}/")
+                if (
+                    is_hash(name)
+                    and name not in used
+                    and cell.age_seconds >= older_than_seconds
+                    and self._patiently(partial(self._cells.remove, cell.name, cell))
+                ):
+                    removed.append(name)
         return removed
 
     # ---- until it is done ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _done_in_part(self) -> Iterator[None]:
+        """Of many files: what is said of the last one, that nothing of it was stored, does not hold of those before."""
+        try:
+            yield
+        except PlaceError as error:
+            if error.outcome == "unknown":
+                raise
+            reason = error.strerror or ""
+            raise PlaceError(path=self.path, doing=self._doing, reason=reason, outcome="unknown") from error
 
     def _insist(self, attempt: Callable[[_Write], bool]) -> None:
         """Make a write until it is done: at once if another one came first, and after a wait if nobody answered.

@@ -171,7 +171,7 @@ class SearchIndex:
                 if not is_busy(error):
                     raise
                 if limit is not None:
-                    return Update(not_indexed=self._pending() if with_texts else 0, is_busy=True)
+                    return Update(not_indexed=max(1, self._pending()) if with_texts else 0, is_busy=True)
                 if time.monotonic() > patience:
                     raise
                 continue  # SQLite has waited a while for the other writer; what that did need not be done again

@@ -592,11 +592,10 @@ def test_labels_that_change_are_noted(library, cache):
             assert index.list(filter="label:more").total == len(labels) // 2
 
 
-def test_f9_a_busy_index_says_that_something_may_be_missing(library, cache):
+def test_f9_a_busy_index_says_that_something_may_be_missing(library, cache, monkeypatch):
     """Another process writes to the index, so nobody looked: it said that nothing was missing, and a message was."""
+    monkeypatch.setattr(_catalogue, "SETTLED_NS", 0)  # what was looked at is not looked at again
     begun(library, "plover")
-    for path in Path(library.directory).rglob("*"):
-        os.utime(path, (1, 1))  # what changed just now would be looked at again
     with SearchIndex(library, cache=cache) as index:
         index.update()
         begun(library, "sandpiper")

@@ -544,7 +544,9 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     do("seal", at, "--key-file", two, "--keep-plain")
     do("shred", at, "--yes", code=1)  # it was plain once, and those slots can be read
     do("show", at, "--key-file", two, code=1)
-    do("prune", place, "--older-than", "0d", "--yes", "--key-file", two, "--snapshots", place)
+    due = ("prune", place, "--older-than", "0d", "--yes")
+    assert "nothing of it can be read" in do(*due, "--key-file", two, "--snapshots", place, code=1)  # so it is not kept
+    do(*due)
     assert do("list", place, "--json") == ""
     return said
 

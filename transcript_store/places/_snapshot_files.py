@@ -127,9 +127,17 @@ class PlacedFiles(StoredFiles):
         kept = {each: keys.seal(self._machine.random_bytes(NONCE_BYTES), text) for each, text in texts.items()}
         media = [each for each in texts if each != name]
 
+        refused: list[
+            Cell | None
+        ] = []  # the version that was to be replaced when a put said no, and might say yes to a late repeat
+        was_unsure = False
+
         def attempt(write: _Write) -> bool:
+            nonlocal refused, was_unsure
             there = dict(zip(texts, self.each(self._cells.get, texts), strict=True))
             its = there[name]
+            if refused and refused != [its]:
+                write.is_unsure, refused = was_unsure, []  # that version is gone, so its repeat is refused, too
             if write.is_unsure and its is not None and its.data == kept[name]:
                 return True  # V4: it is found, so its media was held
             for each, cell in there.items():
@@ -144,7 +152,13 @@ class PlacedFiles(StoredFiles):
                 is_kept = cell is not None and not is_mark(cell.data) and keys.open_current(cell.data) == texts[each]
                 if not is_kept and not self._cells.put(each, kept[each], cell):
                     return False
-            return write.ask(partial(self._cells.put, name, kept[name], its, sorted(media)))
+            refused, before = [], write.is_unsure
+            is_done = write.ask(partial(self._cells.put, name, kept[name], its, sorted(media)))
+            if (
+                not is_done and media
+            ):  # which was removed, perhaps; a repeat of this request that comes late may find it again
+                refused, was_unsure, write.is_unsure = [its], before, True
+            return is_done
 
         self._insist(attempt)
 

@@ -27,7 +27,7 @@ class RealDisk(PosixFileSystem):
         super().__init__()
         self.root = root
         self._random = Random(seed)
-        self._clock_us = _START_US
+        self.clock_us = _START_US
 
     @classmethod
     def holding(cls, root: Path, tree: dict[str, bytes | None]) -> RealDisk:
@@ -97,8 +97,8 @@ class RealDisk(PosixFileSystem):
         whole.sync(handle)
 
     def now_us(self) -> int:
-        self._clock_us += _TICK_US
-        return self._clock_us
+        self.clock_us += _TICK_US
+        return self.clock_us
 
     def _random_bytes(self, count: int) -> bytes:
         return self._random.randbytes(count)

@@ -85,14 +85,14 @@ def one_seals_with_media(place: type[SimulatedPlace], faults: int) -> Made:
 
 
 def one_rotates(place: type[SimulatedPlace], faults: int) -> Made:
-    """Another key, while somebody who has the first alone replaces a snapshot, and somebody who has both does."""
+    """A rotation, while a store that has both keys replaces a snapshot."""
     world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
     late, rotating = world.store(OTHER_KEY, KEY), world.store(KEY)
     return world, [lambda: world.save(late, ONE, "new"), lambda: world.rotate(rotating, OTHER_KEY)]
 
 
 def the_key_comes_too_late(place: type[SimulatedPlace], faults: int) -> Made:
-    """Somebody who has the old key alone replaces a snapshot, and asks what became of it."""
+    """A rotation, while a store that has only the old key replaces a snapshot, and then loads it."""
     world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
     early, rotating = world.store(KEY), world.store(KEY)
     return world, [

@@ -114,7 +114,7 @@ class Changes(Storage):
         """Take in what this conversation became elsewhere: its transcripts from the live generation on, and then its metadata.json.
 
         Each transcript is a commit, as a replace is; of the live generation it begins with what stands there. ``key_file`` is put beside
-        them if there is none. What is remembered of the metadata is that of the header: load anew.
+        them if the folder has no key. On return the caller must load anew: in memory the metadata is what the header says.
         """
         self._ensure_writable()
         with self._changing("bring the folder up to date"):

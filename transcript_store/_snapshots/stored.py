@@ -264,8 +264,8 @@ class StoredFiles:
     def refuse_to_save_in_the_clear(self) -> None:
         """Raise ``DecryptionError`` if there is no key and the store is sealed: if ``sealing`` is there, or a snapshot is sealed.
 
-        The witness is looked at, or some of the first snapshots if there is none. A file that the system does not let us read does not
-        count.
+        It reads the beginning of the witness. Without a witness it reads some of the first snapshots, and one of them becomes the witness.
+        Files that cannot be read do not count.
         """
         if self.keys().can_seal:
             return

@@ -8,7 +8,7 @@ from typing import TypeVar
 from transcript_store.places._errors import NotReachedError, PlaceError, UnavailableError
 
 FIRST_SECONDS = 3.0
-"""So long somebody is waited for who has never answered: the address may be mistyped, or the server not started."""
+"""How long a server is waited for that has never answered. Its address may be mistyped, or it is not started."""
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ V3  A collection lists media before it looks at snapshots, and removes what stil
     put before that look was seen; one that was put after has given its media another version.
 V4  What was asked for and not answered may have been done, or may be done yet. Whatever a write meets after that, its outcome is unknown,
     unless it is found.
-V5  Who has no key puts a mark where nothing is, then looks whether the store is sealed, then puts in the place of what was there before
-    that look. A sealing puts its note first, then replaces each cell, marks too, and removes the note last. So either it meets the
-    mark, and the put behind it is refused; or the look meets the note, or a snapshot that is sealed.
+V5  A store without a key puts a mark where nothing is. Then it looks whether the store is sealed. Then it puts its data in the place of
+    what stood there before that look. A sealing puts its note first, then replaces each cell, marks too, and removes the note last. So
+    either it meets the mark, and the put behind it is refused; or the look meets the note, or a snapshot that is sealed.
 """
 
 from __future__ import annotations

@@ -59,10 +59,10 @@ class Swept(NamedTuple):
 
 
 def sweep(database: Database, shelf: FolderShelf | PlacedShelf, deadline: float, *, refresh: bool = False) -> Swept:
-    """Bring the catalogue up to date with the library, but for what it returns; until the deadline (of ``time.monotonic``).
+    """Bring the catalogue up to date with the library until the deadline (of ``time.monotonic``).
 
-    When that is noted too, a folder that was looked at is in the catalogue as it was at ``began_at`` or later, and one that was gone is
-    not; if ``is_exact``.
+    The caller notes the lines that it returns. When they are noted, the catalogue has each folder that was looked at as it was at
+    ``began_at`` or later. If ``is_exact``, it has no folder that was gone.
 
     Raises:
         StorageError: the library cannot be read. (One that does not exist has no conversations.)

@@ -177,7 +177,7 @@ class _Batch:
     """The messages of one transaction. Words go to FTS5 as they come, all other rows are stored at its end.
 
     FTS5 gathers words in memory, and writes a piece of them whenever a statement of several steps begins, such as an update with a
-    trigger. Between words there is none, so a transaction makes one piece, and fewer are to be merged.
+    trigger. No such statement runs between the words of a transaction, so FTS5 makes one piece of it, and has less to merge.
     """
 
     def __init__(self, database: Database, deadline: float, vocabulary: Vocabulary) -> None:

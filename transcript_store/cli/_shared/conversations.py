@@ -85,7 +85,7 @@ def _library_meant(name: str) -> str | None:
     """The library in which a name is looked for that says none; None if it says one, or is no name of a conversation in a library.
 
     Raises:
-        Misuse: there is none: ``chat`` is not installed, and the variable names none.
+        Misuse: no library is meant, for ``chat`` is not installed and the variable is not set.
     """
     if os.path.dirname(name) or not _is_in_a_library(name):
         return None

@@ -32,6 +32,7 @@ from transcript_store.places import (
 from transcript_store.places._object_cells import ObjectCells
 from transcript_store.testing import (
     Fate,
+    Request,
     SimulatedFileSystem,
     SimulatedObjectPlace,
     SimulatedPlace,
@@ -346,3 +347,29 @@ def test_media_whose_removal_nobody_answered_may_be_gone() -> None:
     with pytest.raises(PlaceError) as told:
         store.collect_media(older_than_seconds=0)
     assert told.value.outcome == "unknown"
+
+
+def test_a_save_that_was_refused_for_its_media_may_be_done_by_a_late_repeat() -> None:
+    """V4: a collection took its media, and the request came once more when the media was back. It was told as not stored."""
+    place = SimulatedPlace()
+    store = PlacedSnapshotStore(place, file_system=SimulatedFileSystem())
+    saved = snapshot({"role": "user", "content": [IMAGE]})
+    store.save(saved)
+    (media,) = [(name, data) for name, data in place.cells.contents.items() if name.startswith("media/")]
+
+    def refused_and_then_silence(request: Request) -> Fate | None:
+        if request.call != "put" or not request.name.endswith(".json"):
+            return None
+        place.cells.set(media[0], None)
+        place.on_request = lambda _: Fate.REFUSED
+        return Fate.TWICE
+
+    place.on_request = refused_and_then_silence
+    changed = snapshot({"role": "user", "content": [IMAGE]}, id=saved.id, model="another")
+    with pytest.raises(PlaceError) as told:
+        store.save(changed)
+    assert told.value.outcome == "unknown"
+    place.on_request = None
+    place.cells.set(*media)
+    place.land()
+    assert store.load(saved.id).model == "another"

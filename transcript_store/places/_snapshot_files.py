@@ -9,7 +9,8 @@ V2  Media first, then the snapshot. Where the engine can, the put of a snapshot 
 V3  A collection lists media before it looks at snapshots, and removes what still has the version that it listed. A snapshot that was
     put before that look was seen; one that was put after has given its media another version.
 V4  What was asked for and not answered may have been done, or may be done yet. Whatever a write meets after that, its outcome is unknown,
-    unless it is found.
+    unless it is found. So it is of a put that was refused, perhaps because its media was gone, while the version that it named stands
+    there: a repeat of it may come late, and find the media again.
 V5  A store without a key puts a mark where nothing is. Then it looks whether the store is sealed. Then it puts its data in the place of
     what stood there before that look. A sealing puts its note first, then replaces each cell, marks too, and removes the note last. So
     either it meets the mark, and the put behind it is refused; or the look meets the note, or a snapshot that is sealed.

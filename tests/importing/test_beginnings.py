@@ -8,7 +8,6 @@ import base64
 import json
 import random
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -143,6 +142,7 @@ def test_what_is_nearly_lines_of_json_is_refused_with_what_it_is_and_the_way_out
     assert "no format" not in str(report.reason)
 
 
+@pytest.mark.needs("jq", "tr")
 @pytest.mark.parametrize("name", [name for name, (_, way_out) in NEARLY.items() if way_out[:2] in ("tr", "jq")])
 def test_the_way_out_of_what_is_nearly_lines_of_json_is_one(tmp_path: Path, name: str) -> None:
     """The command that the reason names, as it is named: its output is imported whole."""
@@ -153,8 +153,6 @@ def test_the_way_out_of_what_is_nearly_lines_of_json_is_one(tmp_path: Path, name
     (report,) = import_conversations([path], library)
     command = str(report.reason).partition(": ")[2].removesuffix(" makes a file of it that can be imported")
     program = shlex.split(command)
-    if shutil.which(program[0]) is None:
-        pytest.skip(f"{program[0]} is not installed")
     with path.open("rb") as given:
         made.write_bytes(subprocess.run(program, stdin=given, check=True, capture_output=True).stdout)
     (report,) = import_conversations([made], library)

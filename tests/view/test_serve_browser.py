@@ -355,14 +355,11 @@ def test_a_connection_that_was_lost_goes_on_where_it_was(look, growing, request)
 
     with look(f"c/{request.node.name}/") as seen:
         page = seen.page
+        is_live(page)  # or, on a busy machine, the stream that is cut is that of the page before it is loaded anew
         page.route("**/events?*", cut_the_first)
         page.reload()
         page.get_by_role("article").get_by_text("Question 2").wait_for()
-        assert asked[0] == "after=0-40"
-        assert asked[1] in (
-            "after=0-40",
-            "after=0-42",
-        )  # seen once on a busy machine: it comes back with what is there by then
+        assert asked[:2] == ["after=0-40", "after=0-40"]
         assert page.locator("article").evaluate_all("all => all.slice(-2).map(each => each.id)") == ["41", "42"]
 
 

@@ -113,8 +113,8 @@ def _rows(parts: Mapping[str, Callable[[Workplace], Iterator[Row]]], place: Work
 
 
 def _print(row: Row) -> None:
-    target = "" if row.limit is None else f"≤ {row.limit:<5.3g} {'met' if row.is_met else 'MISSED'}"
-    _print_row(row.what, row.ours, row.beside, f"{row.value:.2f}", row.spread, target, row.note)
+    target = "" if row.limit is None else f"{row.target:<7} {'met' if row.is_met else 'MISSED'}"
+    _print_row(row.what, row.ours, row.beside, row.shown, row.spread, target, row.note)
 
 
 def _print_row(what: str, ours: str, beside: str, value: str, spread: str, target: str, note: str) -> None:

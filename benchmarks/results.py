@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from benchmarks.timing import Middle, median_of, ratio
+from benchmarks.timing import Middle, in_ratio, median_of, ratio
 
 
 class MissingError(Exception):
@@ -32,7 +32,17 @@ class Row:
     ) -> Row:
         """Of seconds, ours and the plain way's, round by round."""
         low, median, high = ratio(ours, beside)
-        return cls(what, median_of(ours), median_of(beside), median, f"{low:.2f}–{high:.2f}", limit, note)
+        return cls(what, median_of(ours), median_of(beside), median, f"{in_ratio(low)}–{in_ratio(high)}", limit, note)
+
+    @property
+    def shown(self) -> str:
+        """The value as it is printed."""
+        return in_ratio(self.value)
+
+    @property
+    def target(self) -> str:
+        """The limit as it is printed; empty if there is none."""
+        return "" if self.limit is None else f"≤ {in_ratio(self.limit) if self.limit < 0.1 else f'{self.limit:.3g}'}"
 
     @property
     def is_met(self) -> bool:

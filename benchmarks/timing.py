@@ -78,6 +78,11 @@ def size(count: float) -> str:
     return f"{count:.3g} bytes"
 
 
+def in_ratio(value: float) -> str:
+    """A ratio for people to read: one that two digits would blur is a fraction."""
+    return f"1/{1 / value:.0f}" if 0 < value < 0.1 else f"{value:.2f}"
+
+
 def in_unit(value: float, unit: str) -> str:
     """A figure for people to read: seconds (``"s"``), ``"bytes"``, or a number of something."""
     if unit == "s":

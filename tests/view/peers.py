@@ -56,7 +56,9 @@ def _used() -> float:
 
 def exported(conversation: str, form: str, folder: Path) -> Path:
     """The conversation as a session of another program."""
-    subprocess.run(transcript_store("export", conversation, "--to", form, "--output", str(folder)), check=True)
+    subprocess.run(
+        transcript_store("export", conversation, "--to", form, "--output", str(folder)), check=True, capture_output=True
+    )
     (file,) = folder.rglob("*.jsonl")
     return file
 

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import errno
 import gc
+import os
 import pickle
 import tracemalloc
 from collections.abc import Callable
@@ -446,3 +447,18 @@ def test_a_refused_initialize_leaves_nothing_open():
         with pytest.raises(StorageError):
             ConversationStore("/a/b/c", file_system=disk).initialize()
     assert disk.open_handles == []
+
+
+def test_a_parent_that_its_owner_may_not_read_is_passed_by():
+    """A home in a folder that lists nothing to anybody else: no name was made in it, so there is none to sync."""
+    disk = SimulatedFileSystem()
+
+    def as_another_user(call: Call) -> None:  # whoever runs this may be root, for whom no mode of a folder counts
+        if call.name == "open_directory" and call.path == "/":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), call.path)
+
+    with ConversationStore("/home/other", file_system=disk) as store:
+        store.initialize()
+    disk.on_call = as_another_user
+    with ConversationStore("/home/conversation", file_system=disk) as store:
+        store.initialize(messages=[{"role": "user", "content": "kept"}])

@@ -226,3 +226,12 @@ def test_what_stands_beside_a_record_on_its_line_is_told(tmp_path: Path, cut: in
     assert [one.record.message if one.record else None for one in found] == [{"n": 1}, None, {"n": 2}, None, {"n": 3}]
     told = [path.read_bytes()[one.offset_bytes :][: one.length_bytes].strip() for one in found]
     assert told == [lines[1].strip(), front, record, b"and more", lines[3].strip()]
+
+
+def test_a_first_message_whose_number_is_lost_is_number_one(tmp_path: Path) -> None:
+    """Somebody wrote another member in front of it."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[{"n": 1}, {"n": 2}])
+    path = tmp_path / "c" / "transcript.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'{"seq":1,', b'{"by":"hand",', 1))
+    assert [one.record.seq if one.record else None for one in salvage(tmp_path / "c").found] == [1, 2]

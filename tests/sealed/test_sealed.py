@@ -167,6 +167,8 @@ def test_the_data_key_seals_no_more_than_it_may(monkeypatch):
         store.append_messages([{}, {}])
         with pytest.raises(DataKeyExhaustedError):
             store.append_messages([{}, {}, {}])
+        with pytest.raises(DataKeyExhaustedError):
+            store.replace_transcript([{}, {}])  # and the metadata
         store.append_messages([{}, {}])
         for call in (
             lambda: store.append_message({}),

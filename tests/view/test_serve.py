@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -162,6 +162,8 @@ def test_f13_every_answer_says_what_may_be_done_with_it(server):
         server.get(origin="https://evil.example"),
         server.get(method="POST"),
         server.get(target="/"),
+        server.send(b"GET\r\n\r\n"),
+        server.send(f"GET / HTTP/1.1\r\nHost: {server.host}\r\nHost: evil.example\r\n\r\n".encode()),
     ):
         assert answer.headers.items() >= SAFE_HEADERS.items()
         policy = answer.headers["content-security-policy"]
@@ -185,6 +187,27 @@ def test_f13_a_request_that_is_too_large_or_no_request_is_refused_and_it_goes_on
         with suppress(ConnectionError, IndexError):  # it closed the connection before all was sent
             assert server.send(data).status in (400, 404, 421, 431)
     assert server.get().status == 200
+
+
+def test_f13_strangers_who_say_nothing_take_no_place_from_its_own_page(server):
+    """Any user of the machine can connect and be silent. Who does not know the token is not counted."""
+    with ExitStack() as open_ones:
+        for _ in range(100):
+            open_ones.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+        assert server.get().status == 200
+
+
+def test_f13_of_its_own_pages_so_many_are_answered_and_a_refusal_is_as_safe(library, tmp_path):
+    asked = "GET /{token}/c/showcase/events?after=0-0 HTTP/1.1\r\nHost: {host}\r\n\r\n"
+    with serving(library, tmp_path / "cache") as server, ExitStack() as open_ones:
+        for _ in range(64):
+            page = open_ones.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            page.sendall(asked.format(token=server.token, host=server.host).encode())
+            assert page.recv(4).startswith(b"HTTP")  # it is being answered
+        refused = server.get()
+        assert refused.status == 503
+        assert refused.headers.items() >= SAFE_HEADERS.items()
+        assert server.get(target="/").status == 404  # a stranger learns nothing of that
 
 
 def test_f13_a_web_socket_is_not_made(server):

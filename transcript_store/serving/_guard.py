@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LONGEST_HEAD_BYTES = 16_384
 """Of a request: its path and its headers."""
+_MOST_AT_ONCE = 64
+"""Requests of whoever knows the token that are answered at the same time; an open page is one. Others take no place from them."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -42,6 +44,7 @@ class Guard:
         self._host = host.encode()
         self._token = token.encode()
         self._failed = failed
+        self._at_once = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,6 +62,7 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, send_on)
             return
+        self._at_once += 1
         inner = {**scope, "path": _behind_token(scope["path"]), "root_path": ""}
         try:
             await self._app(inner, receive, send_on)
@@ -66,6 +70,8 @@ class Guard:
             self._failed(error)
             if not begun:
                 await PlainTextResponse("the page cannot be made", 500)(scope, receive, send_on)
+        finally:
+            self._at_once -= 1
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         asked = _Asked(scope["headers"])
@@ -80,6 +86,8 @@ class Guard:
             return PlainTextResponse("not found", 404)
         if scope["method"] != "GET":
             return PlainTextResponse("only GET", 405, {"Allow": "GET"})
+        if self._at_once >= _MOST_AT_ONCE:
+            return PlainTextResponse("too many at once: close some of the pages", 503)
         return None
 
 
@@ -119,8 +127,12 @@ def _behind_token(path: str) -> str:
 def _with_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     given: list[tuple[bytes, bytes]] = list(headers)
     names = {name.lower() for name, _ in given}
-    own = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
-    return given + [(name, value) for name, value in own if name not in names]
+    return given + [(name, value) for name, value in own_headers() if name not in names]
+
+
+def own_headers() -> list[tuple[bytes, bytes]]:
+    """What every answer has, as it is sent."""
+    return [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
 
 
 def page_headers(policy: str) -> dict[str, Any]:

@@ -12,19 +12,20 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from anyio.to_thread import run_sync
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from transcript_store.library import ConversationLibrary
 from transcript_store.search import SearchIndex
 from transcript_store.serving._application import Application
-from transcript_store.serving._guard import Guard
+from transcript_store.serving._guard import Guard, own_headers
 from transcript_store.serving._homes import home_of
 
 _ADDRESS = "127.0.0.1"
 _LONGEST_HEAD_BYTES = 32_768
 """Of what is kept of a request whose end has not come. What has come is measured by the guard."""
-_MOST_CONNECTIONS = 64
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,7 +45,7 @@ def run(
         application = Application(home, index)
         config = uvicorn.Config(
             Guard(application.app, host=host, token=token, failed=failed),
-            http="h11",
+            http=_Connection,
             ws="none",
             lifespan="off",
             proxy_headers=False,  # nobody stands between: what a header says of the sender is a lie
@@ -53,7 +54,6 @@ def run(
             log_config=None,
             log_level="critical",
             h11_max_incomplete_event_size=_LONGEST_HEAD_BYTES,
-            limit_concurrency=_MOST_CONNECTIONS,
             timeout_graceful_shutdown=1,
         )
         try:
@@ -61,6 +61,17 @@ def run(
                 _Server(config, started=lambda: ready(path), closing=application.closing.set).run(sockets=[listener])
         finally:
             application.close()
+
+
+class _Connection(H11Protocol):
+    """What is no request never comes to the guard. It is refused with the headers that every other answer has."""
+
+    def send_400_response(self, msg: str) -> None:
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close"), *own_headers()]
+        response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        for event in (response, h11.Data(data=msg.encode("ascii")), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -8,7 +8,9 @@ from functools import cached_property
 from transcript_store._log.cache import Block, Cache
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import (
+    HASH_MEMBER,
     RECORD_HEAD_BYTES,
+    SUFFIX_BYTES,
     Copied,
     Entry,
     Header,
@@ -37,14 +39,14 @@ class Image:
     def __init__(
         self,
         line: bytes,
-        head: bytes,
         begins: Stamp,
         now: Stamp,
         entries: Iterable[Entry | Copied],
         cache_bytes: int,
         sealer: RecordSealer | None = None,
     ) -> None:
-        self.begin = self.end = Position(0, len(line), head)
+        suffix = line[-SUFFIX_BYTES - len(b"\n") :]
+        self.begin = self.end = Position(0, len(line), suffix[len(HASH_MEMBER) : -len(b'"}\n')])
         self.cache = Cache(cache_bytes, self.begin)
         self.last_at_us = begins[0]
         """The time of the last record, or of the header: the next record is not before it."""

@@ -80,6 +80,18 @@ def test_the_longest_sealed_line_is_stored_and_the_next_is_not(scratch: Path, si
     assert [len(line) for line in lines_in(scratch / "c")[1:]] == [length] * 9
 
 
+def test_each_field_of_the_metadata_may_be_as_long_as_a_line(tmp_path: Path) -> None:
+    """P15: it is the field that counts, and not all of them together; the error names the one that is too long."""
+    limit = 2000
+    longest = "a" * (limit - len('{"system_prompt":""}'))
+    with ConversationStore(tmp_path / "c", max_line_bytes=limit) as store:
+        store.initialize(model="m" * 1500, system_prompt=longest)
+        assert store.get_metadata().system_prompt == longest
+        with pytest.raises(InvalidMetadataError) as refused:
+            store.update_metadata(model="n", system_prompt=longest + "a")
+        assert refused.value.field == "system_prompt"
+
+
 def test_metadata_is_written_up_to_what_is_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """P15: with the room for what the store itself adds, just as much as a reader takes."""
     members = metadata.new_members(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -81,6 +82,20 @@ def test_stamps_that_are_damaged_or_gone_cost_time_only(
     (stamps,) = Path(library.directory).with_name("cache").iterdir()
     assert stamps.stat().st_mode & 0o777 == 0o600
     stamps.unlink() if data is None else stamps.write_bytes(data)
+    assert not unread(source, library, monkeypatch)
+    assert unread(source, library, monkeypatch)
+
+
+@pytest.mark.parametrize("known", [3, None, "", "{", "[]", "[[1,2,3,4],[],null]", [[1, 2, 3, 4], [], None]])
+def test_a_stamp_that_is_damaged_costs_time_only(
+    source: Path, library: ConversationLibrary, known: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is said of one source in a file that is whole, the source is read, and is known from then on."""
+    again(source, library)
+    (stamps,) = Path(library.directory).with_name("cache").iterdir()
+    document = json.loads(stamps.read_text())
+    assert [*document["sources"]] == [str(source)]
+    stamps.write_text(json.dumps({**document, "sources": {str(source): known}}))
     assert not unread(source, library, monkeypatch)
     assert unread(source, library, monkeypatch)
 

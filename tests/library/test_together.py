@@ -110,6 +110,19 @@ def test_a_thousand_wait_for_the_disk_as_one(library: ConversationLibrary, files
     assert len(names(library)) == 1000
 
 
+def test_a_short_conversation_is_two_writes() -> None:
+    """The first line of a transcript goes out with its records; and its metadata is the other write."""
+    disk, library = on_a_disk()
+    written: list[str] = []
+    with library.together() as group:
+        disk.on_call = lambda call: written.append(call.path) if call.name == "write" and A in call.path else None
+        group.add(id=A, messages=SAID * 10, labels={"title": "First"})
+        disk.on_call = None
+    assert [path.rpartition("/")[2] for path in written] == ["transcript.jsonl", "metadata.json"]
+    with library.open(A, read_only=True) as store:
+        assert store.get_messages() == SAID * 10
+
+
 def test_a_full_group_commits_by_itself(library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that memory, and what a crash can cost, is bounded: by number, and by size."""
     monkeypatch.setattr("transcript_store._library.group._MOST", 2)

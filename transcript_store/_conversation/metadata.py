@@ -162,18 +162,24 @@ def copied_members(members: dict[str, Any], at: str, *, id: str, **origin: Any) 
 
 def checked_fields(fields: dict[str, Any], max_bytes: int) -> dict[str, Any]:
     """Check what a caller wants to set and return a deep copy; raises ``InvalidMetadataError`` naming the field."""
-    checked: dict[str, Any] = {}
-    for field, given in fields.items():
-        value = list(given) if field == "tools" and type(given) is tuple else given
-        if field == "labels" and value is None:
-            value = {}
+    given = dict(fields)
+    if type(tools := given.get("tools")) is tuple:
+        given["tools"] = list(tools)
+    if "labels" in given and given["labels"] is None:
+        given["labels"] = {}
+    for field, value in given.items():
         _check_field(field, value)
-        try:
-            encoded = encode({field: value}, "metadata", max_bytes)
-        except InvalidMessageError as error:
-            raise InvalidMetadataError(field=field, reason=str(error)) from None
-        checked[field] = orjson.loads(encoded)[field]
-    return checked
+    try:
+        return dict(orjson.loads(encode(given, "metadata", max_bytes)))
+    except InvalidMessageError:  # one of them cannot be stored, or each fits that is not too long for itself
+        return {field: _checked_alone(field, value, max_bytes) for field, value in given.items()}
+
+
+def _checked_alone(field: str, value: Any, max_bytes: int) -> Any:
+    try:
+        return orjson.loads(encode({field: value}, "metadata", max_bytes))[field]
+    except InvalidMessageError as error:
+        raise InvalidMetadataError(field=field, reason=str(error)) from None
 
 
 def _check_field(field: str, value: Any) -> None:

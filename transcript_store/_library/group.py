@@ -50,8 +50,9 @@ class ConversationGroup:
         self._is_of_use: bool | None = None
         self._stage: Stage | None = None
         self._being_added: set[str] = set()
-        self._staged: dict[str, int] = {}
-        """Those that the next commit gives their names, each with its size."""
+        self._staged: dict[str, None] = {}
+        """Those that the next commit gives their names."""
+        self._staged_bytes = 0
         self._unknown: set[str] = set()
         """Those of a commit that failed."""
         self._taken: set[str] = set()
@@ -151,7 +152,7 @@ class ConversationGroup:
                     self._stage.discard(*ids)  # those that have their names are not on the stage any more
                     raise
                 finally:  # at last: another thread takes for created what does not wait
-                    self._staged = {}
+                    self._staged, self._staged_bytes = {}, 0
 
     def close(self) -> None:
         """Let go of what waits. The end of the ``with`` statement does it, after the last commit."""
@@ -159,7 +160,7 @@ class ConversationGroup:
             if self._stage is not None and self._files.process_id() == self._process_id:
                 self._stage.discard(*self._staged)
                 self._stage.close()
-            self._stage, self._staged = None, {}
+            self._stage, self._staged, self._staged_bytes = None, {}, 0
 
     # ---- within --------------------------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class ConversationGroup:
             if id in self:
                 path = f"{self._library.rstrip('/')}/{id}"
                 raise ConversationExistsError(path=path, reason="it is in the group already, and waits for the commit")
-            if len(self._staged) >= _MOST or sum(self._staged.values()) >= _MOST_BYTES:
+            if len(self._staged) >= _MOST or self._staged_bytes >= _MOST_BYTES:
                 self.commit()
             if self._stage is None:
                 self._stage = Stage(self._files, self._library)
@@ -205,5 +206,6 @@ class ConversationGroup:
                 self._being_added.discard(id)
             raise
         with self._mutex:
-            self._staged[id] = sizes[0]
+            self._staged[id] = None
+            self._staged_bytes += sizes[0]
             self._being_added.discard(id)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 from transcript_store._log.cache import Block, Cache
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import (
+    HASH_MEMBER,
     RECORD_HEAD_BYTES,
+    SUFFIX_BYTES,
     Copied,
     Entry,
+    Header,
     Position,
     Stamp,
     chain_hash,
@@ -41,10 +45,8 @@ class Image:
         cache_bytes: int,
         sealer: RecordSealer | None = None,
     ) -> None:
-        found = read_header(line)
-        assert not isinstance(found, NotAHeader)
-        self.header, self.begin = found
-        self.end = self.begin
+        suffix = line[-SUFFIX_BYTES - len(b"\n") :]
+        self.begin = self.end = Position(0, len(line), suffix[len(HASH_MEMBER) : -len(b'"}\n')])
         self.cache = Cache(cache_bytes, self.begin)
         self.last_at_us = begins[0]
         """The time of the last record, or of the header: the next record is not before it."""
@@ -54,17 +56,28 @@ class Image:
         self._now = now
         self._entries = entries
 
+    @cached_property
+    def header(self) -> Header:
+        """What the first line says, read when somebody asks: many transcripts that are made together are closed at once."""
+        found = read_header(self._line)
+        assert not isinstance(found, NotAHeader)
+        return found[0]
+
     def pieces(self) -> Iterator[bytes | bytearray]:
-        """The file's bytes; iterate once. After the last of them, ``end`` and ``cache`` are those of the file."""
-        yield self._line
+        """The file's bytes; iterate once. After the last of them, ``end`` and ``cache`` are those of the file.
+
+        Those of a short transcript are one piece: each piece is a write.
+        """
+        first: bytes = self._line
         begin, lines = self.begin, bytearray()
+        entry: Entry | Copied | None = None
         body: Sequence[bytes] = ()
         sealer = self.sealer
-        renumbering = Renumbering() if self.header.can_retract else None
+        renumbering = Renumbering()
         for seq, entry in enumerate(self._entries, 1):
             if isinstance(entry, Copied):
                 # Its members as they are, behind a number of its own; but one that names others names them by their new numbers.
-                members = entry.members if renumbering is None else renumbering.members_of(entry, seq)
+                members = renumbering.members_of(entry, seq) if self.header.can_retract else entry.members
                 body = (b'{"seq":%d' % seq, members) if sealer is None else sealer.body_of_copy(seq, members)
             else:
                 message, extra, given_us = entry
@@ -79,11 +92,14 @@ class Image:
             self.end = Position(seq, begin.offset_bytes + len(lines), head)
             if len(lines) >= PIECE_BYTES:
                 self.cache.put(Block(begin, lines, self.end))
+                if first:
+                    yield first
                 yield lines
-                begin, lines = self.end, bytearray()
+                begin, lines, first = self.end, bytearray(), b""
         if lines:
             self.cache.put(Block(begin, lines, self.end))
-            yield lines
+        if first or lines:
+            yield first + lines
         # Records that were copied keep their times: the last of them may be later than the header.
-        if (last_at_us := record_time_us(b"".join(body)[:RECORD_HEAD_BYTES])) is not None:
-            self.last_at_us = max(self.last_at_us, last_at_us)
+        if isinstance(entry, Copied) and (at_us := record_time_us(b"".join(body)[:RECORD_HEAD_BYTES])) is not None:
+            self.last_at_us = max(self.last_at_us, at_us)

@@ -420,8 +420,8 @@ class Log(Messages):
         if features:
             more["requires"] = [*features]
         first = header_body(conversation=conversation, generation=generation, at=begins[1], metadata=members, **more)
-        header, _ = close_line(GENESIS, first if check is None else check(first))
-        return Image(header, begins, now, entries, self._cache_bytes, sealer)
+        line, _ = close_line(GENESIS, first if check is None else check(first))
+        return Image(line, begins, now, entries, self._cache_bytes, sealer)
 
     def _too_long(self, length: int, name: str) -> InvalidMessageError:
         reason = f"makes a line of {length:,} bytes, more than max_line_bytes ({self._max_line_bytes:,})"

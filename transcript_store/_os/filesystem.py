@@ -92,7 +92,9 @@ class PosixFileSystem:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = self._keep(os.open(name, flags, FILE_MODE, dir_fd=parent))
         try:
-            os.fchmod(handle, FILE_MODE)  # a umask may have left no right to open it again
+            # A umask may have left no right to open it again. To change what is as it should be costs a transaction.
+            if stat.S_IMODE(os.fstat(handle).st_mode) != FILE_MODE:
+                os.fchmod(handle, FILE_MODE)
         except BaseException:
             self.close(handle)
             raise

@@ -89,7 +89,7 @@ def new_note(
 
 def plain(text: str) -> str:
     """A text that JSON can carry: a path that is not UTF-8, or half a surrogate pair, is written with escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _plain_members(what: Finding | Loss) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class Batch(NamedTuple):
     """Entries that are stored together, each with its time."""
 
     entries: list[Entry]
+    own_times: list[datetime | None]
+    """What each entry says itself, as far as that is a time."""
     times: list[datetime | None]
     is_last: bool
 
@@ -42,7 +44,10 @@ class Batch(NamedTuple):
         """The records, and the note behind them. ``checked`` replaces what the store would refuse."""
         entries = [storable(entry) for entry in self.entries] if checked else self.entries
         now = datetime.now(UTC)
-        extras = [_extra(entry, time, now) for entry, time in zip(entries, self.times, strict=True)]
+        extras = [
+            _extra(entry, is_its_own=time is not None and time == own and time <= now)
+            for entry, own, time in zip(entries, self.own_times, self.times, strict=True)
+        ]
         # The note stands at the time of the record before it: records of that moment may follow in the next batch.
         noted_at = self.times[-1] if self.times else None
         return Lists([*(entry.message for entry in entries), None], [*extras, note], [*self.times, noted_at])
@@ -73,7 +78,8 @@ def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | N
     taken = list(islice(remaining, size))
     while True:
         following = [] if size is None else list(islice(remaining, size))
-        batch = Batch(taken, _times(taken, not_before), not following)
+        own_times = [time_of(entry.at) for entry in taken]
+        batch = Batch(taken, own_times, _times(own_times, not_before), not following)
         not_before = batch.times[-1] if taken else not_before
         yield batch
         if not following:
@@ -109,20 +115,20 @@ def time_of(text: str | None) -> datetime | None:
         return None
 
 
-def _times(entries: list[Entry], not_before: datetime | None) -> list[datetime | None]:
+def _times(own_times: list[datetime | None], not_before: datetime | None) -> list[datetime | None]:
     """A time for each: its own; else that of the one before; at the beginning that of the first that has one."""
-    found = [time_of(entry.at) for entry in entries]
-    last = not_before or next((time for time in found if time is not None), None)
+    last = not_before or next((time for time in own_times if time is not None), None)
     times: list[datetime | None] = []
-    for time in found:
+    for time in own_times:
         last = last if time is None else time if last is None else max(time, last)
         times.append(last)
     return times
 
 
-def _extra(entry: Entry, time: datetime | None, now: datetime | None = None) -> dict[str, Any]:
+def _extra(entry: Entry, *, is_its_own: bool) -> dict[str, Any]:
+    """What is stored beside the message; with the entry's own time, unless that is the record's."""
     source = {**_source(entry), "lines": _lines(entry)}
-    if entry.at is not None and (time is None or time > (now or datetime.now(UTC)) or time != time_of(entry.at)):
+    if entry.at is not None and not is_its_own:
         source["at"] = entry.at  # it goes backwards, lies in the future, or is no time: the record has another
     return {**entry.extra, "source": source}
 
@@ -158,7 +164,7 @@ def _plain_time(at: str | None) -> str | None:
 
 def _is_taken(entry: Entry) -> bool:
     try:
-        length = len(encode_message(_extra(entry, None), "extra", DEFAULT_MAX_LINE_BYTES))
+        length = len(encode_message(_extra(entry, is_its_own=False), "extra", DEFAULT_MAX_LINE_BYTES))
         if entry.message is not None:
             length += len(encode_message(entry.message, "message", DEFAULT_MAX_LINE_BYTES))
     except InvalidMessageError:

@@ -24,7 +24,7 @@ from transcript_store.importing._report import ImportReport, Lines
 from transcript_store.library import ConversationLibrary
 from transcript_store.sources import Found
 
-_VERSION = 3
+_VERSION = 4
 _SETTLED_NS = 2 * 10**9
 """A file that was written this shortly before may be written again without another size or time to show for it."""
 _OF_OURS = re.compile(r"imports-[0-9a-f]{32}\.json(\.[0-9a-f]{16})?")
@@ -54,7 +54,8 @@ class Stamps:
         self._redaction = redaction
         self._is_kept = is_kept and folder is not None
         self._library = library.directory
-        self._known: dict[str, Any] = {}
+        self._known: dict[str, str] = {}
+        """Of each source's path what is known, as JSON: Python's collector looks through all that is held decoded."""
         self._path: str | None = None
         self._is_changed = False
         if folder is not None:
@@ -67,10 +68,12 @@ class Stamps:
     def unchanged(self, source: Found, format: str | None) -> list[ImportReport] | None:
         """The reports on a source that looks as it did, and its conversations too; None if it has to be read."""
         noted = self._known.get(plain(source.path))
+        if noted is None:
+            return None
         try:
-            if noted is None or noted[0] != _looks(source):
+            looks, sessions, redaction = orjson.loads(noted)
+            if looks != _looks(source):
                 return None
-            _, sessions, redaction = noted
             if not covers(redaction, self._redaction):
                 return None  # what is on record may have the secrets
             for transcript, its_id, its_format, *_ in sessions:
@@ -92,11 +95,8 @@ class Stamps:
         ):
             return
         said = [[self._transcript(report.id), *_said(source.path, report)] for report in reports]
-        self._known[plain(source.path)] = [
-            _looks(source),
-            said,
-            None if self._redaction is None else dict(self._redaction),
-        ]
+        redaction = None if self._redaction is None else dict(self._redaction)
+        self._known[plain(source.path)] = orjson.dumps([_looks(source), said, redaction]).decode()
         self._is_changed = True
 
     def save(self) -> None:

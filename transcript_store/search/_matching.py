@@ -130,7 +130,7 @@ class _Cut:
         return [
             (
                 self._tokens[place - count].start,
-                self._tokens[place].start + 1 if is_one_character else self._tokens[place].end,
+                self._tokens[place].first_end if is_one_character else self._tokens[place].end,
             )
             for place in self._places_of(last, term.last)
             if place >= count and [token.text for token in self._tokens[place - count : place]] == firsts

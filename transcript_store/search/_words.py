@@ -26,6 +26,7 @@ _FOREIGN_RUN = re.compile(r"(?<![^\x00-/:-@\[-`{-\x7f])[A-Za-z0-9]*+[^\x00-\x7f]
 _TOKEN = re.compile(r"[^\x00-/:-`{-\x7f]+")
 _SPACES = bytes(code if code >= 0x80 or chr(code).isalnum() else 0x20 for code in range(256))
 _ACCENTS = dict.fromkeys(range(768, 880))
+_ON_A_LETTER = "".join(map(chr, _ACCENTS)).replace("\u0345", "")  # which becomes an iota
 _CJK = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
@@ -34,11 +35,12 @@ _LONGEST_CACHED = 16
 
 
 class Token(NamedTuple):
-    """A token, and where it stood: ``text[start:end]``."""
+    """A token, and where it stood: ``text[start:end]``, and where its first character ended, each with its accents."""
 
     text: str
     start: int
     end: int
+    first_end: int
 
 
 def fold(text: str) -> str:
@@ -64,11 +66,12 @@ def tokens(text: str, stretches: Iterable[tuple[int, int]] | None = None) -> Ite
     for start, end in stretches if stretches is not None else (run.span() for run in _RUN.finditer(text)):
         word = text[start:end]
         if word.isascii():  # nothing is folded but the case: a sixth of the time
-            yield Token(word.lower(), start, end)
+            yield Token(word.lower(), start, end, start + 1)
             continue
         folded, origins = _folded_with_origins(word)
         for match in _TOKEN.finditer(folded):
-            yield Token(match[0], start + origins[match.start()][0], start + origins[match.end() - 1][1])
+            first, last = origins[match.start()], origins[match.end() - 1]
+            yield Token(match[0], start + first[0], start + last[1], start + first[1])
 
 
 def words_in(folded: str) -> list[bytes]:
@@ -104,6 +107,9 @@ def _plain(run: str) -> str:
     return "".join(char if char.isalnum() or unicodedata.category(char)[0] == "M" else " " for char in whole)
 
 
+_plain_short = lru_cache(maxsize=4096)(_plain)
+
+
 def _pairs(run: str) -> Iterator[str]:
     yield from (first + second for first, second in pairwise(run))
     yield run[-1]
@@ -118,32 +124,40 @@ def _folded_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
         out.append(text[at : match.start()].lower())
         origins += ((place, place + 1) for place in range(at, match.start()))
         at = match.end()
-        for piece, start, end in _aligned(match[0], match.start()):
-            out.append(piece)
-            origins += ((start, end),) * len(piece)
+        run = match[0].lstrip(_ON_A_LETTER)
+        begin = at - len(run)
+        if origins:  # what was taken off stands on the character before
+            origins[-1] = (origins[-1][0], begin)
+        for character, start, end in _aligned(run):
+            out.append(character)
+            origins.append((begin + start, begin + end))
     out.append(text[at:].lower())
     origins += ((place, place + 1) for place in range(at, len(text)))
     return "".join(out), origins
 
 
-def _aligned(run: str, at: int) -> Iterator[tuple[str, int, int]]:
-    """The pieces of a folded run with their places: character by character, if folding kept their number."""
+def _aligned(run: str) -> Iterator[tuple[str, int, int]]:
+    """The characters of a folded run with the stretch of it that each stands for."""
     plain = _plain(run)
-    kept = len(plain) == len(run)
+    placed = [(character, *place) for character, place in zip(plain, _places(run, plain), strict=True)]
     done = 0
-
-    def place(start: int, end: int) -> tuple[int, int]:
-        return (at + start, at + end) if kept else (at, at + len(run))
-
-    def others(start: int, end: int) -> Iterator[tuple[str, int, int]]:
-        return ((plain[index], *place(index, index + 1)) for index in range(start, end))
-
     for found in _CJK_RUN.finditer(plain):
-        yield from others(done, found.start())
-        for offset, pair in enumerate(_pairs(found[0])):
-            start = found.start() + min(offset, len(found[0]) - 1)
-            yield (" ", *place(start, start))
-            yield (pair, *place(start, start + len(pair)))
+        yield from placed[done : found.start()]
+        for start in range(*found.span()):
+            yield (" ", 0, 0)
+            yield from placed[start : min(start + 2, found.end())]
         done = found.end()
-        yield (" ", *place(done, done))
-    yield from others(done, len(plain))
+        yield (" ", 0, 0)
+    yield from placed[done:]
+
+
+def _places(run: str, plain: str) -> list[tuple[int, int]]:
+    """For each character of a run without accents, the stretch that it was made of; all of the run where that cannot be told."""
+    if plain == run:
+        return [(place, place + 1) for place in range(len(run))]
+    starts = [place for place, character in enumerate(run) if not place or unicodedata.category(character)[0] != "M"]
+    stretches = list(pairwise([*starts, len(run)]))
+    pieces = [_plain_short(run[start:end]) for start, end in stretches]
+    if "".join(pieces) != plain:  # Hangul that was taken apart
+        return [(0, len(run))] * len(plain)
+    return [stretch for stretch, piece in zip(stretches, pieces, strict=True) for _ in piece]

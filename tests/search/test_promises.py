@@ -161,6 +161,87 @@ def test_f9_a_process_that_has_no_file_left_to_open_finds_all_or_is_told(library
         assert outcomes == {os.strerror(errno.EMFILE), "found"}
 
 
+def refusing(monkeypatch, name, number, call="open"):
+    """Until the end of the test, or of a context, the system refuses to open what is called so, or to read anything."""
+    real = getattr(os, call)
+
+    def refuse(what, *arguments, **named):
+        if call != "open" or os.path.basename(os.fsdecode(what)) == name:
+            raise OSError(number, os.strerror(number))
+        return real(what, *arguments, **named)
+
+    monkeypatch.setattr(os, call, refuse)
+
+
+@pytest.mark.parametrize("call", ["open", "preadv"])
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("changed", [False, True])
+def test_f9_a_process_that_has_no_memory_left_is_told_and_forgets_nothing(
+    library, cache, changed, is_read, call, monkeypatch
+):
+    """Its conversations were taken for ones that cannot be read: a search found nothing of them, and said that it had found everything."""
+    regex = "socket" if is_read else None
+    with SearchIndex(library, cache=cache) as index:
+        whole = places(index.search("socket", regex=regex, wait=True))
+        (one, *_) = library.list()
+        if changed:
+            appended(library, one.id, "one more")
+        with monkeypatch.context() as patched:
+            refusing(patched, one.id, errno.ENOMEM, call)
+            with pytest.raises(StorageError) as told:
+                index.search("socket", regex=regex, wait=True)
+        assert (told.value.errno, told.value.way_out) == (errno.ENOMEM, WayOut.FREE_MEMORY)
+        assert places(index.search("socket", regex=regex, wait=True)) == whole
+
+
+def test_f9_memory_that_runs_out_in_python_or_in_sqlite_is_told_too(library, cache, monkeypatch):
+    with SearchIndex(library, cache=cache) as index:
+        whole = found(index, "socket")
+        appended(library, library.list()[0].id, "one more")
+        with monkeypatch.context() as patched:
+            patched.setattr(_indexing, "texts_of", lambda _: (_ for _ in ()).throw(MemoryError))
+            with pytest.raises(StorageError) as told:
+                index.search("more")
+        assert (told.value.errno, told.value.way_out) == (errno.ENOMEM, WayOut.FREE_MEMORY)
+        assert found(index, "socket") == whole
+        assert len(found(index, "more")) == 1
+
+
+@pytest.mark.parametrize("query", ["socket", "id:{} socket", "role:user"])
+def test_f9_a_conversation_that_the_system_refuses_to_read_is_left_out_and_told(library, cache, query, monkeypatch):
+    """A folder that is closed to the user: nothing said that there may be more."""
+    (one, *_), all_of_it = library.list(), Path(library.directory)
+    query = query.format(one.id)
+    with SearchIndex(library, cache=cache) as index:
+        with monkeypatch.context() as patched:
+            refusing(patched, one.id, errno.EACCES)
+            for _ in range(2):
+                answer = index.search(query, limit=EVERYTHING, wait=True)
+                assert one.id not in {hit.conversation for hit in answer}
+                (told,) = answer.not_read
+                assert (told.path, told.way_out) == (one.directory, WayOut.CHECK_PERMISSIONS)
+                assert answer.not_indexed == 0
+            (told,) = index.update().not_read
+            assert told.path == one.directory
+        answer = index.search("socket", limit=EVERYTHING, wait=True)
+        assert (places(answer), answer.not_read) == (naive(all_of_it, has_word("socket")), ())
+
+
+@pytest.mark.parametrize("regex", [None, "socket"])
+def test_f9_what_is_refused_when_a_hit_is_read_is_told_too(library, cache, regex, monkeypatch):
+    """The error of the system came out of the search as it was."""
+    monkeypatch.setattr(_catalogue, "SETTLED_NS", 0)  # what was looked at is not looked at again
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        with monkeypatch.context() as patched:
+            refusing(patched, "", errno.EIO, "preadv")
+            answer = index.search("socket", regex=regex)
+        assert (len(answer), answer.not_indexed) == (0, 0)
+        assert {one.path for one in answer.not_read} == {one.directory for one in library.list()}
+        assert {one.way_out for one in answer.not_read} == {WayOut.CHECK_THE_DISK}
+        assert len(index.search("socket", regex=regex)) == 8
+
+
 def test_a_process_that_has_no_file_left_to_open_calls_no_conversation_damaged(library):
     """Its line of a list said "it cannot be looked at", as of a damaged one, and the index kept that line, without the title."""
     (one, *_), outcomes = library.list(), set()

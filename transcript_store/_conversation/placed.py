@@ -74,15 +74,27 @@ class TranscriptFile:
     """The live transcript of a conversation, open to read; what was appended after it was opened is not read."""
 
     def __init__(
-        self, source: Source, conversation: str, generation: int, begin: Position, *, can_retract: bool = False
+        self,
+        path: str,
+        source: Source,
+        conversation: str,
+        generation: int,
+        begin: Position,
+        *,
+        can_retract: bool = False,
     ) -> None:
         self.conversation = conversation
         self.generation = generation
         self.size_bytes = source.size
         self.begin = Place(0, begin.offset_bytes, begin.head.decode())
         """Behind the header: before the first record."""
-        self._read = source.read
+        self._source = source
+        self._path = path
         self._can_retract = can_retract
+
+    def _read(self, offset_bytes: int, length: int) -> bytearray:
+        with refusals(self._path, "read the transcript"):
+            return self._source.read(offset_bytes, length)
 
     def holds(self, place: Place) -> bool:
         """Whether the line that ends at this place still has this hash: then nothing before it was replaced."""
@@ -203,7 +215,7 @@ def transcript_in(files: FileSystem, path: str) -> Iterator[TranscriptFile]:
                     raise CorruptTranscriptError(path=path, kind=found.kind, reason=found.reason)
                 header, begin = found
                 yield TranscriptFile(
-                    source, header.conversation, header.generation, begin, can_retract=header.can_retract
+                    path, source, header.conversation, header.generation, begin, can_retract=header.can_retract
                 )
         except FileNotFoundError:
             raise ConversationNotFoundError(path=path, reason=f"there is no {TRANSCRIPT}") from None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -18,11 +18,10 @@ from transcript_store.search._indexing import short
 from transcript_store.search._matching import Match
 from transcript_store.search._plan import EVERY, Plan, TooManyWordsError, conditions, plan_for
 from transcript_store.search._query import Query
-from transcript_store.search._shelf import Shelf
+from transcript_store.search._shelf import Shelf, raise_if_of_the_process
 from transcript_store.search._texts import COLUMNS, texts_of
 from transcript_store.search._words import fold
 from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile
-from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:
     from transcript_store.conversation import Record
@@ -42,6 +41,8 @@ class Finder:
         self._has_words = database.has_words
         self._shelf = shelf
         self._redact = redact
+        self.refused: list[StorageError] = []
+        """What the system refused to read, for each conversation that was asked for."""
 
     def found(
         self, query: Query, match: Match, limit: int, sort: Sort | None, *, is_read: bool
@@ -57,7 +58,7 @@ class Finder:
         total = self._count(plan, max(_RANKED, limit) + 1) if plan.is_exact else None
         # How many there are is known before the first is read, if the index decides.
         is_ranked = bool(plan.match) and (sort == "rank" or (sort is None and total is not None and total <= _RANKED))
-        with _Opened(self._shelf, self._redact) as opened:
+        with self._opened() as opened:
             rows = self._ranked(plan, total) if is_ranked else self._newest(plan)
             found = (opened.hit(_row_of(row), match) for row in rows)
             hits = islice((hit for hit in found if hit is not None and _is_in_time(query, hit.at)), limit)
@@ -115,15 +116,11 @@ class Finder:
         where, values = conditions(replace(query, after=None, before=None))
         statement = f"SELECT c.folder, c.title FROM conversation c WHERE {where} ORDER BY c.updated_at DESC, c.n DESC"
         for folder, title in self._connection.execute(statement, values).fetchall():
-            with _Opened(self._shelf, self._redact) as opened:
-                transcript = opened.transcript(folder)
-                if transcript is not None:
-                    found = (
-                        opened.hit_of(folder, title, placed, match)
-                        for placed, _ in transcript.records(transcript.begin)
-                        if not placed.record.is_retracted and passes(query, placed.record)
-                    )
-                    yield from reversed(deque((hit for hit in found if hit is not None), maxlen=limit))
+            with self._opened() as opened:
+                yield from reversed(opened.last_hits_in(folder, title, match, query, limit))
+
+    def _opened(self) -> _Opened:
+        return _Opened(self._shelf, self._redact, self.refused)
 
 
 class _Row(NamedTuple):
@@ -148,11 +145,12 @@ _OF_ITS = "CROSS JOIN conversation c ON c.life = d.life"
 
 
 class _Opened:
-    """The transcripts that hits are read from, each opened once; use it in a ``with`` statement."""
+    """The transcripts that hits are read from, each opened once; use it in a ``with`` statement. What the system refuses is noted."""
 
-    def __init__(self, shelf: Shelf, redact: Redact | None) -> None:
+    def __init__(self, shelf: Shelf, redact: Redact | None, refused: list[StorageError]) -> None:
         self._shelf = shelf
         self._redact = redact
+        self._refused = refused
         self._stack = ExitStack()
         self._transcripts: dict[bytes, TranscriptFile | None] = {}
         self._taken_back: dict[bytes, Callable[[int], bool]] = {}
@@ -167,7 +165,7 @@ class _Opened:
         """The transcript in a folder; None if it cannot be read.
 
         Raises:
-            StorageError: no file can be opened any more, which says nothing of a conversation: none may be missing for it.
+            StorageError: no file can be opened any more, or there is no memory.
         """
         if folder not in self._transcripts:
             if len(self._transcripts) >= _OPEN_AT_ONCE:
@@ -186,22 +184,50 @@ class _Opened:
         self._stack.close()
 
     def _open(self, folder: bytes) -> TranscriptFile | None:
-        try:
-            return self._stack.enter_context(self._shelf.transcript(os.fsdecode(folder)))
-        except TranscriptStoreError as error:
-            if error.way_out is WayOut.ALLOW_MORE_FILES:
+        with self._unless_refused():
+            try:
+                return self._stack.enter_context(self._shelf.transcript(os.fsdecode(folder)))
+            except StorageError:
                 raise
-            return None
+            except TranscriptStoreError:  # it is gone, or damaged from its first line on
+                return None
+        return None
+
+    @contextmanager
+    def _unless_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            raise_if_of_the_process(error)
+            self._refused.append(error)
+
+    def last_hits_in(self, folder: bytes, title: str, match: Match, query: Query, limit: int) -> Sequence[Hit]:
+        """The last hits of a conversation, of which every record is read; none if it cannot be read to its end."""
+        transcript = self.transcript(folder)
+        if transcript is not None:
+            found = (
+                self._hit_of(folder, title, placed, match)
+                for placed, _ in transcript.records(transcript.begin)
+                if not placed.record.is_retracted and passes(query, placed.record)
+            )
+            with self._unless_refused():
+                return deque((hit for hit in found if hit is not None), maxlen=limit)
+        return ()
 
     def hit(self, row: _Row, match: Match) -> Hit | None:
-        """The hit that the index proposes; None if that is not what stands there now, is taken back, or does not match."""
+        """The hit that the index proposes; None if that is not what stands there now, is taken back, does not match, or cannot be read."""
+        with self._unless_refused():
+            return self._hit(row, match)
+        return None
+
+    def _hit(self, row: _Row, match: Match) -> Hit | None:
         transcript = self.transcript(row.folder)
         placed = None if transcript is None else transcript.record_at(row.offset)
         if placed is None or (placed.record.seq, short(placed.head.encode())) != (row.seq, row.head):
             return None
         if self._taken_back_in(row.folder, row.read_to)(row.seq):
             return None
-        return self.hit_of(row.folder, row.title, placed, match)
+        return self._hit_of(row.folder, row.title, placed, match)
 
     def _taken_back_in(self, folder: bytes, read_to: Place) -> Callable[[int], bool]:
         """What is taken back behind the place up to which the index has read: it does not know of that yet."""
@@ -211,7 +237,7 @@ class _Opened:
             self._taken_back[folder] = transcript.taken_back(read_to if transcript.holds(read_to) else transcript.begin)
         return self._taken_back[folder]
 
-    def hit_of(self, folder: bytes, title: str, placed: PlacedRecord, match: Match) -> Hit | None:
+    def _hit_of(self, folder: bytes, title: str, placed: PlacedRecord, match: Match) -> Hit | None:
         """The hit that a record is, if its message matches."""
         transcript, record = self.transcript(folder), placed.record
         if record.message is None or transcript is None:

@@ -17,12 +17,11 @@ from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.messages import role_of
 from transcript_store.search._catalogue import Line, note
 from transcript_store.search._database import Database
-from transcript_store.search._shelf import Shelf
+from transcript_store.search._shelf import Shelf, raise_if_of_the_process
 from transcript_store.search._texts import texts_of
 from transcript_store.search._vocabulary import Vocabulary
 from transcript_store.search._words import fold
 from transcript_store.transcripts import Place, PlacedLine, TranscriptFile
-from transcript_store.ways_out import WayOut
 
 _DOCUMENTS, _CHARACTERS = 10_000, 32 * 2**20
 """A transaction holds at most so many messages, and about so much text: a kill loses little, and memory is bounded. (With 2,000 FTS5
@@ -68,6 +67,8 @@ class Indexer:
         self._database = database
         self._shelf = shelf
         self._vocabulary = Vocabulary(database)
+        self.refused: list[StorageError] = []
+        """What the system refused to read in the last run: for each conversation of which nothing may be found now, why."""
 
     def run(self, deadline: float, lines: list[Line]) -> int:
         """Note a few lines in the catalogue, and index what it says is not indexed, the one that changed first first.
@@ -75,9 +76,10 @@ class Indexer:
         Both begin in one transaction: one message more costs one commit. Returns how many conversations are left.
 
         Raises:
-            StorageError: no file can be opened any more.
+            StorageError: no file can be opened any more, or there is no memory.
             sqlite3.OperationalError: another process writes to the index, or the system refuses.
         """
+        self.refused.clear()
         numbers = [] if lines else self._pending()
         at, is_noted = 0, not lines
         while at < len(numbers) or not is_noted:
@@ -148,10 +150,13 @@ class Indexer:
                         named.append(line.retracts)
                     last = line
         except TranscriptStoreError as error:
-            if error.way_out is WayOut.ALLOW_MORE_FILES:  # that says nothing of this one, so it may not be missing
-                raise
+            raise_if_of_the_process(error)
             # It is gone, or cannot be read: nothing of it may be found. What the system refused now it may give the next time.
-            batch.note(row, _nothing("" if isinstance(error, StorageError) else row.stamp))
+            if isinstance(error, StorageError):
+                self.refused.append(error)
+                batch.note(row, _nothing(""))
+            else:
+                batch.note(row, _nothing(row.stamp))
             return True
         documents += added - batch.take_back(life, named)
         place = last.behind if last else place

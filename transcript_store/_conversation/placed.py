@@ -144,10 +144,11 @@ class TranscriptFile:
         """
         if not SUFFIX_BYTES < offset_bytes < self.size_bytes:
             return None
-        before = bytes(self._read(offset_bytes - 35, 35))
+        line = self._read(offset_bytes - 35, 35 + 4096)
+        before = bytes(line[:35])
         if not before.endswith(b'"}\n'):
             return None
-        line = bytearray()
+        del line[:35]
         while (end := line.find(b"\n")) < 0:
             if not (more := self._read(offset_bytes + len(line), max(4096, len(line)))):
                 return None

@@ -15,14 +15,12 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 _FOREIGN = re.compile(r"[^\x00-\x7f]+")
 _RUN = re.compile(r"[^\x00-/:-@\[-`{-\x7f]+")  # of ASCII letters and digits; what is allowed takes re 7 ms to compile
 """What stands between two signs of ASCII: no token goes across one."""
-_FOREIGN_RUN = re.compile(r"(?<![^\x00-/:-@\[-`{-\x7f])[A-Za-z0-9]*+[^\x00-\x7f][^\x00-/:-@\[-`{-\x7f]*+")
-"""Such a stretch that is not all ASCII."""
 _TOKEN = re.compile(r"[^\x00-/:-`{-\x7f]+")
 _SPACES = bytes(code if code >= 0x80 or chr(code).isalnum() else 0x20 for code in range(256))
 _ACCENTS = dict.fromkeys(range(768, 880))
@@ -50,12 +48,23 @@ def fold(text: str) -> str:
 
 def foreign_runs(text: str) -> Iterator[tuple[int, int]]:
     """The stretches between two signs of ASCII that are not all ASCII themselves."""
-    return (run.span() for run in _FOREIGN_RUN.finditer(text))
+    at = 0
+    while (foreign := _FOREIGN.search(text, at)) is not None:
+        start = foreign.start()
+        while start > at and text[start - 1].isalnum():
+            start -= 1
+        (run,) = islice(_RUN.finditer(text, start), 1)
+        at = run.end()
+        yield start, at
 
 
-def without_foreign_runs(text: str) -> str:
-    """A text with spaces in their place: all of it is ASCII, and everything stands where it stood."""
-    return text if text.isascii() else _FOREIGN_RUN.sub(lambda run: " " * len(run[0]), text)
+def blanked(text: str, stretches: Iterable[tuple[int, int]]) -> str:
+    """A text with spaces in the place of some stretches; everything else stands where it stood."""
+    pieces, at = [], 0
+    for start, end in stretches:
+        pieces += (text[at:start], " " * (end - start))
+        at = end
+    return "".join((*pieces, text[at:]))
 
 
 def tokens(text: str, stretches: Iterable[tuple[int, int]] | None = None) -> Iterator[Token]:
@@ -128,27 +137,30 @@ def _folded_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
         begin = at - len(run)
         if origins:  # what was taken off stands on the character before
             origins[-1] = (origins[-1][0], begin)
-        for character, start, end in _aligned(run):
-            out.append(character)
-            origins.append((begin + start, begin + end))
+        aligned = _aligned_short(run) if len(run) <= _LONGEST_CACHED else _aligned(run)
+        out += (character for character, _, _ in aligned)
+        origins += ((begin + start, begin + end) for _, start, end in aligned)
     out.append(text[at:].lower())
     origins += ((place, place + 1) for place in range(at, len(text)))
     return "".join(out), origins
 
 
-def _aligned(run: str) -> Iterator[tuple[str, int, int]]:
+def _aligned(run: str) -> list[tuple[str, int, int]]:
     """The characters of a folded run with the stretch of it that each stands for."""
     plain = _plain(run)
     placed = [(character, *place) for character, place in zip(plain, _places(run, plain), strict=True)]
-    done = 0
+    out, done = [], 0
     for found in _CJK_RUN.finditer(plain):
-        yield from placed[done : found.start()]
+        out += placed[done : found.start()]
         for start in range(*found.span()):
-            yield (" ", 0, 0)
-            yield from placed[start : min(start + 2, found.end())]
+            out += (_SPACE, *placed[start : min(start + 2, found.end())])
         done = found.end()
-        yield (" ", 0, 0)
-    yield from placed[done:]
+        out.append(_SPACE)
+    return out + placed[done:]
+
+
+_SPACE = (" ", 0, 0)
+_aligned_short = lru_cache(maxsize=4096)(_aligned)
 
 
 def _places(run: str, plain: str) -> list[tuple[int, int]]:

@@ -60,7 +60,8 @@ def foreign_runs(text: str) -> Iterator[tuple[int, int]]:
 
 def blanked(text: str, stretches: Iterable[tuple[int, int]]) -> str:
     """A text with spaces in the place of some stretches; everything else stands where it stood."""
-    pieces, at = [], 0
+    pieces: list[str] = []
+    at = 0
     for start, end in stretches:
         pieces += (text[at:start], " " * (end - start))
         at = end

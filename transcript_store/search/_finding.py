@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -214,22 +214,16 @@ class _Opened:
         self._stack.close()
 
     def _open(self, folder: bytes) -> TranscriptFile | None:
-        with self._unless_refused():
-            try:
-                return self._stack.enter_context(self._shelf.transcript(os.fsdecode(folder)))
-            except StorageError:
-                raise
-            except TranscriptStoreError:  # it is gone, or damaged from its first line on
-                return None
-        return None
-
-    @contextmanager
-    def _unless_refused(self) -> Iterator[None]:
         try:
-            yield
-        except StorageError as error:
-            raise_if_of_the_process(error)
-            self._refused.append(error)
+            return self._stack.enter_context(self._shelf.transcript(os.fsdecode(folder)))
+        except TranscriptStoreError as error:
+            if isinstance(error, StorageError):
+                self._note(error)
+            return None  # it is refused, gone, or damaged from its first line on
+
+    def _note(self, error: StorageError) -> None:
+        raise_if_of_the_process(error)
+        self._refused.append(error)
 
     def last_hits_in(self, folder: bytes, title: str, match: Match, query: Query, limit: int) -> Sequence[Hit]:
         """The last hits of a conversation, of which every record is read; none if it cannot be read to its end."""
@@ -240,15 +234,19 @@ class _Opened:
                 for placed, _ in transcript.records(transcript.begin)
                 if not placed.record.is_retracted and passes(query, placed.record)
             )
-            with self._unless_refused():
+            try:
                 return deque((hit for hit in found if hit is not None), maxlen=limit)
+            except StorageError as error:
+                self._note(error)
         return ()
 
     def hit(self, row: _Row, match: Match) -> Hit | None:
         """The hit that the index proposes; None if that is not what stands there now, is taken back, does not match, or cannot be read."""
-        with self._unless_refused():
+        try:
             return self._hit(row, match)
-        return None
+        except StorageError as error:
+            self._note(error)
+            return None
 
     def _hit(self, row: _Row, match: Match) -> Hit | None:
         transcript = self.transcript(row.folder)

@@ -78,10 +78,21 @@ def tokens(text: str, stretches: Iterable[tuple[int, int]] | None = None) -> Ite
         if word.isascii():  # nothing is folded but the case: a sixth of the time
             yield Token(word.lower(), start, end, start + 1)
             continue
-        folded, origins = _folded_with_origins(word)
-        for match in _TOKEN.finditer(folded):
-            first, last = origins[match.start()], origins[match.end() - 1]
-            yield Token(match[0], start + first[0], start + last[1], start + first[1])
+        for one in _tokens_of_short(word) if len(word) <= _LONGEST_CACHED else _tokens_of(word):
+            yield Token(one.text, start + one.start, start + one.end, start + one.first_end)
+
+
+def _tokens_of(word: str) -> list[Token]:
+    """The tokens of what stands between two signs of ASCII, with their places in it."""
+    folded, origins = _folded_with_origins(word)
+    found = []
+    for match in _TOKEN.finditer(folded):
+        first, last = origins[match.start()], origins[match.end() - 1]
+        found.append(Token(match[0], first[0], last[1], first[1]))
+    return found
+
+
+_tokens_of_short = lru_cache(maxsize=4096)(_tokens_of)
 
 
 def words_in(folded: str) -> list[bytes]:
@@ -138,9 +149,9 @@ def _folded_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
         begin = at - len(run)
         if origins:  # what was taken off stands on the character before
             origins[-1] = (origins[-1][0], begin)
-        aligned = _aligned_short(run) if len(run) <= _LONGEST_CACHED else _aligned(run)
-        out += (character for character, _, _ in aligned)
-        origins += ((begin + start, begin + end) for _, start, end in aligned)
+        for character, start, end in _aligned(run):
+            out.append(character)
+            origins.append((begin + start, begin + end))
     out.append(text[at:].lower())
     origins += ((place, place + 1) for place in range(at, len(text)))
     return "".join(out), origins
@@ -161,7 +172,6 @@ def _aligned(run: str) -> list[tuple[str, int, int]]:
 
 
 _SPACE = (" ", 0, 0)
-_aligned_short = lru_cache(maxsize=4096)(_aligned)
 
 
 def _places(run: str, plain: str) -> list[tuple[int, int]]:

@@ -14,13 +14,14 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
 from transcript_store import ConversationLibrary, ConversationNotFoundError, StorageError, WayOut
-from transcript_store.search import SearchIndex, _catalogue, _indexing
+from transcript_store.search import SearchIndex, _catalogue, _finding, _indexing
 from transcript_store.search._vocabulary import Vocabulary
 from transcript_store.transcripts import summary_of
 
@@ -620,6 +621,60 @@ def statements_of(index: SearchIndex, work: Callable[[], object]) -> list[str]:
     work()
     index._database.connection.set_trace_callback(None)  # as above
     return told
+
+
+def steps_of(index: SearchIndex, work: Callable[[], object]) -> int:
+    """How many steps SQLite's own machine takes meanwhile."""
+    steps = [0]
+
+    def count() -> int:
+        steps[0] += 1
+        return 0
+
+    index._database.connection.set_progress_handler(count, 1)  # nobody else knows
+    work()
+    index._database.connection.set_progress_handler(None, 1)  # as above
+    return steps[0]
+
+
+def test_what_a_filter_leaves_is_looked_for_where_it_stands(tmp_path, cache, monkeypatch):
+    """The incident: a common word in one conversation took as long as in all of them, for each message with the word was looked at."""
+    monkeypatch.setattr(_catalogue, "SETTLED_NS", 0)  # what was looked at is not looked at again
+    library = ConversationLibrary(tmp_path / "library")
+    ids = [begun(library, *["socket"] * 50, labels={"title": f"number {number}"}) for number in range(60)]
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        everywhere = steps_of(index, lambda: index.search("socket"))
+        for query in (f"socket id:{ids[30]}", f"id:{ids[30]}"):
+            assert steps_of(index, partial(index.search, query)) < everywhere / 4, query
+            assert len(index.search(query, limit=100)) == 50
+
+
+@pytest.mark.parametrize("tried", [1, 4, 100])
+def test_f9_a_filter_finds_whatever_stands_between_others(tmp_path, cache, tried, monkeypatch):
+    """Conversations that are appended to in turns, replaced and left out: wherever their messages came to stand in the index."""
+    monkeypatch.setattr(_finding, "_TRIED", tried)
+    chance = random.Random(tried)
+    library = ConversationLibrary(tmp_path / "library")
+    odd = {
+        begun(library, "socket", "pipe", labels={"title": f"{['even', 'odd'][number % 2]}"}): number % 2
+        for number in range(20)
+    }
+    with SearchIndex(library, cache=cache) as index:
+        for _ in range(12):
+            for own_id in chance.sample(sorted(odd), 4):
+                chance.choice((appended, appended, replaced))(library, own_id, *chance.choices(("socket", "pipe"), k=3))
+            there = naive(Path(library.directory), has_word("socket"))
+            for name, is_odd in (("even", 0), ("odd", 1)):
+                its = {place for place in there if odd[place[0]] == is_odd}
+                assert found(index, f"socket title:{name}") == its
+                assert index.search(f"socket title:{name}").total == len(its)
+                assert found(index, f"socket title:{name}", sort="newest") == its
+            own_id = chance.choice(sorted(odd))
+            assert found(index, f"id:{own_id}", regex="socket") == {place for place in there if place[0] == own_id}
+            assert {place for place in found(index, f"id:{own_id}") if place in there} == {
+                place for place in there if place[0] == own_id
+            }
 
 
 def test_fts5_makes_one_piece_of_the_words_of_a_transaction(library, cache, monkeypatch):

@@ -77,11 +77,10 @@ class Finder:
         if not plan.match or len(ranges) <= _TRIED:
             return ranges
         tried, whole = ranges[:_TRIED], as_one(ranges)
-        found = self._count(plan, tried, most)
-        in_tried, in_ranges = (sum(one.last - one.first + 1 for one in some) for some in (tried, ranges))
-        share = found / in_tried
-        begun = min(len(ranges), _TRIED * most / max(1, found))
-        passed = (whole.last - whole.first) * min(share, most / in_ranges)
+        found = max(1, self._count(plan, tried, most))
+        in_tried, in_ranges = (max(1, sum(one.last - one.first + 1 for one in some)) for some in (tried, ranges))
+        begun = min(len(ranges), _TRIED * most / found)
+        passed = (whole.last - whole.first) * min(found / in_tried, most / in_ranges)
         return ranges if begun * _PASSED_WHILE_ONE_IS_BEGUN < passed else [whole]
 
     def _newest(self, plan: Plan, ranges: list[Range]) -> Iterator[Any]:

@@ -97,6 +97,7 @@ class WayOut(Enum):
     FREE_QUOTA = "free some of the quota and try again"
     ALLOW_LARGER_FILES = "allow larger files (ulimit -f, or another file system)"
     ALLOW_MORE_FILES = "close some files, or allow more (ulimit -n)"
+    FREE_MEMORY = "free some memory, or allow more (ulimit -v)"
     MOUNT_TO_WRITE = "mount the file system to write, or choose another"
     CHECK_PERMISSIONS = "check the owner, the permissions and the file's attributes (lsattr)"
     CHECK_PERMISSIONS_OR_READ = "check the owner and the permissions, or open it with read_only=True"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 # In this order: C0 except LF and tab, DEL and C1, the marks and overrides of bidirectional text, the line and paragraph
 # separators, other invisible format characters, lone surrogates (Python's form of file names that are not UTF-8), tags.
@@ -36,6 +38,12 @@ def moment(text: str) -> datetime | None:
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def title_in(labels: Mapping[str, Any] | None) -> str | None:
+    """The title among the labels of a conversation; None if it has none, or one of blanks, which nobody would see."""
+    title = (labels or {}).get("title")
+    return title if type(title) is str and title.strip() else None
 
 
 def safe(text: str) -> str:

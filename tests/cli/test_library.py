@@ -50,6 +50,21 @@ def test_list_says_where_each_came_from(cli: Cli, tmp_path: Path) -> None:
     assert other.endswith("  from evil\\x1b[2J")
 
 
+def test_a_title_of_blanks_is_none(cli: Cli, tmp_path: Path) -> None:
+    """It was an empty line behind the facts of a list, and in front of the hits of a search."""
+    library = tmp_path / "library"
+    for name, labels in (("a", {"title": " \t\u3000"}), ("b", {})):
+        conversation(library / name, [{"role": "user", "content": "socket"}], labels=labels)
+    assert all(line.endswith("B") for line in cli("list", str(library)).out.splitlines())  # the size is the last fact
+    titles = [json.loads(line)["title"] for line in cli("list", str(library), "--json").out.splitlines()]
+    assert titles == [None, None]
+    titles = [
+        json.loads(line)["title"] for line in cli("list", str(library), "--json", "--limit", "2").out.splitlines()
+    ]
+    assert titles == [None, None]
+    assert {"a", "b"} <= set(cli("search", "socket", str(library)).out.splitlines())
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_a_title_is_cut_to_the_terminal(cli: Cli, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit on one line has another, and ends with … at the edge. A pipe gets all of it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +100,27 @@ def test_what_is_no_library_is_told_with_what_to_name(
         assert (code, out) == (1, "")
         assert err.startswith(f"transcript-store: {named}: {says}")
     assert not (tmp_path / "cache").exists()
+
+
+def test_what_the_system_refuses_to_read_is_told(
+    cli: Cli, chats: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is closed to the user: `search` and `index` said nothing of it."""
+    (one, *_), real = chats.list(), os.open
+
+    def refuse(what: str, *arguments: Any, **named: Any) -> int:
+        if os.path.basename(os.fsdecode(what)) == one.id:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(what, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for command in (("search", "socket", chats.directory, "--wait"), ("index", chats.directory)):
+        code, out, err = cli(*command)
+        assert code == 0
+        assert out
+        assert (
+            f"left out: {one.directory}: cannot read the transcript: Permission denied [EACCES]; check the owner" in err
+        )
 
 
 def test_a_query_without_its_quotes_is_told(cli: Cli) -> None:

@@ -14,13 +14,14 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
 from transcript_store import ConversationLibrary, ConversationNotFoundError, StorageError, WayOut
-from transcript_store.search import SearchIndex, _catalogue, _indexing
+from transcript_store.search import SearchIndex, _catalogue, _finding, _indexing
 from transcript_store.search._vocabulary import Vocabulary
 from transcript_store.transcripts import summary_of
 
@@ -159,6 +160,87 @@ def test_f9_a_process_that_has_no_file_left_to_open_finds_all_or_is_told(library
                     assert {hit.conversation for hit in answer} == whole
                     assert answer.not_indexed == 0
         assert outcomes == {os.strerror(errno.EMFILE), "found"}
+
+
+def refusing(monkeypatch, name, number, call="open"):
+    """Until the end of the test, or of a context, the system refuses to open what is called so, or to read anything."""
+    real = getattr(os, call)
+
+    def refuse(what, *arguments, **named):
+        if call != "open" or os.path.basename(os.fsdecode(what)) == name:
+            raise OSError(number, os.strerror(number))
+        return real(what, *arguments, **named)
+
+    monkeypatch.setattr(os, call, refuse)
+
+
+@pytest.mark.parametrize("call", ["open", "preadv"])
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("changed", [False, True])
+def test_f9_a_process_that_has_no_memory_left_is_told_and_forgets_nothing(
+    library, cache, changed, is_read, call, monkeypatch
+):
+    """Its conversations were taken for ones that cannot be read: a search found nothing of them, and said that it had found everything."""
+    regex = "socket" if is_read else None
+    with SearchIndex(library, cache=cache) as index:
+        whole = places(index.search("socket", regex=regex, wait=True))
+        (one, *_) = library.list()
+        if changed:
+            appended(library, one.id, "one more")
+        with monkeypatch.context() as patched:
+            refusing(patched, one.id, errno.ENOMEM, call)
+            with pytest.raises(StorageError) as told:
+                index.search("socket", regex=regex, wait=True)
+        assert (told.value.errno, told.value.way_out) == (errno.ENOMEM, WayOut.FREE_MEMORY)
+        assert places(index.search("socket", regex=regex, wait=True)) == whole
+
+
+def test_f9_memory_that_runs_out_in_python_or_in_sqlite_is_told_too(library, cache, monkeypatch):
+    with SearchIndex(library, cache=cache) as index:
+        whole = found(index, "socket")
+        appended(library, library.list()[0].id, "one more")
+        with monkeypatch.context() as patched:
+            patched.setattr(_indexing, "texts_of", lambda _: (_ for _ in ()).throw(MemoryError))
+            with pytest.raises(StorageError) as told:
+                index.search("more")
+        assert (told.value.errno, told.value.way_out) == (errno.ENOMEM, WayOut.FREE_MEMORY)
+        assert found(index, "socket") == whole
+        assert len(found(index, "more")) == 1
+
+
+@pytest.mark.parametrize("query", ["socket", "id:{} socket", "role:user"])
+def test_f9_a_conversation_that_the_system_refuses_to_read_is_left_out_and_told(library, cache, query, monkeypatch):
+    """A folder that is closed to the user: nothing said that there may be more."""
+    (one, *_), all_of_it = library.list(), Path(library.directory)
+    query = query.format(one.id)
+    with SearchIndex(library, cache=cache) as index:
+        with monkeypatch.context() as patched:
+            refusing(patched, one.id, errno.EACCES)
+            for _ in range(2):
+                answer = index.search(query, limit=EVERYTHING, wait=True)
+                assert one.id not in {hit.conversation for hit in answer}
+                (told,) = answer.not_read
+                assert (told.path, told.way_out) == (one.directory, WayOut.CHECK_PERMISSIONS)
+                assert answer.not_indexed == 0
+            (told,) = index.update().not_read
+            assert told.path == one.directory
+        answer = index.search("socket", limit=EVERYTHING, wait=True)
+        assert (places(answer), answer.not_read) == (naive(all_of_it, has_word("socket")), ())
+
+
+@pytest.mark.parametrize("regex", [None, "socket"])
+def test_f9_what_is_refused_when_a_hit_is_read_is_told_too(library, cache, regex, monkeypatch):
+    """The error of the system came out of the search as it was."""
+    monkeypatch.setattr(_catalogue, "SETTLED_NS", 0)  # what was looked at is not looked at again
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        with monkeypatch.context() as patched:
+            refusing(patched, "", errno.EIO, "preadv")
+            answer = index.search("socket", regex=regex)
+        assert (len(answer), answer.not_indexed) == (0, 0)
+        assert {one.path for one in answer.not_read} == {one.directory for one in library.list()}
+        assert {one.way_out for one in answer.not_read} == {WayOut.CHECK_THE_DISK}
+        assert len(index.search("socket", regex=regex)) == 8
 
 
 def test_a_process_that_has_no_file_left_to_open_calls_no_conversation_damaged(library):
@@ -539,6 +621,60 @@ def statements_of(index: SearchIndex, work: Callable[[], object]) -> list[str]:
     work()
     index._database.connection.set_trace_callback(None)  # as above
     return told
+
+
+def steps_of(index: SearchIndex, work: Callable[[], object]) -> int:
+    """How many steps SQLite's own machine takes meanwhile."""
+    steps = [0]
+
+    def count() -> int:
+        steps[0] += 1
+        return 0
+
+    index._database.connection.set_progress_handler(count, 1)  # nobody else knows
+    work()
+    index._database.connection.set_progress_handler(None, 1)  # as above
+    return steps[0]
+
+
+def test_what_a_filter_leaves_is_looked_for_where_it_stands(tmp_path, cache, monkeypatch):
+    """The incident: a common word in one conversation took as long as in all of them, for each message with the word was looked at."""
+    monkeypatch.setattr(_catalogue, "SETTLED_NS", 0)  # what was looked at is not looked at again
+    library = ConversationLibrary(tmp_path / "library")
+    ids = [begun(library, *["socket"] * 50, labels={"title": f"number {number}"}) for number in range(60)]
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        everywhere = steps_of(index, lambda: index.search("socket"))
+        for query in (f"socket id:{ids[30]}", f"id:{ids[30]}"):
+            assert steps_of(index, partial(index.search, query)) < everywhere / 4, query
+            assert len(index.search(query, limit=100)) == 50
+
+
+@pytest.mark.parametrize("tried", [1, 4, 100])
+def test_f9_a_filter_finds_whatever_stands_between_others(tmp_path, cache, tried, monkeypatch):
+    """Conversations that are appended to in turns, replaced and left out: wherever their messages came to stand in the index."""
+    monkeypatch.setattr(_finding, "_TRIED", tried)
+    chance = random.Random(tried)
+    library = ConversationLibrary(tmp_path / "library")
+    odd = {
+        begun(library, "socket", "pipe", labels={"title": f"{['even', 'odd'][number % 2]}"}): number % 2
+        for number in range(20)
+    }
+    with SearchIndex(library, cache=cache) as index:
+        for _ in range(12):
+            for own_id in chance.sample(sorted(odd), 4):
+                chance.choice((appended, appended, replaced))(library, own_id, *chance.choices(("socket", "pipe"), k=3))
+            there = naive(Path(library.directory), has_word("socket"))
+            for name, is_odd in (("even", 0), ("odd", 1)):
+                its = {place for place in there if odd[place[0]] == is_odd}
+                assert found(index, f"socket title:{name}") == its
+                assert index.search(f"socket title:{name}").total == len(its)
+                assert found(index, f"socket title:{name}", sort="newest") == its
+            own_id = chance.choice(sorted(odd))
+            assert found(index, f"id:{own_id}", regex="socket") == {place for place in there if place[0] == own_id}
+            assert {place for place in found(index, f"id:{own_id}") if place in there} == {
+                place for place in there if place[0] == own_id
+            }
 
 
 def test_fts5_makes_one_piece_of_the_words_of_a_transaction(library, cache, monkeypatch):

@@ -90,6 +90,26 @@ def test_a_phrase_may_go_over_scripts_and_punctuation(tmp_path):
             assert {seq for _, _, seq in found(index, query)} == seqs, query
 
 
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("a cafe\u0301 here", "café", ["cafe\u0301"]),
+        ("cafe\u0301", "caf*", ["cafe\u0301"]),
+        ("e\u0301\u0302—a", "e", ["e\u0301\u0302"]),
+        ("да или\u0301 нет", "или", ["или\u0301"]),
+        ("и\u0306—да", "й", ["и\u0306"]),
+        ("か\u3099京都", "が", ["か\u3099"]),
+        ("京か\u3099京", "京", ["京", "京"]),
+        ("ﬁle", "file", ["ﬁle"]),
+    ],
+)
+def test_a_mark_has_the_accents_of_its_last_character(text, query, marked):
+    """Systems that take letters apart have an accent behind its letter: the mark ended between the two."""
+    found = matcher(parse(query))(texts_of({"role": "user", "content": text}))
+    assert found is not None
+    assert [found.text[start:end] for start, end in found.marks] == marked
+
+
 @pytest.mark.parametrize("length", [511, 512, 513, 1023, 1024, 5000])
 @pytest.mark.parametrize("before", [0, 1, 100, 510, 511, 512, 700])
 def test_a_run_that_is_too_long_for_a_word_is_data_wherever_it_stands(length, before):

@@ -74,15 +74,27 @@ class TranscriptFile:
     """The live transcript of a conversation, open to read; what was appended after it was opened is not read."""
 
     def __init__(
-        self, source: Source, conversation: str, generation: int, begin: Position, *, can_retract: bool = False
+        self,
+        path: str,
+        source: Source,
+        conversation: str,
+        generation: int,
+        begin: Position,
+        *,
+        can_retract: bool = False,
     ) -> None:
         self.conversation = conversation
         self.generation = generation
         self.size_bytes = source.size
         self.begin = Place(0, begin.offset_bytes, begin.head.decode())
         """Behind the header: before the first record."""
-        self._read = source.read
+        self._source = source
+        self._path = path
         self._can_retract = can_retract
+
+    def _read(self, offset_bytes: int, length: int) -> bytearray:
+        with refusals(self._path, "read the transcript"):
+            return self._source.read(offset_bytes, length)
 
     def holds(self, place: Place) -> bool:
         """Whether the line that ends at this place still has this hash: then nothing before it was replaced."""
@@ -132,10 +144,11 @@ class TranscriptFile:
         """
         if not SUFFIX_BYTES < offset_bytes < self.size_bytes:
             return None
-        before = bytes(self._read(offset_bytes - 35, 35))
+        line = self._read(offset_bytes - 35, 35 + 4096)
+        before = bytes(line[:35])
         if not before.endswith(b'"}\n'):
             return None
-        line = bytearray()
+        del line[:35]
         while (end := line.find(b"\n")) < 0:
             if not (more := self._read(offset_bytes + len(line), max(4096, len(line)))):
                 return None
@@ -203,7 +216,7 @@ def transcript_in(files: FileSystem, path: str) -> Iterator[TranscriptFile]:
                     raise CorruptTranscriptError(path=path, kind=found.kind, reason=found.reason)
                 header, begin = found
                 yield TranscriptFile(
-                    source, header.conversation, header.generation, begin, can_retract=header.can_retract
+                    path, source, header.conversation, header.generation, begin, can_retract=header.can_retract
                 )
         except FileNotFoundError:
             raise ConversationNotFoundError(path=path, reason=f"there is no {TRANSCRIPT}") from None

@@ -29,6 +29,7 @@ from transcript_store.errors import (
     CorruptTranscriptError,
     UnsupportedVersionError,
 )
+from transcript_store.words import title_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class ConversationSummary:
     id: str | None = None
     directory: str
     title: str | None = None
-    """The label ``title``."""
+    """The label ``title``; None too if it is nothing but blanks."""
     labels: dict[str, str] | None = field(default=None, hash=False)
     provider: str | None = None
     model: str | None = None
@@ -177,7 +178,7 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source, last_ext
     return ConversationSummary(
         id=_text(members.get("id")),
         directory=path,
-        title=_text(labels.get("title")) if type(labels) is dict else None,
+        title=title_in(labels) if type(labels) is dict else None,
         labels=labels if type(labels) is dict and {str}.issuperset(map(type, labels.values())) else None,
         provider=_text(members.get("provider")),
         model=_text(members.get("model")),

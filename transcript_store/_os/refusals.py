@@ -19,6 +19,7 @@ _WAYS_OUT = {
     errno.EPERM: WayOut.CHECK_PERMISSIONS,
     errno.EMFILE: WayOut.ALLOW_MORE_FILES,
     errno.ENFILE: WayOut.ALLOW_MORE_FILES,
+    errno.ENOMEM: WayOut.FREE_MEMORY,
     errno.ENOLCK: WayOut.USE_LOCKS,
     errno.EIO: WayOut.CHECK_THE_DISK,
     errno.ELOOP: WayOut.CLEAR_THE_WAY,

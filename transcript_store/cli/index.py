@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.queries import say_not_read
 from transcript_store.cli._shared.terminal import has_status, many, one_line, say, say_json, size, status
 from transcript_store.search import SearchIndex, Status
 
@@ -58,9 +59,10 @@ def _update(index: SearchIndex) -> None:
     """Bring an index up to date; how far it is stands in the status line."""
     while has_status() and (left := index.update(seconds=0.5)).not_indexed:
         status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
-    index.update()
+    done = index.update()
     if has_status():
         status("")
+    say_not_read(done.not_read, "index")
 
 
 def _say(directory: str, found: Status) -> None:

@@ -14,7 +14,7 @@ from transcript_store.cli._shared.arguments import add_json, path, positive
 from transcript_store.cli._shared.keys import VARIABLE, Keys, add_keys, keys_of
 from transcript_store.cli._shared.libraries import libraries, none_in
 from transcript_store.cli._shared.places import is_address, library_at, shown
-from transcript_store.cli._shared.queries import say_ignored
+from transcript_store.cli._shared.queries import say_ignored, say_not_read
 from transcript_store.cli._shared.terminal import (
     Look,
     Misuse,
@@ -186,6 +186,7 @@ def say_what_is_missing(answer: Answer, directory: str, keys: Keys) -> None:
         give = f"not read: give the key, in --key-file or {VARIABLE}"
         why = "not opened by the key that was given: `verify` says why" if keys else give
         complain(f"{shown(directory)}: there may be more: {left} {why}")
+    say_not_read(answer.not_read, "search")
     say_ignored(answer.ignored)
     if is_address(directory):
         if not answer.hits:

@@ -182,7 +182,13 @@ class Past:
         ]
         goes_on = len(answer) > through and through < _FARTHEST_HIT
         more = self._searches.given(asked._replace(skip=through)) if goes_on else None
-        return _answer(hits=found, not_indexed=answer.not_indexed, not_searched=answer.not_searched, cursor=more)
+        return _answer(
+            hits=found,
+            not_indexed=answer.not_indexed,
+            not_searched=answer.not_searched,
+            not_read=len(answer.not_read),
+            cursor=more,
+        )
 
     def read_conversation(
         self,

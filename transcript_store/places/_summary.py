@@ -11,6 +11,7 @@ from transcript_store._conversation.summary import ConversationSummary
 from transcript_store.places._claimed import ClaimedLog
 from transcript_store.places._errors import PlaceError, UnavailableError
 from transcript_store.places._place import Summary
+from transcript_store.words import title_in
 
 _MOST_BYTES = 64 * 1024
 _SHOWN = ("id", "created_at", "updated_at", "provider", "model", "labels")
@@ -59,7 +60,7 @@ def shown(summary: Summary, path: str) -> ConversationSummary:
         id=summary.id,
         directory=path,
         updated_at=summary.updated_at,
-        title=(labels or {}).get("title"),
+        title=title_in(labels),
         labels=labels,
         sealed=found.get("sealed") is True,
         **facts,  # type: ignore[arg-type]

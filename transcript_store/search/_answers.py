@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from transcript_store.errors import StorageError
     from transcript_store.library import ConversationSummary
 from transcript_store.search._matching import Span
 
@@ -56,6 +57,8 @@ class Answer:
     object store nothing was refreshed yet."""
     not_searched: int = 0
     """How many sealed conversations were not searched: no key was given, or none of them opens it, or it is damaged."""
+    not_read: tuple[StorageError, ...] = ()
+    """What the system refused to read: for each conversation that was not searched for it an error, with its ``path`` and the way out."""
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -110,3 +113,5 @@ class Update:
     not_indexed: int
     is_busy: bool
     """Whether another process is updating the index, so that this one stopped."""
+    not_read: tuple[StorageError, ...] = ()
+    """As :attr:`Answer.not_read`. It is tried again with each update; ``not_indexed`` does not count it."""

@@ -25,7 +25,7 @@ from typing import Any
 
 from transcript_store.search._texts import COLUMNS
 
-VERSION = 4
+VERSION = 5
 _APPLICATION = 0x7473_6978  # "tsix"
 _BUSY_MS = 250
 
@@ -37,6 +37,8 @@ CREATE TABLE conversation (
     generation INTEGER, size_bytes INTEGER, damage TEXT, torn_bytes INTEGER, sealed INTEGER,
     -- What is in the index of its texts. A life ends when they are forgotten; its documents lead nowhere then.
     indexed TEXT NOT NULL DEFAULT '', life INTEGER UNIQUE, documents INTEGER NOT NULL DEFAULT 0,
+    -- They stand from first_document to last_document, others' among them if it was appended to later.
+    first_document INTEGER, last_document INTEGER,
     text_generation INTEGER, through_seq INTEGER, through_offset INTEGER, head TEXT);
 CREATE INDEX by_updated ON conversation (updated_at, n);
 CREATE INDEX by_created ON conversation (created_at, n);

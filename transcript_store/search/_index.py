@@ -26,6 +26,7 @@ from transcript_store.search._plan import functions
 from transcript_store.search._query import parse
 from transcript_store.search._sealed import SealedFinder
 from transcript_store.search._shelf import FolderShelf, shelf_of
+from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:  # a command that searches starts in two thirds of the time without what writes conversations
     from transcript_store.keys import KeyProvider
@@ -120,7 +121,7 @@ class SearchIndex:
         writers left for lists is taken, and ``Answer.as_of`` says when the last refresh was.
 
         Raises:
-            StorageError: the library cannot be read, or this process can open no file more. Nothing is left out of an answer for that.
+            StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
         """
         with self._mutex:
             return self._surely(lambda: self._update(seconds, refresh=refresh))
@@ -178,7 +179,8 @@ class SearchIndex:
             if limit is None and with_texts and self._is_mostly_dead():
                 self._anew()
                 continue
-            return Update(not_indexed=left + swept.left, is_busy=False)
+            not_read = tuple(self._indexer.refused) if with_texts else ()
+            return Update(not_indexed=left + swept.left, is_busy=False, not_read=not_read)
 
     def _note_as_of(self, swept: Swept, left: int, *, refresh: bool) -> None:
         """Remember until when everything is found. What a refresh alone can tell is kept, for whoever searches without one."""
@@ -233,6 +235,12 @@ class SearchIndex:
                 return work()
             except sqlite3.ProgrammingError:
                 raise
+            except MemoryError as error:  # SQLite's too
+                number, way_out = errno.ENOMEM, WayOut.FREE_MEMORY
+                why = os.strerror(number)
+                raise StorageError(
+                    path=self._library, doing="search it", errno=number, strerror=why, way_out=way_out
+                ) from error
             except sqlite3.DatabaseError as error:
                 if attempt == 2:
                     raise StorageError(
@@ -288,7 +296,7 @@ class SearchIndex:
 
         Raises:
             ValueError: the limit is not positive, the sort is neither, or the regular expression is none.
-            StorageError: the library cannot be read, or this process can open no file more. Nothing is left out of an answer for that.
+            StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
@@ -317,6 +325,7 @@ class SearchIndex:
                 elsewhere=finder.elsewhere(asked) if is_counted and not hits else {},
                 not_indexed=done.not_indexed, is_busy=done.is_busy,
                 ignored=asked.ignored, not_searched=sealed.not_opened, as_of=_time(self._found_to),
+                not_read=tuple({one.path: one for one in (*done.not_read, *finder.refused)}.values()),
             )  # fmt: skip
 
         with self._mutex:
@@ -347,7 +356,7 @@ class SearchIndex:
 
         Raises:
             ValueError: the limit is not positive, there is no such order, or ``after`` is not what a page of this order gave.
-            StorageError: the library cannot be read, or this process can open no file more. Nothing is left out of an answer for that.
+            StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
         """
         page = page_of(limit, after, sort, filter)
 

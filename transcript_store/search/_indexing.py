@@ -17,12 +17,11 @@ from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.messages import role_of
 from transcript_store.search._catalogue import Line, note
 from transcript_store.search._database import Database
-from transcript_store.search._shelf import Shelf
+from transcript_store.search._shelf import Shelf, raise_if_of_the_process
 from transcript_store.search._texts import texts_of
 from transcript_store.search._vocabulary import Vocabulary
 from transcript_store.search._words import fold
 from transcript_store.transcripts import Place, PlacedLine, TranscriptFile
-from transcript_store.ways_out import WayOut
 
 _DOCUMENTS, _CHARACTERS = 10_000, 32 * 2**20
 """A transaction holds at most so many messages, and about so much text: a kill loses little, and memory is bounded. (With 2,000 FTS5
@@ -48,6 +47,8 @@ class _Texts(NamedTuple):
     through_offset: int | None
     head: str | None
     documents: int
+    first_document: int | None
+    last_document: int | None
 
 
 _NOTED = ", ".join(_Texts._fields)
@@ -68,6 +69,8 @@ class Indexer:
         self._database = database
         self._shelf = shelf
         self._vocabulary = Vocabulary(database)
+        self.refused: list[StorageError] = []
+        """What the system refused to read in the last run: for each conversation of which nothing may be found now, why."""
 
     def run(self, deadline: float, lines: list[Line]) -> int:
         """Note a few lines in the catalogue, and index what it says is not indexed, the one that changed first first.
@@ -75,9 +78,10 @@ class Indexer:
         Both begin in one transaction: one message more costs one commit. Returns how many conversations are left.
 
         Raises:
-            StorageError: no file can be opened any more.
+            StorageError: no file can be opened any more, or there is no memory.
             sqlite3.OperationalError: another process writes to the index, or the system refuses.
         """
+        self.refused.clear()
         numbers = [] if lines else self._pending()
         at, is_noted = 0, not lines
         while at < len(numbers) or not is_noted:
@@ -134,11 +138,11 @@ class Indexer:
         if row.sealed:  # the index is plaintext: nothing of a sealed conversation comes into it
             batch.note(row, _nothing(row.stamp))
             return True
-        is_whole, added, last = True, 0, None
+        is_whole, added, last, before = True, 0, None, batch.document
         named: list[tuple[int, int]] = []
         try:
             with self._shelf.transcript(os.fsdecode(row.folder)) as transcript:
-                life, place, documents = self._beginning(row.texts, transcript, batch)
+                life, place, documents, first = self._beginning(row.texts, transcript, batch)
                 for line in transcript.lines(place):
                     if added and batch.is_full():
                         is_whole = False
@@ -148,29 +152,37 @@ class Indexer:
                         named.append(line.retracts)
                     last = line
         except TranscriptStoreError as error:
-            if error.way_out is WayOut.ALLOW_MORE_FILES:  # that says nothing of this one, so it may not be missing
-                raise
+            raise_if_of_the_process(error)
             # It is gone, or cannot be read: nothing of it may be found. What the system refused now it may give the next time.
-            batch.note(row, _nothing("" if isinstance(error, StorageError) else row.stamp))
+            if isinstance(error, StorageError):
+                self.refused.append(error)
+                batch.note(row, _nothing(""))
+            else:
+                batch.note(row, _nothing(row.stamp))
             return True
         documents += added - batch.take_back(life, named)
+        last_document = row.texts.last_document
+        if added:
+            first, last_document = first or before + 1, batch.document
         place = last.behind if last else place
         indexed = row.stamp if is_whole else "(begun)"
-        batch.note(row, _Texts(indexed, life, transcript.generation, *place, documents))
+        batch.note(row, _Texts(indexed, life, transcript.generation, *place, documents, first, last_document))
         return is_whole
 
-    def _beginning(self, known: _Texts, transcript: TranscriptFile, batch: _Batch) -> tuple[int, Place, int]:
-        """The life that the documents belong to, where what is new begins, and how many documents stand before."""
+    def _beginning(
+        self, known: _Texts, transcript: TranscriptFile, batch: _Batch
+    ) -> tuple[int, Place, int, int | None]:
+        """The life that the documents belong to, where what is new begins, how many documents stand before, and the first of them."""
         if known.life is not None:
             place = Place(known.through_seq or 0, known.through_offset or 0, known.head or "")
             if known.text_generation == transcript.generation and transcript.holds(place):
-                return known.life, place, known.documents
-        return batch.new_life(), transcript.begin, 0
+                return known.life, place, known.documents, known.first_document
+        return batch.new_life(), transcript.begin, 0, None
 
 
 def _nothing(indexed: str) -> _Texts:
     """What stands for a conversation of which nothing may be found."""
-    return _Texts(indexed, None, None, None, None, None, 0)
+    return _Texts(indexed, None, None, None, None, None, 0, None, None)
 
 
 class _Batch:
@@ -187,7 +199,7 @@ class _Batch:
         self._vocabulary = vocabulary
         self._roles: dict[str, int] = dict(self._connection.execute("SELECT name, n FROM role"))
         last = "SELECT (SELECT max(n) FROM document), (SELECT value FROM about WHERE name = 'life')"
-        self._document, self._life = (number or 0 for number in self._connection.execute(last).fetchone())
+        self.document, self._life = (number or 0 for number in self._connection.execute(last).fetchone())
         self._documents_left, self._characters_left = _DOCUMENTS, _CHARACTERS
         self._waiting = 0
         self._documents: list[tuple[int, ...]] = []
@@ -215,7 +227,7 @@ class _Batch:
         message = None if line.is_retracted else line.members.get("message")
         if message is None or not (whole := "".join(texts := texts_of(message))):
             return 0
-        self._document = number = self._document + 1
+        self.document = number = self.document + 1
         at, role = seconds(line.at), self._role(role_of(message))
         self._documents.append((number, life, line.seq, line.offset_bytes, at, role, short(line.head)))
         length = len(whole)
@@ -257,7 +269,7 @@ class _Batch:
         )
         # The row stays, or its number would be given again; it leads nowhere, as what is forgotten does.
         many("UPDATE document SET life = NULL WHERE n = ?", self._gone)
-        many(f"UPDATE conversation SET ({_NOTED}) = (?, ?, ?, ?, ?, ?, ?) WHERE n = ?", self._noted)
+        many(f"UPDATE conversation SET ({_NOTED}) = ({', '.join('?' * len(_Texts._fields))}) WHERE n = ?", self._noted)
         many("INSERT OR REPLACE INTO about VALUES ('life', ?)", self._lives)
 
     def _store_words(self) -> None:

@@ -12,6 +12,7 @@ from transcript_store.search._database import Database
 from transcript_store.search._plan import EVERY, conditions, joined
 from transcript_store.search._query import parse
 from transcript_store.search._shelf import Shelf
+from transcript_store.words import title_in
 
 if TYPE_CHECKING:
     from transcript_store.library import ConversationSummary
@@ -111,7 +112,7 @@ def _summary(shelf: Shelf, labels: dict[str, str], folder: bytes, *facts: Any) -
     known: dict[str, Any] = {
         name: None if fact == absent else fact for (name, absent), fact in zip(FACTS.items(), facts, strict=True)
     }
-    known |= {"title": labels.get("title"), "torn_bytes": known["torn_bytes"] or 0, "sealed": bool(known["sealed"])}
+    known |= {"title": title_in(labels), "torn_bytes": known["torn_bytes"] or 0, "sealed": bool(known["sealed"])}
     shown = None if known["sealed"] else labels
     return ConversationSummary(directory=shelf.path(os.fsdecode(folder)), labels=shown, **known)
 

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from transcript_store.search._query import Query, Term
 from transcript_store.search._texts import Texts
-from transcript_store.search._words import foreign_runs, is_cjk, tokens, without_foreign_runs
+from transcript_store.search._words import blanked, foreign_runs, is_cjk, tokens
 
 Span = tuple[int, int]
 
 EXCERPT_CHARACTERS = 200
 _FEW = 32
 """More terms than this are looked up among the tokens of a text, which are cut once for all of them."""
+_SPACES = re.compile(r"\s+")
 _BEFORE = 60
 """How much of an excerpt stands before the first mark."""
 
@@ -81,10 +82,11 @@ class _Plain:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._small = without_foreign_runs(text).lower()
+        self._foreign_runs = [] if text.isascii() else list(foreign_runs(text))
+        self._small = (blanked(text, self._foreign_runs) if self._foreign_runs else text).lower()
 
     def spans(self, term: Term) -> list[Span]:
-        if self._text.isascii():
+        if not self._foreign_runs:
             return self._in_ascii(term)
         # Nothing but the rest of its own run stands behind a pair.
         if any(len(token) != 2 or not is_cjk(token) for token in term.tokens[:-1]):
@@ -92,7 +94,10 @@ class _Plain:
         return self._foreign.spans(term) + (self._in_ascii(term) if len(term.tokens) == 1 else [])
 
     def _in_ascii(self, term: Term) -> list[Span]:
-        return [found.span(1) for found in _pattern_of(term).finditer(self._small)]
+        found = _pattern_of(term).finditer(self._small)
+        if term.last == "part" and len(term.tokens) == 1:
+            return [(_begin_of_word(self._small, one.start()), one.end()) for one in found]
+        return [(one.start(), one.end(one.lastindex or 0)) for one in found]
 
     @cached_property
     def _cut(self) -> _Cut:
@@ -100,17 +105,29 @@ class _Plain:
 
     @cached_property
     def _foreign(self) -> _Cut:
-        return _Cut(self._text, foreign_runs(self._text))
+        return _Cut(self._text, self._foreign_runs)
 
 
 @lru_cache(maxsize=4 * _FEW)
 def _pattern_of(term: Term) -> re.Pattern[str]:
-    """A term in a text of ASCII in small letters. Its tokens hold letters and digits alone; overlapping ones are found, too."""
-    *firsts, last = term.tokens
-    before = "[a-z0-9]*?" if term.last == "part" else ""
+    """A term in a text of ASCII in small letters. Its tokens hold letters and digits alone; overlapping ones are found, too.
+
+    It begins with the letters of the first token, which takes less time than a look at each word. What stands before them is seen
+    afterwards, what stands behind is group 1. Of a part alone, its word begins where :func:`_begin_of_word` says.
+    """
+    first, *others = map(re.escape, term.tokens)
     behind = "(?![a-z0-9])" if term.last == "whole" else "[a-z0-9]*+"
-    words = "[^a-z0-9]++".join((*map(re.escape, firsts), before + re.escape(last)))
-    return re.compile(f"(?<![a-z0-9])(?=({words}{behind}))")
+    is_begin = f"(?<![a-z0-9]{first})"
+    if not others:
+        return re.compile(first + ("" if term.last == "part" else is_begin) + behind)
+    others[-1] = ("[a-z0-9]*?" if term.last == "part" else "") + others[-1] + behind
+    return re.compile(f"{first}{is_begin}(?=({''.join('[^a-z0-9]++' + one for one in others)}))")
+
+
+def _begin_of_word(text: str, at: int) -> int:
+    while at and text[at - 1].isalnum():
+        at -= 1
+    return at
 
 
 class _Cut:
@@ -130,7 +147,7 @@ class _Cut:
         return [
             (
                 self._tokens[place - count].start,
-                self._tokens[place].start + 1 if is_one_character else self._tokens[place].end,
+                self._tokens[place].first_end if is_one_character else self._tokens[place].end,
             )
             for place in self._places_of(last, term.last)
             if place >= count and [token.text for token in self._tokens[place - count : place]] == firsts
@@ -152,8 +169,10 @@ def excerpt(text: str, spans: Sequence[Span], column: str) -> Excerpt:
     end = min(len(text), start + EXCERPT_CHARACTERS)
     out, marks = ["…"] if start else [], []
     length = len(out)
+    # Printable is whatever is no white space but a space, and most texts.
+    is_plain = "  " not in (shown := text[start:end]) and shown.isprintable()
     for piece, is_marked in _pieces(text, start, end, spans):
-        plain = re.sub(r"\s+", " ", piece)
+        plain = piece if is_plain else _SPACES.sub(" ", piece)
         if is_marked:
             marks.append((length, length + len(plain)))
         out.append(plain)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from transcript_store.search._indexing import seconds
@@ -33,14 +34,34 @@ _BEGINNINGS_OF_A_PART = 2000
 """If the words that contain a part begin in more ways up to it, the messages are read."""
 
 
+class Range(NamedTuple):
+    """Messages in the index, by the numbers of the first and the last; ``lives`` of those that are asked for, as JSON; "" for all."""
+
+    first: int
+    last: int
+    lives: str = ""
+
+
+EVERYWHERE = Range(0, 2**63 - 1)
+
+
 class Plan(NamedTuple):
     """A condition in SQL with its values; ``match`` is what is asked of the words, "" for nothing."""
 
     match: str
     where: str
     values: list[Any]
+    """For ``where``; behind them stand the lives of a range, if it has some."""
     is_exact: bool
     """Whether the matcher refuses nothing that the index proposes, except what changed meanwhile."""
+    ranges: list[Range]
+    """Where in the index the conversations stand that its filters leave, the last first; others may stand among them."""
+
+    def of(self, range: Range) -> list[Any]:
+        """The values of a statement that asks for the messages of a range."""
+        match = [self.match] if self.match else []
+        lives = [range.lives] if range.lives else []
+        return [*match, range.first, range.last, *self.values, *lives]
 
 
 class TooManyWordsError(Exception):
@@ -70,9 +91,9 @@ def plan_for(connection: sqlite3.Connection, query: Query) -> Plan:
             is_exact = False
     if match:
         match = f"{{{' '.join(query.columns)}}} : ({match})"
-    where, values = _conditions_of_messages(connection, query)
+    where, values, ranges = _conditions_of_messages(connection, query)
     is_exact = is_exact and not any(map(_has_fraction, (query.after, query.before)))
-    return Plan(match, where, values, is_exact and bool(match))
+    return Plan(match, where, values, is_exact and bool(match), ranges)
 
 
 def conditions(query: Query) -> tuple[str, list[Any]]:
@@ -93,8 +114,8 @@ def joined(conditions: list[str], by: str = "AND") -> str:
     return f"({joined(conditions[:middle], by)} {by} {joined(conditions[middle:], by)})"
 
 
-def _conditions_of_messages(connection: sqlite3.Connection, query: Query) -> tuple[str, list[Any]]:
-    """What a query asks of a message and its conversation, as SQL on ``d`` and ``c``."""
+def _conditions_of_messages(connection: sqlite3.Connection, query: Query) -> tuple[str, list[Any], list[Range]]:
+    """What a query asks of a message and its conversation, as SQL on ``d`` and ``c``, and where in the index these stand."""
     where, values = _filters(query, of_messages=True)
     if query.after is not None:
         where.append("d.at >= ?")
@@ -104,11 +125,31 @@ def _conditions_of_messages(connection: sqlite3.Connection, query: Query) -> tup
         values.append(seconds(query.before) + _has_fraction(query.before))
     of_conversations, its = _filters(query, of_messages=False)
     if of_conversations:  # asked once for each conversation, and before it is looked up for a message
-        asked = f"SELECT c.life FROM conversation c WHERE c.life IS NOT NULL AND {joined(of_conversations)}"
-        lives = [life for (life,) in connection.execute(asked, its)]
-        where.append("d.life IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(lives))
-    return joined(where), values
+        which = f"c.first_document IS NOT NULL AND {joined(of_conversations)}"
+        asked = f"SELECT c.life, c.first_document, c.last_document FROM conversation c WHERE {which}"
+        found = connection.execute(asked, its).fetchall()
+        return joined([*where, "d.life IN (SELECT value FROM json_each(?))"]), values, _ranges(found)
+    return joined(where), values, [EVERYWHERE]
+
+
+def _ranges(lives: Iterable[tuple[int, int, int]]) -> list[Range]:
+    """Where lives stand, given each with its first and its last message: ranges that do not touch, the last first."""
+    found: list[tuple[int, int, list[int]]] = []
+    for life, first, last in sorted(lives, key=itemgetter(1)):
+        if found and first <= found[-1][1] + 1:
+            begin, end, its = found.pop()
+            found.append((begin, max(end, last), [*its, life]))
+        else:
+            found.append((first, last, [life]))
+    return [Range(first, last, json.dumps(its)) for first, last, its in reversed(found)]
+
+
+def as_one(ranges: Sequence[Range]) -> Range:
+    """From the first to the last message of some ranges, the last first, with the lives of all of them."""
+    if len(ranges) == 1:
+        return ranges[0]
+    lives = f"[{', '.join(one.lives[1:-1] for one in ranges)}]"
+    return Range(ranges[-1].first, ranges[0].last, lives)
 
 
 def _has_fraction(moment: str | None) -> bool:

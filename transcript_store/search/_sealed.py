@@ -16,8 +16,9 @@ from transcript_store.search._finding import Redact, passes
 from transcript_store.search._matching import Match
 from transcript_store.search._plan import conditions
 from transcript_store.search._query import Query
-from transcript_store.search._shelf import Shelf
+from transcript_store.search._shelf import Shelf, raise_if_of_the_process
 from transcript_store.search._texts import texts_of
+from transcript_store.words import title_in
 
 if TYPE_CHECKING:
     from transcript_store.conversation import Record
@@ -52,7 +53,8 @@ class SealedFinder:
             elif len(hits) < limit and _asks_for_something(query):
                 try:
                     hits += reversed(deque(self._hits_in(os.fsdecode(folder), query, match), maxlen=limit - len(hits)))
-                except TranscriptStoreError:
+                except TranscriptStoreError as error:
+                    raise_if_of_the_process(error)
                     self.not_opened += 1
         return hits
 
@@ -62,7 +64,7 @@ class SealedFinder:
             metadata = conversation.get_metadata()
             for record in conversation.iter_records():
                 if record.message is not None and not record.is_retracted and passes(query, record):
-                    hit = self._hit(record, match, metadata.labels.get("title"))
+                    hit = self._hit(record, match, title_in(metadata.labels))
                     if hit is not None:
                         yield replace(
                             hit,

@@ -7,12 +7,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from transcript_store.errors import StorageError
+from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.transcripts import TranscriptFile, open_transcript, summary_of
+from transcript_store.ways_out import WayOut
 
 if TYPE_CHECKING:
     from transcript_store.conversation import ConversationStore
     from transcript_store.library import ConversationLibrary, ConversationSummary
+
+
+_OF_THE_PROCESS = frozenset({WayOut.ALLOW_MORE_FILES, WayOut.FREE_MEMORY})
+
+
+def raise_if_of_the_process(error: TranscriptStoreError) -> None:
+    """Raise an error that says what this process lacks. It says nothing of a conversation, so none may be missing for it."""
+    if error.way_out in _OF_THE_PROCESS:
+        raise error
 
 
 class Shelf(Protocol):

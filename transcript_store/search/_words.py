@@ -15,17 +15,16 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 _FOREIGN = re.compile(r"[^\x00-\x7f]+")
 _RUN = re.compile(r"[^\x00-/:-@\[-`{-\x7f]+")  # of ASCII letters and digits; what is allowed takes re 7 ms to compile
 """What stands between two signs of ASCII: no token goes across one."""
-_FOREIGN_RUN = re.compile(r"(?<![^\x00-/:-@\[-`{-\x7f])[A-Za-z0-9]*+[^\x00-\x7f][^\x00-/:-@\[-`{-\x7f]*+")
-"""Such a stretch that is not all ASCII."""
 _TOKEN = re.compile(r"[^\x00-/:-`{-\x7f]+")
 _SPACES = bytes(code if code >= 0x80 or chr(code).isalnum() else 0x20 for code in range(256))
 _ACCENTS = dict.fromkeys(range(768, 880))
+_ON_A_LETTER = "".join(map(chr, _ACCENTS)).replace("\u0345", "")  # which becomes an iota
 _CJK = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
@@ -34,11 +33,12 @@ _LONGEST_CACHED = 16
 
 
 class Token(NamedTuple):
-    """A token, and where it stood: ``text[start:end]``."""
+    """A token, and where it stood: ``text[start:end]``, and where its first character ended, each with its accents."""
 
     text: str
     start: int
     end: int
+    first_end: int
 
 
 def fold(text: str) -> str:
@@ -48,12 +48,24 @@ def fold(text: str) -> str:
 
 def foreign_runs(text: str) -> Iterator[tuple[int, int]]:
     """The stretches between two signs of ASCII that are not all ASCII themselves."""
-    return (run.span() for run in _FOREIGN_RUN.finditer(text))
+    at = 0
+    while (foreign := _FOREIGN.search(text, at)) is not None:
+        start = foreign.start()
+        while start > at and text[start - 1].isalnum():
+            start -= 1
+        (run,) = islice(_RUN.finditer(text, start), 1)
+        at = run.end()
+        yield start, at
 
 
-def without_foreign_runs(text: str) -> str:
-    """A text with spaces in their place: all of it is ASCII, and everything stands where it stood."""
-    return text if text.isascii() else _FOREIGN_RUN.sub(lambda run: " " * len(run[0]), text)
+def blanked(text: str, stretches: Iterable[tuple[int, int]]) -> str:
+    """A text with spaces in the place of some stretches; everything else stands where it stood."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in stretches:
+        pieces += (text[at:start], " " * (end - start))
+        at = end
+    return "".join((*pieces, text[at:]))
 
 
 def tokens(text: str, stretches: Iterable[tuple[int, int]] | None = None) -> Iterator[Token]:
@@ -64,11 +76,23 @@ def tokens(text: str, stretches: Iterable[tuple[int, int]] | None = None) -> Ite
     for start, end in stretches if stretches is not None else (run.span() for run in _RUN.finditer(text)):
         word = text[start:end]
         if word.isascii():  # nothing is folded but the case: a sixth of the time
-            yield Token(word.lower(), start, end)
+            yield Token(word.lower(), start, end, start + 1)
             continue
-        folded, origins = _folded_with_origins(word)
-        for match in _TOKEN.finditer(folded):
-            yield Token(match[0], start + origins[match.start()][0], start + origins[match.end() - 1][1])
+        for one in _tokens_of_short(word) if len(word) <= _LONGEST_CACHED else _tokens_of(word):
+            yield Token(one.text, start + one.start, start + one.end, start + one.first_end)
+
+
+def _tokens_of(word: str) -> list[Token]:
+    """The tokens of what stands between two signs of ASCII, with their places in it."""
+    folded, origins = _folded_with_origins(word)
+    found = []
+    for match in _TOKEN.finditer(folded):
+        first, last = origins[match.start()], origins[match.end() - 1]
+        found.append(Token(match[0], first[0], last[1], first[1]))
+    return found
+
+
+_tokens_of_short = lru_cache(maxsize=4096)(_tokens_of)
 
 
 def words_in(folded: str) -> list[bytes]:
@@ -104,6 +128,9 @@ def _plain(run: str) -> str:
     return "".join(char if char.isalnum() or unicodedata.category(char)[0] == "M" else " " for char in whole)
 
 
+_plain_short = lru_cache(maxsize=4096)(_plain)
+
+
 def _pairs(run: str) -> Iterator[str]:
     yield from (first + second for first, second in pairwise(run))
     yield run[-1]
@@ -118,32 +145,42 @@ def _folded_with_origins(text: str) -> tuple[str, list[tuple[int, int]]]:
         out.append(text[at : match.start()].lower())
         origins += ((place, place + 1) for place in range(at, match.start()))
         at = match.end()
-        for piece, start, end in _aligned(match[0], match.start()):
-            out.append(piece)
-            origins += ((start, end),) * len(piece)
+        run = match[0].lstrip(_ON_A_LETTER)
+        begin = at - len(run)
+        if origins:  # what was taken off stands on the character before
+            origins[-1] = (origins[-1][0], begin)
+        for character, start, end in _aligned(run):
+            out.append(character)
+            origins.append((begin + start, begin + end))
     out.append(text[at:].lower())
     origins += ((place, place + 1) for place in range(at, len(text)))
     return "".join(out), origins
 
 
-def _aligned(run: str, at: int) -> Iterator[tuple[str, int, int]]:
-    """The pieces of a folded run with their places: character by character, if folding kept their number."""
+def _aligned(run: str) -> list[tuple[str, int, int]]:
+    """The characters of a folded run with the stretch of it that each stands for."""
     plain = _plain(run)
-    kept = len(plain) == len(run)
-    done = 0
-
-    def place(start: int, end: int) -> tuple[int, int]:
-        return (at + start, at + end) if kept else (at, at + len(run))
-
-    def others(start: int, end: int) -> Iterator[tuple[str, int, int]]:
-        return ((plain[index], *place(index, index + 1)) for index in range(start, end))
-
+    placed = [(character, *place) for character, place in zip(plain, _places(run, plain), strict=True)]
+    out, done = [], 0
     for found in _CJK_RUN.finditer(plain):
-        yield from others(done, found.start())
-        for offset, pair in enumerate(_pairs(found[0])):
-            start = found.start() + min(offset, len(found[0]) - 1)
-            yield (" ", *place(start, start))
-            yield (pair, *place(start, start + len(pair)))
+        out += placed[done : found.start()]
+        for start in range(*found.span()):
+            out += (_SPACE, *placed[start : min(start + 2, found.end())])
         done = found.end()
-        yield (" ", *place(done, done))
-    yield from others(done, len(plain))
+        out.append(_SPACE)
+    return out + placed[done:]
+
+
+_SPACE = (" ", 0, 0)
+
+
+def _places(run: str, plain: str) -> list[tuple[int, int]]:
+    """For each character of a run without accents, the stretch that it was made of; all of the run where that cannot be told."""
+    if plain == run:
+        return [(place, place + 1) for place in range(len(run))]
+    starts = [place for place, character in enumerate(run) if not place or unicodedata.category(character)[0] != "M"]
+    stretches = list(pairwise([*starts, len(run)]))
+    pieces = [_plain_short(run[start:end]) for start, end in stretches]
+    if "".join(pieces) != plain:  # Hangul that was taken apart
+        return [(0, len(run))] * len(plain)
+    return [stretch for stretch, piece in zip(stretches, pieces, strict=True) for _ in piece]

@@ -20,7 +20,7 @@ from transcript_store.view._markdown import code, markdown
 from transcript_store.view._messages import Counts, Pieces, pieces_of
 from transcript_store.view._times import full, span
 from transcript_store.view._titles import title_among
-from transcript_store.words import dollars, many
+from transcript_store.words import dollars, many, title_in
 
 _CHUNK = 100
 _SHOWN_WITHOUT_SCRIPTS = 2
@@ -207,7 +207,7 @@ def _generation(contents: Contents, served: Served | None) -> str | None:
 
 def _title(contents: Contents, live: Pieces) -> str:
     prompts = (prompt.label for prompt in live.outline)
-    return contents.metadata.labels.get("title") or title_among(prompts) or "Conversation"
+    return title_in(contents.metadata.labels) or title_among(prompts) or "Conversation"
 
 
 def _taken_away(earlier: Earlier, chunks: Iterator[Html]) -> Html:

@@ -82,6 +82,19 @@ def test_where_there_is_none_yet_that_is_said(library: ConversationLibrary) -> N
         picked(library.directory, typed(""))
 
 
+def test_what_cannot_be_gone_on_with_is_not_offered_and_hides_nothing(library: ConversationLibrary) -> None:
+    """The ten that changed last were damaged: it was said that there is no conversation yet."""
+    whole = begun(library, "whole")
+    damaged = [Path(library.directory, begun(library, "damaged"), "transcript.jsonl") for _ in range(11)]
+    for path in damaged:
+        path.write_bytes(b"damaged " + path.read_bytes())
+    assert picked(library.directory, typed("")) == f"{library.directory}/{whole}"
+    path = Path(library.directory, whole, "transcript.jsonl")
+    path.write_bytes(b"damaged " + path.read_bytes())
+    with pytest.raises(Misuse, match="none of 12 conversations can be gone on with"):
+        picked(library.directory, typed(""))
+
+
 def test_a_question_is_no_folder(
     cli: Cli, library: ConversationLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

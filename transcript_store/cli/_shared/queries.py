@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from transcript_store.cli._shared.terminal import complain
+from transcript_store.cli._shared.terminal import complain, many
+from transcript_store.cli._shared.ways_out import sentence
+from transcript_store.errors import StorageError
 from transcript_store.words import MOMENTS
 
 _LONGEST = 60
 """In characters."""
+_NAMED = 3
 
 
 def say_ignored(pieces: Iterable[str]) -> None:
@@ -21,6 +24,14 @@ def say_ignored(pieces: Iterable[str]) -> None:
         complain(f"ignored, since it is no date ({MOMENTS}): {_shortened(dates)}")
     if others:
         complain(f"ignored, since nothing can be looked for that is only punctuation: {_shortened(others)}")
+
+
+def say_not_read(refused: Sequence[StorageError], command: str) -> None:
+    """Say on standard error which conversations were left out because the system refuses to read them, and what to do about the first."""
+    for error in refused[:_NAMED]:
+        complain(f"left out: {sentence(error, command)}")
+    if (left := len(refused) - _NAMED) > 0:
+        complain(f"left out for the like: {many(left, 'conversation')} more")
 
 
 def _shortened(pieces: list[str]) -> str:

@@ -10,6 +10,7 @@ from transcript_store import ConversationStore, ConversationSummary, TranscriptS
 from transcript_store.cli._shared.keys import VARIABLE, Keys
 from transcript_store.cli._shared.places import summary_at
 from transcript_store.cli._shared.terminal import complain, many
+from transcript_store.words import title_in
 
 
 def keys_if_sealed(name: str, keys: Keys) -> dict[str, Any]:
@@ -64,4 +65,4 @@ def _with_title(summary: ConversationSummary, keys: Keys) -> ConversationSummary
             labels = conversation.get_metadata().labels
     except TranscriptStoreError:
         return None
-    return replace(summary, title=labels.get("title"), labels=labels)
+    return replace(summary, title=title_in(labels), labels=labels)

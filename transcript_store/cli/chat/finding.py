@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from transcript_store import ConversationSummary, TranscriptStoreError
 from transcript_store.cli._shared.keys import Keys
 from transcript_store.cli._shared.places import library_at, shown
-from transcript_store.cli._shared.terminal import Misuse, columns, complain, fitting, one_line, say, time
+from transcript_store.cli._shared.terminal import Misuse, columns, complain, fitting, many, one_line, say, time
 from transcript_store.cli._shared.ways_out import sentence as in_the_shell
 from transcript_store.cli.search import say_found, say_what_is_missing
 from transcript_store.file_names import is_id
@@ -41,13 +41,16 @@ def picked(library: str, ask: Ask | None = None) -> str | None:
     and if that is one it is taken.
 
     Raises:
-        Misuse: there is none yet.
+        Misuse: there is no conversation that can be gone on with.
+        StorageError: the library cannot be read.
         ModuleNotFoundError: ``prompt_toolkit`` is not installed.
     """
     with SearchIndex(library_at(library)) as index:
         offered = _latest(index, "")
         if not offered:
-            raise Misuse(f"{shown(library)}: there is no conversation yet")
+            others = index.list(limit=1).total
+            none = f"none of {many(others, 'conversation')} can be gone on with; `transcript-store list` shows them"
+            raise Misuse(f"{shown(library)}: {none if others else 'there is no conversation yet'}")
         asked = ask or _asker(index)
         _say(offered)
         say("A number, or words of the title; Enter takes the first one, Ctrl-D leaves.", now=True)
@@ -72,8 +75,13 @@ def picked(library: str, ask: Ask | None = None) -> str | None:
 def _latest(index: SearchIndex, words: str) -> list[ConversationSummary]:
     """The latest conversations that can be gone on with, of those whose titles have the words, or whose id it is."""
     asked = f"id:{words}" if is_id(words) else words
+    found: list[ConversationSummary] = []
     page = index.list(limit=_OFFERED, filter=asked)
-    return [one for one in page if one.damage is None and is_id(os.path.basename(one.directory))]
+    while True:
+        found += (one for one in page if one.damage is None and is_id(os.path.basename(one.directory)))
+        if len(found) >= _OFFERED or page.next is None:
+            return found[:_OFFERED]
+        page = index.list(limit=_OFFERED, filter=asked, after=page.next)
 
 
 def _say(offered: Sequence[ConversationSummary]) -> None:

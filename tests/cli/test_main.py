@@ -5,6 +5,7 @@ A script needs to tell well from failed from misused, and a person needs one cle
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import signal
@@ -364,3 +365,27 @@ def test_counts_and_places(cli: Cli, tmp_path: Path) -> None:
     out = cli("verify", str(tmp_path / "mine")).out
     assert out.count(f"{tmp_path}/mine\n") == 1
     assert out.startswith(f"{tmp_path}/mine\n")
+
+
+def test_ctrl_c_while_the_program_begins_is_quiet(tmp_path: Path) -> None:
+    """Whatever is being imported, Ctrl-C ends it with 130 and no traceback: it comes here as the last of those imports begins."""
+    tmp_path.joinpath("sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'argparse':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    for start in (
+        ["-m", "transcript_store"],
+        ["-c", "from transcript_store.__main__ import main; raise SystemExit(main())"],
+    ):
+        run = subprocess.run(
+            [sys.executable, *start, "--version"],
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": path},
+            check=False,
+        )
+        assert (run.returncode, run.stdout, run.stderr) == (130, b"", b"")

@@ -6,6 +6,7 @@ the folder was there. So it was moved away by hand, and once it was the one with
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -22,6 +23,8 @@ from transcript_store import (
     ConversationLibrary,
     ConversationLockedError,
     ConversationStore,
+    StorageError,
+    WayOut,
     verify,
 )
 from transcript_store._conversation import archive
@@ -382,3 +385,40 @@ def test_a_clock_that_is_ahead_of_the_one_that_ships_changes_nothing() -> None:
     disk.clock_us -= 3_600_000_000
     shipped(disk, place)
     assert brought_up(behind, place) == 1
+
+
+def test_a_disk_that_is_full_on_the_way_says_what_stands_there() -> None:
+    """S6: it said that what was there before is intact, and a later generation stood in its place."""
+    place = SimulatedPlace()
+    first, *_, last = every_moment(place, None)
+    before = files_in(first, FOLDER)
+    later = 0
+    for number in range(1000):
+        disk = first.copy()
+        count = 0
+
+        def refuse(call: Call, number: int = number) -> None:
+            nonlocal count
+            if call.name in ("write", "rename", "create"):
+                count += 1
+                if count == number + 1:
+                    raise OSError(errno.ENOSPC, "full")
+
+        disk.on_call = refuse
+        told = None
+        try:
+            brought_up(disk, place)
+        except StorageError as error:
+            told = error
+        if told is None:
+            if count <= number:
+                break
+        else:
+            is_as_before = files_in(disk, FOLDER) == before
+            assert "state that the conversation had" in told.consequence or is_as_before
+            assert told.way_out is WayOut.FREE_SPACE
+            later += not is_as_before
+        disk.on_call = None
+        brought_up(disk, place)
+        assert files_in(disk, FOLDER) == files_in(last, FOLDER)
+    assert later

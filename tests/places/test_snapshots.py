@@ -373,3 +373,27 @@ def test_a_save_that_was_refused_for_its_media_may_be_done_by_a_late_repeat() ->
     place.cells.set(*media)
     place.land()
     assert store.load(saved.id).model == "another"
+
+
+@pytest.mark.parametrize("place", [SimulatedPlace, SimulatedObjectPlace])
+def test_a_list_asks_for_nothing_that_was_deleted(place: type[SimulatedPlace]) -> None:
+    """A mark is known by its size: it cost every list one request, for ever. What is damaged to that size is for ``verify``."""
+    cells = place()
+    store = PlacedSnapshotStore(cells, file_system=SimulatedFileSystem())
+    kept, *gone = (snapshot("a message", id=f"{number:08}-0000-4000-8000-000000000000") for number in range(4))
+    for each in (kept, *gone):
+        store.save(each)
+    for each in gone:
+        store.delete(each.id)
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        if request.call == "get":
+            asked.append(request.name)
+
+    cells.on_request = note
+    assert [each.id for each in store.list()] == [kept.id]
+    assert asked == [f"{kept.id}.json"]
+    cells.cells.set(f"{kept.id}.json", bytes(49))
+    assert store.list() == []
+    assert len(store.verify()) == 1

@@ -7,12 +7,15 @@ import copy
 import os
 import pickle
 import secrets
+from pathlib import Path
 
 import pytest
 
 from transcript_store import (
+    ConversationLibrary,
     ConversationShreddedError,
     CorruptKeyFileError,
+    CorruptTranscriptError,
     InvalidKeyError,
     KeyProvider,
     KeyProviderError,
@@ -306,3 +309,31 @@ def test_what_is_no_file_is_no_key(tmp_path):
     for name in ("absent", "pipe", "absent/absent"):
         with pytest.raises(InvalidKeyError):
             read_key_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("lost", [["transcript.jsonl"], ["metadata.json"], ["transcript.jsonl", "metadata.json"]])
+def test_a_key_is_destroyed_whatever_is_left_beside_it(lost: list[str], tmp_path: Path) -> None:
+    """A conversation whose transcript was lost, or damaged, could not be shredded, and its key stayed."""
+    library = ConversationLibrary(tmp_path, encryption_key=bytes(32))
+    for is_damaged in (False, True):
+        with library.create() as conversation:
+            conversation.append_message({"role": "user", "content": "secret"})
+            folder = tmp_path / conversation.id
+        for name in lost:
+            folder.joinpath(name).unlink()
+            if is_damaged:
+                folder.joinpath(name).write_bytes(b"\0" * 600)
+        done = library.shred(folder.name)
+        assert b"wrapped" not in folder.joinpath("key.json").read_bytes()
+        is_there = is_damaged or "transcript.jsonl" not in lost
+        assert len(done.still_readable) == (is_there and "transcript.jsonl" in lost)  # of damaged bytes nobody can tell
+
+
+def test_what_is_no_key_of_the_conversation_is_not_destroyed(tmp_path: Path) -> None:
+    """A key.json that somebody put into a folder of something else is no key of ours."""
+    library, folder = ConversationLibrary(tmp_path), tmp_path / "6d2a1c1e-0000-4000-8000-000000000000"
+    folder.mkdir()
+    folder.joinpath("key.json").write_text("{}")
+    with pytest.raises(CorruptTranscriptError):
+        library.shred(folder.name)
+    assert folder.joinpath("key.json").read_text() == "{}"

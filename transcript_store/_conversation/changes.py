@@ -22,6 +22,8 @@ from transcript_store._os.refusals import refusals
 from transcript_store._sealing.providers import Keyring
 from transcript_store.words import many
 
+INTACT = "What was there before is in place and intact"
+
 
 class Changes(Storage):
     """The changes of a conversation; a writer is what makes them."""
@@ -31,8 +33,8 @@ class Changes(Storage):
         """Before a change: the lock is ours, and the file is what memory says."""
 
     @abstractmethod
-    def _changing(self, doing: str) -> AbstractContextManager[None]:
-        """A change that ends in a commit; ``doing`` says which, in an error."""
+    def _changing(self, doing: str, consequence: str = INTACT) -> AbstractContextManager[None]:
+        """A change that ends in a commit; an error says which (``doing``), and what holds if it was refused before that."""
 
     @abstractmethod
     def _put_in_place(self, image: Image, members: dict[str, Any], sealing: Sealing | None) -> None:
@@ -114,10 +116,11 @@ class Changes(Storage):
         """Take in what this conversation became elsewhere: its transcripts from the live generation on, and then its metadata.json.
 
         Each transcript is a commit, as a replace is; of the live generation it begins with what stands there. ``key_file`` is put beside
-        them if the folder has no key. On return the caller must load anew: in memory the metadata is what the header says.
+        them if the folder has no key. On return, and if it raises, the caller must load anew: in memory the metadata is what the header
+        says.
         """
         self._ensure_writable()
-        with self._changing("bring the folder up to date"):
+        with self._changing("bring the folder up to date", "It is in a state that the conversation had; call it again"):
             self.state = State.CHANGING
             if key_file is not None and self.folder.status(KEY) is None:
                 self.folder.replace_file(KEY, [key_file])  # in front of what is sealed with it

@@ -23,8 +23,11 @@ from transcript_store._os.names import ARCHIVE, KEY, QUARANTINE, TRANSCRIPT, arc
 from transcript_store._os.refusals import NotOursError, refusals
 from transcript_store._sealing.key_file import encode_shredded, read_key_file_of
 from transcript_store.errors import (
+    ConversationNotFoundError,
     ConversationShreddedError,
     CorruptKeyFileError,
+    CorruptMetadataError,
+    CorruptTranscriptError,
     NotSealedError,
     UnsupportedVersionError,
 )
@@ -54,10 +57,14 @@ def id_of(folder: Folder) -> str:
 def shred(folder: Folder, id: str) -> Shredding:
     """Destroy the data key of the conversation in a folder; on return it is destroyed, also after a power loss.
 
-    Called again after a crash it goes on.
+    Called again after a crash it goes on. The transcript and metadata.json may be missing or damaged, if the key file is that of ``id``.
     """
     path = folder.path_of(KEY)
-    require_conversation(folder)
+    try:
+        require_conversation(folder)
+    except (ConversationNotFoundError, CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError):
+        if not _has_key_file_of(folder, id):
+            raise
     if folder.status(KEY) is None and not is_sealed(folder, TRANSCRIPT):
         reason = "it was never sealed, so that there is no key to destroy"
         raise NotSealedError(path=folder.path, reason=reason, way_out=None)
@@ -78,9 +85,21 @@ def shred(folder: Folder, id: str) -> Shredding:
         return Shredding(id=id, shredded_at=at, still_readable=tuple(plain_files(folder)))
 
 
+def _has_key_file_of(folder: Folder, id: str) -> bool:
+    """Whether there is a key file, whole and of this conversation; the key in it may be destroyed already."""
+    try:
+        read_key_file_of(folder, id)
+    except (ConversationShreddedError, UnsupportedVersionError):
+        return True
+    except CorruptKeyFileError:
+        return False
+    return True
+
+
 def plain_files(folder: Folder) -> list[str]:
     """The files of a conversation that are not sealed."""
-    found = [] if is_sealed(folder, TRANSCRIPT) else [folder.path_of(TRANSCRIPT)]
+    is_plain = folder.status(TRANSCRIPT) is not None and not is_sealed(folder, TRANSCRIPT)
+    found = [folder.path_of(TRANSCRIPT)] if is_plain else []
     found += [f"{folder.path_of(ARCHIVE)}/{archive_name(number)}" for number in archive.plain_numbers(folder)]
     if folder.status(QUARANTINE) is not None:
         with folder.subfolder(QUARANTINE) as quarantine:

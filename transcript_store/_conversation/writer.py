@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from transcript_store._conversation import archive
-from transcript_store._conversation.changes import Changes
+from transcript_store._conversation.changes import INTACT, Changes
 from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occupant_of, settle_name
 from transcript_store._conversation.metadata import GONE, SEALS
 from transcript_store._conversation.sealing import Sealing
@@ -294,7 +294,7 @@ class Writer(Changes):
         return max(self.updated_at, self.log.stamp()[1])
 
     @contextmanager
-    def _changing(self, doing: str) -> Iterator[None]:
+    def _changing(self, doing: str, consequence: str = INTACT) -> Iterator[None]:
         """A change that ends in a commit.
 
         What the system refuses before the commit leaves everything as it was, and so does damage that is met before it. A failed
@@ -309,7 +309,7 @@ class Writer(Changes):
             raise  # it says what holds
         except OSError as error:
             self.state = State.READY
-            raise refused(error, self.path, doing, "What was there before is in place and intact") from error
+            raise refused(error, self.path, doing, consequence) from error
         except CorruptTranscriptError:
             self.state = State.READY  # what is whole can still be read, and appended to
             raise

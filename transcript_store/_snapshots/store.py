@@ -164,7 +164,8 @@ class KeptSnapshots:
                     files.skipped(found, error)
                     return None
 
-            wanted = (found for found in files.ids() if ids is None or found in ids)
+            shown = files.ids(files.names_to_show())
+            wanted = (found for found in shown if ids is None or found in ids)
             return SnapshotSummary.newest_first([one for one in files.each(summary, wanted) if one is not None])
 
     def delete(self, id: str) -> None:

@@ -51,7 +51,12 @@ def mark(random: bytes) -> bytes:
 
 def is_mark(data: bytes) -> bool:
     """Whether these bytes say that nothing is there. No snapshot begins so, no media, and nothing that is sealed."""
-    return len(data) == len(_MARK) + 2 * MARK_BYTES and data.startswith(_MARK)
+    return has_size_of_mark(len(data)) and data.startswith(_MARK)
+
+
+def has_size_of_mark(size: int) -> bool:
+    """Whether so many bytes may be a mark. No snapshot is so short, so what is no mark is damaged."""
+    return size == len(_MARK) + 2 * MARK_BYTES
 
 
 class Witness:
@@ -116,6 +121,10 @@ class StoredFiles:
     def names(self) -> Iterable[str]:
         """The names beside media, in any order. Some may be nobody's of ours."""
 
+    def names_to_show(self) -> Iterable[str]:
+        """The same without those at which, as can be seen from outside, no snapshot is that can be read."""
+        return self.names()
+
     @abstractmethod
     def media_names(self) -> list[str]:
         """The names of all media, without their folder, also of those that no snapshot refers to."""
@@ -160,9 +169,9 @@ class StoredFiles:
 
     # ---- what is there -------------------------------------------------------------------------------------------
 
-    def ids(self) -> Iterator[str]:
-        """The ids of the snapshots, from the names of their files."""
-        for name in self.names():
+    def ids(self, names: Iterable[str] | None = None) -> Iterator[str]:
+        """The ids of the snapshots, from the names of their files: of all, or of these."""
+        for name in self.names() if names is None else names:
             if name.endswith(_SUFFIX):
                 found = name.removesuffix(_SUFFIX)
                 try:

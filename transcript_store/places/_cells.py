@@ -30,6 +30,8 @@ class ListedCell(NamedTuple):
     version: object
     age_seconds: float
     """Since it was put or held last, by the engine's clock."""
+    size_bytes: int
+    """Of its data. By it a mark of what was deleted is known, and not asked for."""
 
 
 class Cells(Protocol):

@@ -48,6 +48,7 @@ class ObjectCells(Cells):
                 each.key.removeprefix(f"{_FOLDER}/"),
                 each.tag,
                 (now - each.modified).total_seconds(),
+                each.size,
             )
             for page in self._bucket.list(folder)
             for each in page

@@ -28,7 +28,7 @@ _PUT = f"""{_HELD}
 _GET = "SELECT data, version::text FROM ts_snapshot WHERE name = %s::text"
 _REMOVE = "DELETE FROM ts_snapshot WHERE name = %s::text AND version = %s::uuid"
 _LIST = """
-    SELECT name, version::text, extract(epoch FROM now() - put_at)::float8 FROM ts_snapshot
+    SELECT name, version::text, extract(epoch FROM now() - put_at)::float8, octet_length(data) FROM ts_snapshot
      WHERE starts_with(name, %s::text) ORDER BY name
 """
 

@@ -33,13 +33,14 @@ from transcript_store._snapshots.stored import (
     Failure,
     StoredFiles,
     Witness,
+    has_size_of_mark,
     is_mark,
     mark,
     media_file,
     require_size,
 )
 from transcript_store.errors import DecryptionError, TranscriptStoreError
-from transcript_store.places._cells import Cell, Cells
+from transcript_store.places._cells import Cell, Cells, ListedCell
 from transcript_store.places._errors import NotReachedError, PlaceError, UnavailableError
 from transcript_store.places._patience import is_in_vain, patiently
 
@@ -91,7 +92,13 @@ class PlacedFiles(StoredFiles):
         return self._path_of_all
 
     def names(self) -> list[str]:
-        return [cell.name for cell in self._patiently(partial(self._cells.list, "")) if "/" not in cell.name]
+        return [cell.name for cell in self._beside_media()]
+
+    def names_to_show(self) -> list[str]:
+        return [cell.name for cell in self._beside_media() if not has_size_of_mark(cell.size_bytes)]
+
+    def _beside_media(self) -> list[ListedCell]:
+        return [cell for cell in self._patiently(partial(self._cells.list, "")) if "/" not in cell.name]
 
     def media_names(self) -> list[str]:
         listed = self._patiently(partial(self._cells.list, f"{MEDIA}/"))

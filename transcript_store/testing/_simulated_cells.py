@@ -119,7 +119,7 @@ class SimulatedCells(Cells):
     def _page(self, prefix: str, after: str) -> builtins.list[ListedCell]:
         last = max((kept.at for kept in self._there.values()), default=0)
         return [
-            ListedCell(name, kept.cell.version, float(last - kept.at))
+            ListedCell(name, kept.cell.version, float(last - kept.at), len(kept.cell.data))
             for name, kept in sorted(self._there.items())
             if name.startswith(prefix) and name > after
         ]

@@ -40,6 +40,22 @@ def saved(cli: Cli, tmp_path: Path, *options: str) -> str:
     return out.strip()
 
 
+def test_a_list_says_times_in_utc_and_counts_one(cli: Cli, tmp_path: Path) -> None:
+    """Whatever the offset of the machine that made the snapshot; at the end of the calendar too, where UTC would lie behind it."""
+    for created_at, said in (
+        ("2026-11-25T01:30:00+02:00", "2026-11-24 23:30:00 UTC"),
+        ("2026-11-25T01:30:00.123456789Z", "2026-11-25 01:30:00 UTC"),
+        ("0001-01-01T00:30:00+01:00", "0001-01-01 00:30:00 UTC"),
+    ):
+        store = FileStore(tmp_path / created_at[:10] / created_at[-4:])
+        snapshot = Snapshot.create(
+            provider="claude", messages=[{"role": "user", "content": "hello"}], created_at=created_at
+        )
+        store.save(snapshot)
+        (line,) = cli("snapshot", "list", "--store", store.directory).out.splitlines()
+        assert line.startswith(f"{snapshot.id}  {said}        1 message  ~")
+
+
 def test_a_conversation_moves_from_one_folder_to_another(cli: Cli, tmp_path: Path, key: str) -> None:
     """Save, list, show, restore, delete, all sealed with one key: the messages are the same in the end."""
     store = ("--store", str(tmp_path / "s"), "--key-file", key)

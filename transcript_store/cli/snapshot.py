@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from transcript_store import (
@@ -31,10 +33,12 @@ from transcript_store.cli._shared.terminal import (
     say_json_text,
     say_line,
     size,
+    time,
 )
 from transcript_store.messages import role_of
 
 if TYPE_CHECKING:
+    from transcript_store import SnapshotSummary
     from transcript_store.cli._shared.places import Snapshots
 
 DESCRIPTION = f"""\
@@ -204,9 +208,17 @@ def _list(arguments: Namespace) -> int:
             say_json(asdict(summary))
         else:
             of = one_line(" ".join(text for text in (summary.provider, summary.model) if text))
-            counts = f"{summary.message_count:>6,} messages  ~{summary.approximate_tokens:>9,} tokens"
-            say(f"{summary.id}  {summary.created_at[:19]}  {counts}  {size(summary.size_bytes):>8}  {of}")
+            counts = f"{many(summary.message_count, 'message'):>15}  ~{summary.approximate_tokens:>9,} tokens"
+            say(f"{summary.id}  {_when(summary)}  {counts}  {size(summary.size_bytes):>8}  {of}")
     return 0
+
+
+def _when(summary: SnapshotSummary) -> str:
+    """When it was made, in UTC as all commands say times: ``created_at`` may have the offset of the machine that made it."""
+    at = summary.created_at_datetime
+    with suppress(OverflowError):  # at the ends of the calendar an offset leads out of it
+        at = at.astimezone(UTC)
+    return time(at.isoformat())
 
 
 def _show(arguments: Namespace) -> int:

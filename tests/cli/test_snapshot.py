@@ -233,6 +233,17 @@ def test_verify_and_collect(cli: Cli, tmp_path: Path) -> None:
     assert cli("snapshot", "collect-media", *store, "--older-than", "0").out == "1 file of media removed\n"
 
 
+def test_verify_says_which_key_is_missing(cli: Cli, tmp_path: Path, key: str) -> None:
+    """A store that is sealed is not damaged: whoever forgot the key is told so, as a list tells it."""
+    saved(cli, tmp_path, "--key-file", key)
+    store = ("--store", str(tmp_path / "s"))
+    code, out, err = cli("snapshot", "verify", *store)
+    assert (code, "unopened: " in out) == (1, True)
+    assert err == cli("snapshot", "list", *store).err
+    assert "give its key, in --key-file" in err
+    assert cli("snapshot", "verify", *store, "--key-file", key) == (0, "whole: nothing is wrong\n", "")
+
+
 def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad id, another provider, another writer, a command that makes no sense."""
     store = ("--store", str(tmp_path / "s"))

@@ -178,12 +178,18 @@ def _refuse_wrong_key(store: Snapshots, arguments: Namespace) -> None:
     The library accepts several keys in one store. So without this check ``list`` would silently leave out what it cannot
     open, and ``save`` would put a snapshot sealed with the wrong key beside the others.
     """
+    if (why_not := _why_not_opened(store, arguments)) is not None:
+        raise _WrongStoreError(why_not)
+
+
+def _why_not_opened(store: Snapshots, arguments: Namespace) -> str | None:
+    """Which key is missing, or not the right one, and what to do; None if the key opens what is there."""
     if store.opens():
-        return
+        return None
     if not keys_of(arguments):
-        raise _WrongStoreError(f"{store.directory}: {_NO_KEY}")
+        return f"{store.directory}: {_NO_KEY}"
     is_plain = snapshots_at(arguments.store).opens()
-    raise _WrongStoreError(f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}")
+    return f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}"
 
 
 def _save(arguments: Namespace) -> int:
@@ -283,6 +289,8 @@ def _verify(arguments: Namespace) -> int:
             say(one_line(finding.path))
             say(f"  {finding.kind}: {one_line(finding.reason)}")
         say(f"not whole: {many(len(findings), 'finding')}" if findings else "whole: nothing is wrong")
+        if findings and (why_not := _why_not_opened(store, arguments)) is not None:
+            complain(why_not)
     return 1 if findings else 0
 
 

@@ -213,6 +213,17 @@ def test_a_programs_folder_holds_more_than_sessions(cli: Cli, home: Path) -> Non
     assert (code, "rollout-2.jsonl: refused" in err) == (1, True)
 
 
+def test_a_path_that_is_not_there_says_what_to_look_at(cli: Cli, tmp_path: Path) -> None:
+    """A failure, as in every command. A blank in a path that nobody quoted makes two of it."""
+    (tmp_path / "my sessions").mkdir()
+    code, out, err = cli("import", *f"{tmp_path}/my sessions".split(), "--into", str(tmp_path / "chats"))
+    assert (code, out) == (1, "")
+    assert (
+        f"{tmp_path}/my: there is no such file or folder; check the path; one with a blank in it stands in quotes"
+        in err
+    )
+
+
 def test_a_library_of_our_own_needs_no_import(cli: Cli, tmp_path: Path) -> None:
     """Named as a source it is misuse, with the command that copies; nothing is written."""
     with ConversationLibrary(tmp_path / "mine").create(messages=[HI]) as store:
@@ -225,6 +236,10 @@ def test_a_library_of_our_own_needs_no_import(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("import", f"{directory}/transcript.jsonl", *into)
     assert (code, out, f"`transcript-store fork {directory} --into LIBRARY`" in err) == (2, "", True)
     assert not (tmp_path / "chats").exists()
+    (tmp_path / "session.jsonl").write_text('{"role": "user", "content": "hi"}\n')  # whoever writes it as `cp` has it
+    code, out, err = cli("import", str(tmp_path / "session.jsonl"), str(tmp_path / "mine"))
+    assert (code, out) == (2, "")
+    assert err.endswith(f"what is to be imported into it needs --into {tmp_path / 'mine'}\n")
     copy = cli("fork", directory, *into).out.strip()
     (summary,) = ConversationLibrary(tmp_path / "chats").list()
     assert (summary.id, copy == its_id) == (copy, False)
@@ -300,6 +315,7 @@ def test_what_was_not_imported_has_no_original(cli: Cli, tmp_path: Path) -> None
         directory = store.directory
     code, _, err = cli("export", directory, "--to", "original", "--output", str(tmp_path / "o"))
     assert (code, "was not imported" in err) == (1, True)
+    assert "the form jsonl has all that is stored" in err
     assert not (tmp_path / "o").exists()
 
 

@@ -135,11 +135,17 @@ def test_a_name_that_begins_with_a_dash(cli: Cli, tmp_path: Path, monkeypatch: p
 def test_list_of_something_else(cli: Cli, tmp_path: Path) -> None:
     """A file is told as a file; a conversation is told as one, with the command that shows it."""
     (tmp_path / "file").write_text("a file")
-    for command in (("list", str(tmp_path / "file")), ("snapshot", "list", "--store", str(tmp_path / "file"))):
+    for command, way_out in (
+        (("list", str(tmp_path / "file")), "name the directory of a library"),  # nothing is in the way of a list
+        (
+            ("snapshot", "list", "--store", str(tmp_path / "file")),
+            "move away the file or the symbolic link that stands there",
+        ),
+    ):
         code, out, err = cli(*command)
         assert (code, out) == (1, "")
         assert str(tmp_path / "file") in err
-        assert "move away the file or the symbolic link that stands there" in err
+        assert err.endswith(f"{way_out}\n") or f"; {way_out}," in err
     directory = str(tmp_path / make(tmp_path))
     assert f"a conversation itself: transcript-store show {directory}" in cli("list", directory).out
 

@@ -81,6 +81,7 @@ def test_help_of_all(cli: Cli) -> None:
     named = [line.split()[0] for line in out.splitlines() if re.match(r" {4}[a-z]", line)]
     assert named == COMMANDS
     assert "exit codes:" in out
+    assert out.endswith("\n\n`transcript-store COMMAND --help` says more.\n")  # a paragraph of its own
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,24 @@ def test_misuse_is_told_by_the_command_that_was_meant(cli: Cli, arguments: tuple
     assert err.startswith(f"usage: transcript-store {command} [-h]")
     assert says in err
     assert err.endswith(f"(`transcript-store {command} --help` says more)\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("lst",), "list"),
+        (("snaphot", "list"), "snapshot"),
+        (("snapshot", "lits"), "list"),
+        (("search", "x", "--sort", "newst"), "newest"),
+    ],
+)
+def test_a_mistyped_choice_is_told_which_one_it_nearly_is(cli: Cli, arguments: tuple[str, ...], meant: str) -> None:
+    """Thirty commands in a row are not read by whoever left a letter out. What is near nothing gets no guess."""
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert f"; did you mean {meant}? (`transcript-store" in err
+    assert "did you mean" not in cli("frobnicate").err
+    assert "did you mean" not in cli("show", "x", "--last", "lst").err
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "head"])

@@ -40,6 +40,22 @@ def saved(cli: Cli, tmp_path: Path, *options: str) -> str:
     return out.strip()
 
 
+def test_a_list_says_times_in_utc_and_counts_one(cli: Cli, tmp_path: Path) -> None:
+    """Whatever the offset of the machine that made the snapshot; at the end of the calendar too, where UTC would lie behind it."""
+    for created_at, said in (
+        ("2026-11-25T01:30:00+02:00", "2026-11-24 23:30:00 UTC"),
+        ("2026-11-25T01:30:00.123456789Z", "2026-11-25 01:30:00 UTC"),
+        ("0001-01-01T00:30:00+01:00", "0001-01-01 00:30:00 UTC"),
+    ):
+        store = FileStore(tmp_path / created_at[:10] / created_at[-4:])
+        snapshot = Snapshot.create(
+            provider="claude", messages=[{"role": "user", "content": "hello"}], created_at=created_at
+        )
+        store.save(snapshot)
+        (line,) = cli("snapshot", "list", "--store", store.directory).out.splitlines()
+        assert line.startswith(f"{snapshot.id}  {said}        1 message  ~")
+
+
 def test_a_conversation_moves_from_one_folder_to_another(cli: Cli, tmp_path: Path, key: str) -> None:
     """Save, list, show, restore, delete, all sealed with one key: the messages are the same in the end."""
     store = ("--store", str(tmp_path / "s"), "--key-file", key)
@@ -215,6 +231,17 @@ def test_verify_and_collect(cli: Cli, tmp_path: Path) -> None:
     assert one.id in err
     path.unlink()
     assert cli("snapshot", "collect-media", *store, "--older-than", "0").out == "1 file of media removed\n"
+
+
+def test_verify_says_which_key_is_missing(cli: Cli, tmp_path: Path, key: str) -> None:
+    """A store that is sealed is not damaged: whoever forgot the key is told so, as a list tells it."""
+    saved(cli, tmp_path, "--key-file", key)
+    store = ("--store", str(tmp_path / "s"))
+    code, out, err = cli("snapshot", "verify", *store)
+    assert (code, "unopened: " in out) == (1, True)
+    assert err == cli("snapshot", "list", *store).err
+    assert "give its key, in --key-file" in err
+    assert cli("snapshot", "verify", *store, "--key-file", key) == (0, "whole: nothing is wrong\n", "")
 
 
 def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,28 @@ def test_on_a_narrow_screen_what_is_scrolled_goes_under_a_bar(browser: Any, page
         assert bar[2] >= button["y"] + button["height"]
 
 
+@pytest.mark.needs("chromium")
+def test_on_a_narrow_screen_who_speaks_stands_on_one_line(browser: Any, tmp_path: Path) -> None:
+    """The name of a model is cut, and no column of pieces; the tokens stand below, and the time where it always does."""
+    from tests.view.browser import opened
+
+    reply = {"role": "assistant", "content": "Hello."}
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize(messages=[{"role": "user", "content": "Hi"}])
+        usage = {"input_tokens": 120_000, "output_tokens": 25_000}
+        conversation.append_message(reply, extra={"model": "claude-3-sonnet-20240229-with-a-long-name", "usage": usage})
+    page = Path(write_page(tmp_path / "c", tmp_path / "page.html").path)
+    with opened(browser, page, viewport={"width": 390, "height": 800}) as seen:
+        header = seen.page.locator("article > header").last
+        who, model, at, tokens = (box_of(header.locator(one)) for one in ("h2, h3", ".model", ".link", ".tokens"))
+        middles = [box["y"] + box["height"] / 2 for box in (who, model, at)]
+        assert max(middles) - min(middles) < 4
+        assert model["x"] + model["width"] < at["x"]
+        assert max(box["height"] for box in (model, at, tokens)) < 24
+        assert tokens["y"] >= who["y"] + who["height"] - 2
+        assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 WIDE = " | ".join(f"column {number}" for number in range(14))
 TABLE = f"| {WIDE} |\n|{'---|' * 14}\n| {WIDE} |"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -47,6 +48,7 @@ examples:
   transcript-store demo                            kill a writer again and again, and see what is left
 
 exit codes: 0 well; 1 damage found, or failed; 2 misuse; 130 Ctrl-C; 141 the output was closed
+
 `transcript-store COMMAND --help` says more.
 """
 _COMMANDS = {
@@ -105,10 +107,23 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if names := self._names_like_options():  # it was taken for an option, -home-ada for -h
             message += f"; a name that begins with a dash is written ./{names[0]}"
+        if meant := _meant(message):
+            message += f"; did you mean {meant}?"
         super().error(f"{terminal.one_line(terminal.without_users(message))} (`{self.prog} --help` says more)")
 
     def _names_like_options(self) -> list[str]:
         return [name for name in self._given if name.startswith("-") and os.path.exists(name)]
+
+
+def _meant(message: str) -> str | None:
+    """Which of argparse's choices a mistyped one nearly is. (From Python 3.12 on its sentence has them without quotes.)"""
+    said = re.search(r"invalid choice: '([^']*)' \(choose from ([^()]*)\)", message)
+    if said is None:
+        return None
+    import difflib  # only for a sentence about a mistake
+
+    choices = [choice.strip(" '") for choice in said[2].split(",")]
+    return next(iter(difflib.get_close_matches(said[1], choices, n=1, cutoff=0.7)), None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

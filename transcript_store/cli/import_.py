@@ -8,7 +8,7 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import datetime
 
-from transcript_store import ConversationLibrary
+from transcript_store import ConversationLibrary, ConversationNotFoundError
 from transcript_store.cli._shared.arguments import add_json, path, since
 from transcript_store.cli._shared.conversations import chat_place
 from transcript_store.cli._shared.folders import why_not_imported
@@ -196,6 +196,10 @@ def _found(arguments: Namespace, programs: frozenset[str] | None, *, may_be_gone
     for named in arguments.paths:
         try:
             found += find(named)
+        except FileNotFoundError:
+            if not may_be_gone:
+                absolute = os.path.abspath(os.path.expanduser(named))
+                raise ConversationNotFoundError(path=absolute, reason="there is no such file or folder") from None
         except OSError as error:
             if not may_be_gone:
                 raise OSError(error.errno, error.strerror, named) from None  # a failure, as in every command: no misuse

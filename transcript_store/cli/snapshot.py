@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from transcript_store import (
@@ -31,10 +33,12 @@ from transcript_store.cli._shared.terminal import (
     say_json_text,
     say_line,
     size,
+    time,
 )
 from transcript_store.messages import role_of
 
 if TYPE_CHECKING:
+    from transcript_store import SnapshotSummary
     from transcript_store.cli._shared.places import Snapshots
 
 DESCRIPTION = f"""\
@@ -174,12 +178,18 @@ def _refuse_wrong_key(store: Snapshots, arguments: Namespace) -> None:
     The library accepts several keys in one store. So without this check ``list`` would silently leave out what it cannot
     open, and ``save`` would put a snapshot sealed with the wrong key beside the others.
     """
+    if (why_not := _why_not_opened(store, arguments)) is not None:
+        raise _WrongStoreError(why_not)
+
+
+def _why_not_opened(store: Snapshots, arguments: Namespace) -> str | None:
+    """Which key is missing, or not the right one, and what to do; None if the key opens what is there."""
     if store.opens():
-        return
+        return None
     if not keys_of(arguments):
-        raise _WrongStoreError(f"{store.directory}: {_NO_KEY}")
+        return f"{store.directory}: {_NO_KEY}"
     is_plain = snapshots_at(arguments.store).opens()
-    raise _WrongStoreError(f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}")
+    return f"{store.directory}: {_KEY_TOO_MANY if is_plain else _OTHER_KEY}"
 
 
 def _save(arguments: Namespace) -> int:
@@ -204,9 +214,17 @@ def _list(arguments: Namespace) -> int:
             say_json(asdict(summary))
         else:
             of = one_line(" ".join(text for text in (summary.provider, summary.model) if text))
-            counts = f"{summary.message_count:>6,} messages  ~{summary.approximate_tokens:>9,} tokens"
-            say(f"{summary.id}  {summary.created_at[:19]}  {counts}  {size(summary.size_bytes):>8}  {of}")
+            counts = f"{many(summary.message_count, 'message'):>15}  ~{summary.approximate_tokens:>9,} tokens"
+            say(f"{summary.id}  {_when(summary)}  {counts}  {size(summary.size_bytes):>8}  {of}")
     return 0
+
+
+def _when(summary: SnapshotSummary) -> str:
+    """When it was made, in UTC as all commands say times: ``created_at`` may have the offset of the machine that made it."""
+    at = summary.created_at_datetime
+    with suppress(OverflowError):  # at the ends of the calendar an offset leads out of it
+        at = at.astimezone(UTC)
+    return time(at.isoformat())
 
 
 def _show(arguments: Namespace) -> int:
@@ -271,6 +289,8 @@ def _verify(arguments: Namespace) -> int:
             say(one_line(finding.path))
             say(f"  {finding.kind}: {one_line(finding.reason)}")
         say(f"not whole: {many(len(findings), 'finding')}" if findings else "whole: nothing is wrong")
+        if findings and (why_not := _why_not_opened(store, arguments)) is not None:
+            complain(why_not)
     return 1 if findings else 0
 
 

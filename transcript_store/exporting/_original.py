@@ -35,7 +35,9 @@ def original(conversation: ConversationStore) -> Iterator[bytes]:
     path = conversation.directory
     chain = _generations(conversation)
     if not chain:
-        raise ExportError(path=path, reason="was not imported, so there is no original of it")
+        raise ExportError(
+            path=path, reason="was not imported, so there is no original of it; the form jsonl has all that is stored"
+        )
     note = chain[-1][1]
     expected = (note.get("file") or {}).get("sha256")
     if not isinstance(expected, str):

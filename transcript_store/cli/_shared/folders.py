@@ -44,7 +44,7 @@ def why_not_imported(directory: str) -> str | None:
         quoted = shlex.quote(directory)
         return (
             "this is a library of our own, which needs no import: copy the folder as it is, or name a conversation in it: "
-            f"`transcript-store fork {quoted} ID {copies}"
+            f"`transcript-store fork {quoted} ID {copies}; what is to be imported into it needs --into {quoted}"
         )
     return None
 

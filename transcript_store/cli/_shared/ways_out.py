@@ -86,7 +86,11 @@ _IN_A_COMMAND = {
         WayOut.RESTORE_OR_REPAIR: "`transcript-store show {directory} --salvage` reads what is left of it, and "
         "`transcript-store repair {directory}` says what it can keep"
     },
-    "list": {WayOut.CHECK_THE_PATH: "check the path"},
+    "list": {
+        WayOut.CHECK_THE_PATH: "check the path",
+        WayOut.CLEAR_THE_WAY: "name the directory of a library",  # nothing is in the way of a list: the file stays where it is
+    },
+    "import": {WayOut.CHECK_THE_PATH: "check the path; one with a blank in it stands in quotes"},
     "index": {WayOut.CHECK_THE_PATH: "check the path"},
     "doctor": {WayOut.CHECK_THE_PATH: "check the path"},
     "search": {WayOut.CHECK_THE_PATH: "check the path; a query of several words stands in quotes"},

@@ -82,7 +82,9 @@ class Messages(Lines):
         """
         after_seq = stretch.after_seq
         sealer = self.sealer_to_write()
-        if sealer is None:
+        if sealer is None and len(stretch.parts) == stretch.line_count:
+            together = b",".join(stretch.parts)  # an LF is white space
+        elif sealer is None:
             together = b"".join(stretch.parts).replace(b"\n", b",")[:-1]
         else:
             opened = sealer.all_opened(stretch.lines(), after_seq + 1)

@@ -89,7 +89,11 @@ def test_from_the_end_on_the_lines_of_a_block_are_the_same(kind: type, texts: li
     """Whoever wants the last few finds them one by one: the same lines with the same numbers as whoever takes all of them apart."""
     lines = kind(b"".join(text + b"\n" for text in texts))
     block = Block(Position(5, 100, GENESIS), lines, Position(5 + len(texts), 100 + len(lines), GENESIS))
-    assert list(newest_lines_first(block)) == numbered(block)[::-1]
+    found = list(newest_lines_first(block))
+    assert [(seq, line) for seq, line, _ in found] == numbered(block)[::-1]
+    for k, (seq, _, place) in enumerate(found, 1):
+        assert place == (seq - 1, 100 + len(b"".join(text + b"\n" for text in texts[: seq - 6])))
+        assert list(newest_lines_first(block, place)) == found[k:], "and from each line's beginning on those before it"
     assert numbered(block)[0] == (6, texts[0])
 
 

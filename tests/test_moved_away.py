@@ -7,6 +7,7 @@ backup ask nobody for a lock, so each moment is tried here.
 from __future__ import annotations
 
 import errno
+import os
 from unittest import mock
 
 import pytest
@@ -24,6 +25,7 @@ from tests.kit.meanwhile import (
     opened,
 )
 from transcript_store import (
+    ConversationChangedError,
     ConversationExistsError,
     ConversationLockedError,
     ConversationNotFoundError,
@@ -270,3 +272,25 @@ def test_a_writer_whose_transcript_is_gone_is_told_so() -> None:
         assert refused.value.kind == "replaced"
         assert store.get_messages() == SAID
     assert TRANSCRIPT not in disk.tree()
+
+
+@pytest.mark.parametrize("hold_lock", [True, False])
+def test_a_file_that_was_replaced_behind_a_call_that_looked_and_wrote_nothing(tmp_path, hold_lock):
+    """P11, L3: what one call saw of the file says nothing to the next one, which looks for itself."""
+    with ConversationStore(tmp_path / "c", hold_lock=hold_lock) as store:
+        store.initialize(messages=[{"n": 1}])
+        with pytest.raises(ConversationChangedError):
+            store.append_message({"n": 2}, if_head="0" * 32)
+        content = (tmp_path / "c/transcript.jsonl").read_bytes()
+        (tmp_path / "other").write_bytes(content)
+        os.replace(tmp_path / "other", tmp_path / "c/transcript.jsonl")
+        if hold_lock:
+            with pytest.raises(CorruptTranscriptError) as caught:
+                store.append_message({"n": 2})
+            assert caught.value.kind == "replaced"
+            assert (tmp_path / "c/transcript.jsonl").read_bytes() == content
+        else:
+            assert store.append_message({"n": 2}).seq == 2, "the turn loads what stands there"
+    with ConversationStore(tmp_path / "c") as store:
+        store.load()
+        assert [message["n"] for message in store.get_messages()] == ([1] if hold_lock else [1, 2])

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -620,6 +621,31 @@ def test_the_last_messages_are_read_without_a_look_at_all_that_stands_with_them(
         assert store.get_messages(last=61) == [{"kept": n} for n in range(61)]
         assert added <= 70, "once for each that is read, and not for each at each call"
         assert [record.message for record in store.get_records(last=3)] == [{"kept": 60}, {"gone": 60}, None]
+
+
+def test_each_of_many_that_are_taken_back_one_by_one_costs_the_same(tmp_path):
+    """Also of those that stand together, as a load or one append leaves them: the hundredth looked at the ninety-nine before it again."""
+
+    def calls_of_a_retraction(store: ConversationStore) -> int:
+        calls = 0
+
+        def count(_frame: object, event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            store.retract()
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[{"n": n} for n in range(150)], features=RETRACT)
+        costs = [calls_of_a_retraction(store) for _ in range(140)]
+        assert max(costs[2:]) <= costs[2] + 20, "a search among the blocks that are held is all that grows"
+        assert store.get_messages() == [{"n": n} for n in range(10)]
+        assert store.get_messages(last=3) == [{"n": n} for n in range(7, 10)]
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -354,6 +354,23 @@ def test_a_turn_that_only_reads_leaves_the_lock_as_it_is() -> None:
         the_second_goes_on(two, {state_of(two.second)}, f"killed at {at}")
 
 
+@pytest.mark.parametrize("step", [append, batch, retract])
+def test_a_turn_that_appends_looks_once_at_the_transcript(step: Step) -> None:
+    """L3: with the lock, before it writes; nothing of a call looks again, and each call looks."""
+    two = two_at(retractable)
+    append(two.first)
+    head = two.first.head
+    for call in (step, lambda store: store.retract(if_head=head)):
+        made: list[Call] = []
+        two.disk.on_call = made.append
+        with suppress(ConversationChangedError):
+            call(two.first)
+        two.disk.on_call = None
+        names = [made.name for made in made if made.path.endswith("transcript.jsonl")]
+        assert names.count("status") == 1
+        assert names[0] == "status"
+
+
 def test_whoever_is_kept_out_is_told_who_reads() -> None:
     """P11: the name in the lock is that of the one who has it, also if he only reads, and others had turns before in which they did."""
     ground = grown()

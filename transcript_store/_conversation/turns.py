@@ -69,6 +69,8 @@ class TurnWriter(Writer):
         """The conversation's id, once there was a turn."""
         self._hashed: tuple[dict[str, Any], Mark | None, str] = ({}, None, "")
         """Metadata, with their mark and hash: a prompt or tools may be long, and seldom change."""
+        self._stated: tuple[tuple[object, ...], bytes] = ((), b"")
+        """What was stated last, and the statement: what one turn leaves is what the next one looks for."""
 
     def begin_turn(self) -> None:
         """Take the lock, and make sure that memory is what the disk holds; a poisoned writer has no more turns.
@@ -82,7 +84,7 @@ class TurnWriter(Writer):
             if not self.take_lock(expecting=i_left):  # also if the last turn was interrupted at its end
                 self.load()  # it was moved away: there is nothing, or another one, at its path
             elif self._is_as_i_left_it(i_left):
-                self.state = State.READY
+                self.state, self.was_looked_at = State.READY, True
             else:
                 self.lock.sign()  # to load is to sync, and perhaps to recover
                 self.look_at_all()
@@ -96,7 +98,7 @@ class TurnWriter(Writer):
 
     def end_turn(self) -> None:
         """Let go of the lock, and leave a statement (U2). May be interrupted and called again; then there is none."""
-        leaving = b""
+        leaving, self.was_looked_at = b"", False
         if self.state is State.READY:
             self._id = self.members["id"]
             leaving = self._statement() if self.log.settled else b""
@@ -168,14 +170,17 @@ class TurnWriter(Writer):
             return b""
         if self._hashed[0] is not self.members or self._hashed[1] is not self.mark:
             self._hashed = self.members, self.mark, document_hash(self.document(self.members, self.mark))
-        end = self.log.end
-        statement = {
-            "boot": self._boot_id,
-            "generation": self.log.header.generation,
-            "seq": end.seq,
-            "offset": end.offset_bytes,
-            "head": end.head.decode(),
-            "synced": self.log.synced.offset_bytes,
-            "metadata": self._hashed[2],
-        }
-        return orjson.dumps(statement, option=orjson.OPT_APPEND_NEWLINE)
+        facts = self.log.header.generation, self.log.end, self.log.synced.offset_bytes, self._hashed[2]
+        if facts != self._stated[0]:
+            generation, end, synced, metadata = facts
+            statement = {
+                "boot": self._boot_id,
+                "generation": generation,
+                "seq": end.seq,
+                "offset": end.offset_bytes,
+                "head": end.head.decode(),
+                "synced": synced,
+                "metadata": metadata,
+            }
+            self._stated = facts, orjson.dumps(statement, option=orjson.OPT_APPEND_NEWLINE)
+        return self._stated[1]

@@ -68,6 +68,8 @@ class Writer(Changes):
         """If appends are synced, the record with this number renews the mark."""
         self._failure = ""
         """The system's words for the sync that failed."""
+        self.was_looked_at = False
+        """Whether the file was compared with what memory says, in this call and since its last write: one look serves all of a call."""
 
     @property
     def is_poisoned(self) -> bool:
@@ -276,6 +278,7 @@ class Writer(Changes):
 
     def store(self, prepared: Prepared) -> None:
         """The second half. Call it right after the first, with nothing in between."""
+        self.was_looked_at = False
         try:
             self.log.append(prepared, sync=self._sync_appends)
         except CannotCutBackError as error:
@@ -300,6 +303,7 @@ class Writer(Changes):
         What the system refuses before the commit leaves everything as it was, and so does damage that is met before it. A failed
         sync poisons. After anything else (an interruption) the state stays CHANGING, and the next call reads the folder anew.
         """
+        self.was_looked_at = False
         try:
             self._require_the_lock()
             yield
@@ -380,6 +384,7 @@ class Writer(Changes):
 
     def begin_write(self) -> None:
         """Before a call looks at what it will change. In a folder :meth:`settle` and each write see to what was interrupted."""
+        self.was_looked_at = False
 
     def _ensure_writable(self) -> None:
         """Before a write: the file is what memory says, no sync failed, no call was interrupted, and the lock is ours.
@@ -389,7 +394,8 @@ class Writer(Changes):
         if self.state is State.POISONED:
             raise PoisonedError(path=self.path, reason=self._failure)
         try:
-            if self.state is State.READY and self.log.is_as_remembered():
+            if self.state is State.READY and self.log.settled and (self.was_looked_at or self.log.is_as_remembered()):
+                self.was_looked_at = True
                 return
             self._require_the_lock()
             if self.state is not State.READY:
@@ -433,6 +439,7 @@ class Writer(Changes):
 
     def close(self) -> None:
         """Sync, renew the mark, let go. After a failed sync only let go: nothing more is written."""
+        self.was_looked_at = False
         try:
             if self.state in (State.READY, State.CHANGING):
                 self._sync_to_close()

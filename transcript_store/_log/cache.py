@@ -5,8 +5,10 @@ A call may be interrupted between any two lines here (Ctrl-C). What is held is i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from transcript_store._log.record import Position
@@ -62,6 +64,13 @@ class Cache:
     def __iter__(self) -> Iterator[Block]:
         return iter(self._blocks)
 
-    def newest_first(self) -> Iterator[Block]:
-        """The blocks from the end of the log on."""
-        return reversed(self._blocks)
+    def newest_first(self, before: int | None = None) -> Iterator[Block]:
+        """The blocks from the end of the log on; or from the last one on that begins behind fewer records than ``before``."""
+        passed_over = 0
+        if before is not None:
+            passed_over = len(self._blocks) - bisect_left(self._blocks, before, key=_records_before)
+        return islice(reversed(self._blocks), passed_over, None)
+
+
+def _records_before(block: Block) -> int:
+    return block.begin.seq

@@ -6,6 +6,7 @@ A line was verified before anybody reads it. So a line that does not verify now 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from transcript_store._log.cache import Block, Cache
@@ -19,11 +20,16 @@ from transcript_store._os.refusals import refusals
 from transcript_store.errors import CorruptTranscriptError, KeyNeededError
 from transcript_store.ways_out import WayOut
 
+Place = tuple[int, int]
+"""Between two lines: so many records, and so many bytes of the file, stand before it. Of a ``Position`` the first two."""
+
 
 class Tail(NamedTuple):
-    """A stretch of a log, from the end of an append on, in which no message counts."""
+    """A stretch of a log in which no message counts."""
 
+    begin: Place
     place: Position
+    """The end of the block of lines in which it begins."""
     through_seq: int
     """The number of its last record."""
     taken_back: TakenBack
@@ -195,14 +201,17 @@ class Lines:
 
     def newest_blocks_first(self, passed_over: Tail | None = None) -> Iterator[Block]:
         """The same, the newest first, as far back as somebody asks; without the lines of a tail that is passed over."""
-        tail = passed_over or Tail(self.end, self.end.seq, TakenBack())
-        for block in self.cache.newest_first():
-            is_passed_over = tail.place.seq <= block.begin.seq and block.end.seq <= tail.through_seq
-            if block.begin.seq < self.end.seq and not is_passed_over:  # as in blocks()
+        held = self.cache.newest_first()
+        if passed_over is not None:
+            first, last = passed_over.place.seq, passed_over.through_seq
+            behind = takewhile(lambda block: block.end.seq > last and block.begin.seq >= first, held)
+            held = chain(behind, self.cache.newest_first(first))
+        for block in held:
+            if block.begin.seq < self.end.seq:  # as in blocks()
                 yield block
         place, length = self.cache.begin, PIECE_BYTES // 4
-        if tail.place.seq < place.seq <= tail.through_seq:
-            place = tail.place
+        if passed_over is not None and first < place.seq <= last:
+            place = passed_over.place
         while place != self.begin:
             with refusals(self.path, "read it"):
                 begin = append_before(self.read, self.begin, place.offset_bytes, length)
@@ -262,12 +271,16 @@ def numbered(block: Block) -> list[tuple[int, bytes | bytearray]]:
     return list(enumerate(lines_of(block), block.begin.seq + 1))
 
 
-def newest_lines_first(block: Block) -> Iterator[tuple[int, bytes | bytearray]]:
-    """The same from the end on, each line when it is asked for: of a block of 256 KB mostly the last few are wanted."""
-    seq, end = block.end.seq, len(block.lines) - 1
+def newest_lines_first(block: Block, before: Place | None = None) -> Iterator[tuple[int, bytes | bytearray, Place]]:
+    """The same from the end on, each line when it is asked for: of a block of 256 KB mostly the last few are wanted. With where it begins.
+
+    Or from a place ``before`` that on, which is in the block.
+    """
+    seq, stop = block.end[:2] if before is None else before
+    end = stop - block.begin.offset_bytes - 1
     while seq > block.begin.seq:
         begin = block.lines.rfind(b"\n", 0, end) + 1
-        yield seq, block.lines[begin:end]
+        yield seq, block.lines[begin:end], (seq - 1, block.begin.offset_bytes + begin)
         seq, end = seq - 1, begin - 1
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from transcript_store._json.strict import JSONDecodeError, decode
 from transcript_store._log.cache import Block
-from transcript_store._log.lines import FromTheEnd, Lines, Stretch, Tail, gathered, newest_lines_first, numbered
+from transcript_store._log.lines import FromTheEnd, Lines, Place, Stretch, Tail, gathered, newest_lines_first, numbered
 from transcript_store._log.record import (
     Copied,
     Position,
@@ -82,7 +82,9 @@ class Messages(Lines):
         """
         after_seq = stretch.after_seq
         sealer = self.sealer_to_write()
-        if sealer is None:
+        if sealer is None and len(stretch.parts) == stretch.line_count:
+            together = b",".join(stretch.parts)  # an LF is white space
+        elif sealer is None:
             together = b"".join(stretch.parts).replace(b"\n", b",")[:-1]
         else:
             opened = sealer.all_opened(stretch.lines(), after_seq + 1)
@@ -122,18 +124,18 @@ class Messages(Lines):
     # ---- which messages count ---------------------------------------------------------------------------------------
 
     def last_messages(self, count: int) -> tuple[list[int], Tail]:
-        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; and what stands
-        behind the append that has the first of them.
+        """The numbers of the last so many messages that count, the newest first, fewer if there are not so many; and what begins
+        with the first of them.
         """
         found: list[int] = []
-        place, taken_back = self.end, TakenBack()
-        for seq, line, append_end in self._in_force_newest_first(taken_back):
+        begin, place, taken_back = self.end[:2], self.end, TakenBack()
+        for seq, line, line_begin, block_end in self._in_force_newest_first(taken_back):
             if self._has_message(line):
                 found.append(seq)
-                place = append_end
+                begin, place = line_begin, block_end
                 if len(found) == count:
                     break
-        return found, Tail(place, self.end.seq, taken_back)
+        return found, Tail(begin, place, self.end.seq, taken_back)
 
     def pass_over(self, tail: Tail) -> None:
         """Note that no message counts in a tail, so that whoever takes back again and again need not look at it again."""
@@ -145,8 +147,8 @@ class Messages(Lines):
         head = record_head(line)
         return (head is not None and head.has_message) or self._record_of(0, line).message is not None
 
-    def _in_force_newest_first(self, taken_back: TakenBack) -> Iterator[tuple[int, bytes | bytearray, Position]]:
-        """The records that are not taken back, from the end on, each with its number and the end of the block that it is in.
+    def _in_force_newest_first(self, taken_back: TakenBack) -> Iterator[tuple[int, bytes | bytearray, Place, Position]]:
+        """The records that are not taken back, from the end on: number, line, where it begins, and the end of the block that it is in.
 
         What takes a record back stands behind it, and is met before it: ``taken_back`` grows on the way.
         """
@@ -157,11 +159,17 @@ class Messages(Lines):
             is_covered = taken_back.covers(block.begin.seq + 1, block.end.seq)
             if is_covered and not (can_retract and may_retract(block.lines)):
                 continue
-            for seq, line in newest_lines_first(block):
+            before = None
+            if (
+                passed_over is not None
+                and block.begin.seq <= passed_over.begin[0] < block.end.seq <= passed_over.through_seq
+            ):
+                before = passed_over.begin
+            for seq, line, begin in newest_lines_first(block, before):
                 if can_retract and may_retract(line) and (named := self._retracts_in(seq, line)):
                     taken_back.add(*named)
                 if not taken_back or seq not in taken_back:
-                    yield seq, line if is_plain else self.opened(seq, line), block.end
+                    yield seq, line if is_plain else self.opened(seq, line), begin, block.end
 
     def _retracts_in(self, seq: int, line: bytes | bytearray) -> Retracts | None:
         """What a record takes back. Of a sealed one that can be opened, what is sealed says so too."""
@@ -230,7 +238,7 @@ class Messages(Lines):
         return [self._record_in(seq, line, taken_back) for seq, line in lines]
 
     def _newest_first(self) -> Iterator[tuple[int, bytes | bytearray]]:
-        return (pair for block in self.newest_blocks_first() for pair in newest_lines_first(block))
+        return ((seq, line) for block in self.newest_blocks_first() for seq, line, _ in newest_lines_first(block))
 
     def copies(self, count: int) -> Iterator[Copied]:
         """The first so many records, to be put into another transcript."""

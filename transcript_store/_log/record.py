@@ -162,7 +162,7 @@ class Header:
     @property
     def is_sealed(self) -> bool:
         """Whether the records of this generation are sealed."""
-        return SEALED in self.features
+        return SEALED in (self.members.get("requires") or ())
 
     @property
     def kept_sealed(self) -> int:
@@ -179,7 +179,7 @@ class Header:
     @property
     def can_retract(self) -> bool:
         """Whether messages can be taken back in this generation. If not, no record takes one back, whatever it says."""
-        return RETRACT in self.features
+        return RETRACT in (self.members.get("requires") or ())
 
 
 def check_of(body: bytes) -> tuple[bytes, bytes] | None:

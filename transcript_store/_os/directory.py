@@ -135,7 +135,7 @@ class Folder:
         return identity(there) == self._inode
 
     def path_of(self, name: str) -> str:
-        return os.path.join(self.path, name)
+        return f"{self.path}{name}" if self.path.endswith("/") else f"{self.path}/{name}"  # a turn asks three times
 
     def names(self) -> list[str]:
         return sorted(self.files.list_directory(self.handle))

@@ -202,8 +202,9 @@ class Lock:
 
     def _content(self, length: int = _LONGEST_BYTES) -> tuple[bytes, bytes]:
         """The line with the name that stands in the file, and what was left behind it."""
-        name, line_feed, left = bytes(self._files.read(self._handle, 0, length)).partition(b"\n")
-        return name + line_feed, left
+        content = bytes(self._files.read(self._handle, 0, length))
+        end = content.find(b"\n") + 1 or len(content)
+        return content[:end], content[end:]
 
     def _held_by_another(self) -> ConversationLockedError:
         pid = host = None

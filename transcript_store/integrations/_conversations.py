@@ -25,8 +25,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid5
@@ -178,8 +177,8 @@ class Conversation:
         that needs it meanwhile has its turn behind that, and does not meet the lock of a store that nobody knows any more."""
         self.memo: Any = None
         """What an integration knows of this conversation since it was opened. Others may have written since."""
-        self.bytes = 0
-        """So much of it is in memory at most."""
+        self.bytes: int | None = None
+        """So much of it is in memory at most; None if there were calls since somebody asked."""
 
     async def call(
         self, function: Callable[[ConversationStore], T], begin: Callable[[ConversationStore], T] | None = None
@@ -209,7 +208,7 @@ class Conversation:
             _close(self)
             raise
         finally:
-            self.bytes = _size_of_its_end(store)
+            self.bytes = None
 
     def _in_front_of_nobody(
         self,
@@ -263,24 +262,37 @@ _table: OrderedDict[_Key, Conversation] = OrderedDict()
 _guard = threading.Lock()
 
 
-@asynccontextmanager
-async def conversation(home: Home, id: str, options: Options) -> AsyncIterator[Conversation]:
-    """The conversation with this id, for one call or a few; it is not closed meanwhile."""
-    key = (home, id, options.key())
-    with _guard:
-        found = _table.get(key) or Conversation(home, id, options)
-        _table[key] = found
-        _table.move_to_end(key)
-        found.users += 1
-        found.closer = None
-        surplus = _surplus()
-    try:
-        if surplus:
-            await _close_unused(surplus)
-        yield found
-    finally:
+class conversation:  # noqa: N801  # a block, as contextlib.closing
+    """The conversation with this id, for one call or a few; it is not closed meanwhile.
+
+    No generator: one of those takes half as long as the store needs to find the last message.
+    """
+
+    __slots__ = ("_found", "_key", "_options")
+
+    def __init__(self, home: Home, id: str, options: Options) -> None:
+        self._key = home, id, options.key()
+        self._options = options
+
+    async def __aenter__(self) -> Conversation:
         with _guard:
-            found.users -= 1
+            self._found = found = _table.get(self._key) or Conversation(*self._key[:2], self._options)
+            _table[self._key] = found
+            _table.move_to_end(self._key)
+            found.users += 1
+            found.closer = None
+            surplus = _surplus()
+        if surplus:
+            try:
+                await _close_unused(surplus)
+            except BaseException:
+                await self.__aexit__()
+                raise
+        return found
+
+    async def __aexit__(self, *_: object) -> None:
+        with _guard:
+            self._found.users -= 1
 
 
 def close(home: Home, id: str, options: Options) -> None:
@@ -309,17 +321,25 @@ def _is_within(place: Home, home: Home) -> bool:
 
 def _surplus() -> list[Conversation]:
     staying = [each for each in _table.values() if each.closer is None]
-    number, held = len(staying), sum(each.bytes for each in staying)
-    surplus: list[Conversation] = []
+    number, surplus = len(staying), list[Conversation]()
+    if number * CACHE_BYTES <= MOST_BYTES and number <= MOST_OPEN:
+        return surplus  # whatever they hold: mostly there are a few, and nobody need ask
+    held = sum(map(_bytes_of, staying))
     for each in staying:
         if number <= MOST_OPEN and held <= MOST_BYTES:
             break
         if not each.users:
             surplus.append(each)
-            number, held = number - 1, held - each.bytes
+            number, held = number - 1, held - _bytes_of(each)
     for each in surplus:
         each.closer = surplus
     return surplus
+
+
+def _bytes_of(each: Conversation) -> int:
+    if each.bytes is None:
+        each.bytes = _size_of_its_end(each.store)
+    return each.bytes
 
 
 async def _close_unused(surplus: Sequence[Conversation]) -> None:

@@ -267,7 +267,7 @@ def _pop(found: Conversation, store: ConversationStore) -> Any | None:
         known: _End | None = found.memo
         found.memo = None
         if known is None or not known.items:
-            head = store.head  # first: what comes between the two is seen by the retraction
+            head = store.head if known is None else known.head  # first: what came behind it is seen by the retraction
             messages = store.get_messages(last=_KNOWN_ITEMS)
             if not messages:
                 return None

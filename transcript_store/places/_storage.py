@@ -218,6 +218,7 @@ class PlacedWriter(Fetched, Writer):
 
     def begin_write(self) -> None:
         """G3: what a call computes from is what stands there, also if that came late."""
+        super().begin_write()
         self._required_head = None
         if self.state is not State.READY or not self.slots.is_held:
             self._ensure_writable()

@@ -240,8 +240,8 @@ def test_a_store_that_was_not_closed_is_told(tmp_path, monkeypatch):
     """
     may_go_on = threading.Event()
 
-    def wake_and_stand_still(loop: object) -> _worker.Wake:
-        wake = in_the_loop(loop)
+    def wake_and_stand_still() -> _worker.Wake:
+        wake = in_the_loop()
         return lambda function: (wake(function), may_go_on.wait(60))
 
     in_the_loop = _worker._wake  # nobody else stands between the thread and the task

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from typing import Any
 
 import anyio
 import anyio.from_thread
@@ -19,7 +18,6 @@ from tests.aio.helpers import Behind
 from tests.kit.children import Child
 from transcript_store import ConversationNotLoadedError, ConversationStore
 from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore
-from transcript_store.aio._line import Line  # no public call starts a thread and nothing else
 
 
 @pytest.mark.anyio
@@ -156,79 +154,6 @@ tasks = []
 loop.run_until_complete(begin())
 print("in line", flush=True)
 """
-
-
-LEFT_OPEN = """
-import asyncio, sys, threading
-from transcript_store.aio import AsyncConversationStore
-
-async def use(name):
-    conversations.append(AsyncConversationStore(f"{sys.argv[1]}-{name}"))
-    await conversations[-1].initialize()
-
-async def use_later():
-    threading.main_thread().join()
-    try:
-        await conversations[0].append_message({"n": "later"})
-    except RuntimeError as error:  # from 3.12 on no thread can be started then
-        print("refused" if "thread" in str(error) else error)
-    else:
-        print("stored")
-
-conversations = []
-asyncio.run(use("first"))
-asyncio.run(use("second"))
-threading.Thread(target=asyncio.run, args=(use_later(),)).start()
-"""
-
-
-def test_an_interpreter_ends_though_stores_were_left_open(tmp_path):
-    """Their threads wait for turns, and end with it. A task that goes on in a thread behind the end is answered all the same."""
-    done = subprocess.run(
-        [sys.executable, "-c", LEFT_OPEN, str(tmp_path / "c")], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout in ("stored\n", "refused\n"), done.stderr
-    with ConversationStore(tmp_path / "c-first") as store:
-        store.load()
-        assert len(store.get_messages()) == (done.stdout == "stored\n")
-
-
-@pytest.mark.parametrize("has_begun", [False, True])
-def test_a_start_of_the_thread_that_was_interrupted(monkeypatch, has_begun):
-    """W1, W2: Ctrl-C while the thread is started, before it runs or after: the next turn is taken, and by one thread alone."""
-    start = threading.Thread.start
-
-    def interrupted(self: threading.Thread) -> None:
-        if has_begun:
-            start(self)
-        raise KeyboardInterrupt
-
-    line = Line[Any]()
-    with monkeypatch.context() as within, pytest.raises(KeyboardInterrupt):
-        within.setattr(threading.Thread, "start", interrupted)
-        line.put(Noted())
-    turns = [Noted() for _ in range(20)]
-    for turn in turns:
-        line.put(turn)
-    for turn in turns:
-        assert turn.told.wait(30)
-    assert len({turn.thread for turn in turns}) == 1
-    line.let_go()
-
-
-class Noted:
-    """A turn that notes in which thread it was taken."""
-
-    def __init__(self) -> None:
-        self.told = threading.Event()
-        self.tell = self.told.set
-        self.thread = 0
-
-    def run(self) -> None:
-        self.thread = threading.get_ident()
-
-    def is_joined_by(self, other: object) -> bool:
-        return False
 
 
 def test_an_interpreter_that_ends(tmp_path):

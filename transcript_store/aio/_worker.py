@@ -18,16 +18,16 @@ What holds:
 from __future__ import annotations
 
 import os
+import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
 from anyio.lowlevel import current_token
-
-from transcript_store.aio._line import Line
 
 T = TypeVar("T")
 Wake = Callable[[Callable[[], object]], object]
@@ -45,7 +45,6 @@ class Turn(ABC):
     # Set when the turn is put into the line, in the event loop in which the tasks wait for it:
     done: anyio.Event
     wake: Wake
-    tell: Callable[[], object]
     interruptions: tuple[type[BaseException], ...]
 
     @abstractmethod
@@ -55,10 +54,6 @@ class Turn(ABC):
     def takes(self, other: Self) -> bool:  # noqa: ARG002
         """Take over the work of another turn that would stand right behind this one; False if that cannot be."""
         return False
-
-    def is_joined_by(self, other: Self) -> bool:
-        """The same, if those who wait for both are in one event loop."""
-        return self.wake == other.wake and self.takes(other)
 
     async def finished(self) -> None:
         """Wait until the turn is done; only then raise what interrupted the wait."""
@@ -89,7 +84,7 @@ class _Call(Turn, Generic[T]):
 
 
 class Worker:
-    """A line of turns for tasks. Its thread is started by the first turn, and waits between turns.
+    """A line of turns, and a thread that takes them. The thread is started by the first turn, and waits between turns.
 
     At the end of the interpreter the turns that are in the line are taken first.
     """
@@ -99,7 +94,12 @@ class Worker:
 
     def _begin(self) -> None:
         self._process_id = os.getpid()
-        self._line = Line[Turn]()
+        self._mutex = threading.Lock()
+        """Held while the line is looked at or changed, and never for long."""
+        self._line: deque[Turn] = deque()
+        self._is_at_work = False
+        """Whether somebody is going to look at the line again."""
+        self._thread: ThreadPoolExecutor | None = None
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the thread, and return what it returns or raise what it raises.
@@ -122,23 +122,42 @@ class Worker:
         Raises:
             RuntimeError: the interpreter is ending, and no thread can be started. Nothing was put into the line.
         """
-        token = current_token()
-        turn.wake = _wake(token.native_token)
-        turn.done = token.backend_class.create_event()
-        turn.tell = partial(turn.wake, turn.done.set)
-        turn.interruptions = token.backend_class.cancelled_exception_class(), KeyboardInterrupt
+        wake = _wake()
         if self._process_id != os.getpid():
             self._begin()  # a forked child: the line and the thread are its parent's
-        return self._line.put(turn)
+        with self._mutex:
+            if self._line and self._line[-1].wake == wake and self._line[-1].takes(turn):
+                return self._line[-1]
+            if not self._is_at_work:
+                self._thread = self._thread or ThreadPoolExecutor(1, "transcript_store")
+                self._thread.submit(self._work)
+                self._is_at_work = True
+            turn.done, turn.wake, turn.interruptions = anyio.Event(), wake, interruptions()
+            self._line.append(turn)
+            return turn
 
     def let_go(self) -> None:
         """Let the thread end when the line is empty. The next turn starts another one."""
-        self._line.let_go()
+        with self._mutex:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown(wait=False)
 
-    def __del__(self) -> None:
-        self._line.let_go()
+    def _work(self) -> None:
+        while True:
+            with self._mutex:
+                if not self._line:
+                    self._is_at_work = False
+                    return
+                turn = self._line.popleft()
+            turn.run()
+            done, wake = turn.done, turn.wake
+            del turn  # first: a task that goes on may forget its store, which is then collected, and not a moment later
+            with suppress(RuntimeError):  # the event loop has ended, and nobody waits any more
+                wake(done.set)
 
 
-def _wake(loop: Any) -> Wake:
+def _wake() -> Wake:
+    loop: Any = current_token().native_token
     wake: Wake = loop.call_soon_threadsafe if hasattr(loop, "call_soon_threadsafe") else loop.run_sync_soon
     return wake

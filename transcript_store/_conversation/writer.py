@@ -394,7 +394,7 @@ class Writer(Changes):
         if self.state is State.POISONED:
             raise PoisonedError(path=self.path, reason=self._failure)
         try:
-            if self.state is State.READY and self.log.settled and (self.was_looked_at or self.log.is_as_remembered()):
+            if self.state is State.READY and (self.was_looked_at or self.log.is_as_remembered()):
                 self.was_looked_at = True
                 return
             self._require_the_lock()

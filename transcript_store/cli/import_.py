@@ -14,7 +14,7 @@ from transcript_store.cli._shared.conversations import chat_place
 from transcript_store.cli._shared.folders import why_not_imported
 from transcript_store.cli._shared.keys import add_keys, keys_of
 from transcript_store.cli._shared.libraries import destination
-from transcript_store.cli._shared.places import library_at
+from transcript_store.cli._shared.places import is_address, library_at
 from transcript_store.cli._shared.progress import Working, show_bar
 from transcript_store.cli._shared.redaction import add_redact, redactor_of
 from transcript_store.cli._shared.tally import Tally
@@ -198,8 +198,8 @@ def _found(arguments: Namespace, programs: frozenset[str] | None, *, may_be_gone
             found += find(named)
         except FileNotFoundError:
             if not may_be_gone:
-                absolute = os.path.abspath(os.path.expanduser(named))
-                raise ConversationNotFoundError(path=absolute, reason="there is no such file or folder") from None
+                looked_at = named if is_address(named) else os.path.abspath(os.path.expanduser(named))
+                raise ConversationNotFoundError(path=looked_at, reason="there is no such file or folder") from None
         except OSError as error:
             if not may_be_gone:
                 raise OSError(error.errno, error.strerror, named) from None  # a failure, as in every command: no misuse

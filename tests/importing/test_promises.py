@@ -15,6 +15,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -395,7 +396,25 @@ def test_f6_a_message_that_the_store_does_not_take_is_named(library: Conversatio
     assert [finding["kind"] for finding in note["findings"]] == ["unstorable"]
     assert original_of(library, report.id) == path.read_bytes()
     (again,) = import_conversations([path], library)
-    assert again.action == "unchanged"
+    assert again == replace(report, action="unchanged")
+
+
+def test_f6_a_message_that_was_not_taken_before_is_named_again(library: ConversationLibrary, tmp_path: Path) -> None:
+    """The incident: the second import of it told the message as stored, and so did the note of what the session grew by."""
+    path = tmp_path / "session.jsonl"
+    said = '{"role": "user", "content": "Hi"}\n'
+    path.write_text(2 * said + '{"role": "user", "content": %s}\n' % ("[" * 1015 + "]" * 1015))
+    assert len([*import_conversations([path], library)]) == 1
+    with path.open("a") as file:
+        file.write(said)
+    (report,) = import_conversations([path], library)
+    assert (report.action, report.messages, report.events) == ("grew", 3, 1)
+    assert [(finding.kind, finding.line) for finding in report.findings] == [("unstorable", 3)]
+    assert report.id is not None
+    with library.open(report.id, read_only=True) as store:
+        note = note_of(store.get_records(last=1)[0])
+    assert note is not None
+    assert (note["findings_count"], note["findings"][0]["kind"]) == (1, "unstorable")
 
 
 NESTED = "[" * 100_000 + "]" * 100_000

@@ -27,7 +27,7 @@ from transcript_store.errors import (
 )
 from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
-from transcript_store.importing._records import Batch, Lists, as_stored, batches, time_of
+from transcript_store.importing._records import Batch, Lists, as_stored, batches, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted, refused
 from transcript_store.importing._standing import Standing, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
@@ -173,6 +173,8 @@ class _Work:
             else:
                 if self._lacks_sum(found):
                     found = found._replace(action="grew", reason=_SUM)
+                if found.may_lack_some:
+                    self.findings = self._refused_before()
                 if not dry_run and found.action in ("grew", "replaced"):
                     found = self._go_on_behind(position, found)
                 return _Done(found.action, found.reason)
@@ -260,14 +262,19 @@ class _Work:
 
     def _stored(self, number: int, batch: Batch, put: Callable[[Lists], _T]) -> _T:
         """Store a batch of the plan's generation of this number, with its note; returns what ``put`` does."""
-        note = new_note(self._plan, self._file, self._metadata, generation=number, complete=batch.is_last)
         try:
-            return put(batch.lists(note))
+            return put(batch.lists(self._note(number, batch)))
         except InvalidMessageError:
-            self.findings += batch.refused()
-            plan = replace(self._plan, findings=(*self._plan.findings, *self.findings))
-            note = new_note(plan, self._file, self._metadata, generation=number, complete=batch.is_last)
-            return put(batch.lists(note, checked=True))
+            self.findings += [each for each in refused_of(batch.entries) if each not in self.findings]
+            return put(batch.lists(self._note(number, batch), checked=True))
+
+    def _note(self, number: int, batch: Batch) -> dict[str, Any]:
+        plan = replace(self._plan, findings=(*self._plan.findings, *self.findings)) if self.findings else self._plan
+        return new_note(plan, self._file, self._metadata, generation=number, complete=batch.is_last)
+
+    def _refused_before(self) -> list[Finding]:
+        """What the store did not take of earlier imports: a report is on all of a session, whatever was written now (F6)."""
+        return [*dict.fromkeys(each for entries in self._plan.generations for each in refused_of(entries()))]
 
     @cached_property
     def _file(self) -> dict[str, Any]:

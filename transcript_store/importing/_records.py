@@ -17,6 +17,7 @@ from transcript_store.messages import encode_message
 _ONE_BATCH_BYTES = 64 << 20
 """A source up to this size is stored as one batch, a larger one in several: memory holds one of them."""
 _BATCH_RECORDS = 1000
+UNSTORABLE = "unstorable"
 _UNSTORABLE = (
     "a message that is nested deeper, or is longer, than a record may be: it is kept as an event with its bytes, and no model is "
     "sent it; shorten it, and import the file again"
@@ -52,13 +53,14 @@ class Batch(NamedTuple):
         noted_at = self.times[-1] if self.times else None
         return Lists([*(entry.message for entry in entries), None], [*extras, note], [*self.times, noted_at])
 
-    def refused(self) -> list[Finding]:
-        """A finding for each message that the store does not take: its line becomes an event."""
-        return [
-            Finding("unstorable", _UNSTORABLE, entry.lines[0] if entry.lines else None)
-            for entry in self.entries
-            if entry.message is not None and storable(entry).message is None
-        ]
+
+def refused_of(entries: Iterable[Entry]) -> list[Finding]:
+    """A finding for each message that the store does not take: its line becomes an event."""
+    return [
+        Finding(UNSTORABLE, _UNSTORABLE, entry.lines[0] if entry.lines else None)
+        for entry in entries
+        if entry.message is not None and storable(entry).message is None
+    ]
 
 
 def as_stored(plan: Plan, findings: Iterable[Finding]) -> Plan:

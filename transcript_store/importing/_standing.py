@@ -20,7 +20,7 @@ from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import GenerationNotFoundError, TranscriptStoreError
 from transcript_store.formats import Entry, Plan, covers
 from transcript_store.importing._note import is_imported, note_of, plain
-from transcript_store.importing._records import same
+from transcript_store.importing._records import UNSTORABLE, same
 from transcript_store.messages import provider_family
 from transcript_store.sources import FileSource, Rows
 
@@ -46,6 +46,8 @@ class Standing(NamedTuple):
     noted: dict[str, Any] | None = None
     """The note that was looked at; None of ``unchanged`` if nothing may be written, for somebody went on here."""
     reason: str | None = None
+    may_lack_some: bool = False
+    """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
 
 
 _STILL_THERE = "what was imported before is in the archive, with its secrets: `generations --delete` removes it"
@@ -65,6 +67,8 @@ def standing_of(conversation: ConversationStore, plan: Plan, source: FileSource 
     standing = (
         _of_a_replaced_one(conversation, plan) if note is None else _of_a_live_one(conversation, plan, source, note)
     )
+    if note is not None:
+        standing = standing._replace(may_lack_some=_may_lack_some(note))
     recorded = conversation.get_metadata().provider
     if (
         standing.action in ("grew", "replaced")
@@ -75,6 +79,11 @@ def standing_of(conversation: ConversationStore, plan: Plan, source: FileSource 
         reason = f"the messages have the form of {plan.provider} now, and those on record that of {recorded}"
         return Standing("diverged", noted=note, reason=reason)
     return standing
+
+
+def _may_lack_some(note: dict[str, Any]) -> bool:
+    findings = note.get("findings") or []
+    return note.get("findings_count") != len(findings) or any(each.get("kind") == UNSTORABLE for each in findings)
 
 
 def _of_a_live_one(

@@ -62,5 +62,9 @@ JUDGED: dict[str, str] = {
     "if ({part[7] for part in parts} != {b'sealed'} and (not {part[10][:6] for part in parts} <= _USUAL)):": (
         "what is not sealed does not decode, what was sealed elsewhere does not open: then each is opened by itself, too"
     ),
+    "Lines.newest_blocks_first: behind = takewhile(lambda block: block.end.seq > last and block.begin.seq >= first, held) → "
+    "behind = takewhile(lambda block: (block.end.seq >= last) and block.begin.seq >= first, held)": (
+        "a block of what is passed over is looked at again, and nothing in it counts"
+    ),
 }
 """From a mutant's name to the reason."""

@@ -193,6 +193,25 @@ def test_nothing_is_saved_in_the_clear_into_a_store_that_is_being_sealed() -> No
     FileStore("/store", file_system=disk, encryption_key=key).save(snapshot("two"))
 
 
+def test_who_seals_a_store_on_a_disk_that_reads_nothing_goes_on_with_the_key() -> None:
+    """P7: the incident: the note of the sealing was written and could not be read, and the object that wrote it could save nothing more."""
+    disk = SimulatedFileSystem()
+    store = FileStore("/store", file_system=disk)
+    store.save(one := snapshot("one"))
+
+    def refuse(call: Call) -> None:
+        if call.name == "read":
+            raise OSError(errno.EIO, "injected")
+
+    disk.on_call = refuse
+    assert isinstance(error_of(lambda: store.rotate_key(KEY)), StorageError)
+    disk.on_call = None
+    store.save(two := snapshot("two"))
+    assert {store.load(each.id).messages_json for each in (one, two)} == {one.messages_json, two.messages_json}
+    store.rotate_key(KEY)
+    assert not FileStore("/store", file_system=disk, encryption_key=KEY).verify()
+
+
 def test_what_another_key_sealed_is_not_replaced(tmp_path: Path) -> None:
     """P17: nor is what is damaged, which looks the same; with its key among the retired ones it is, and so is what is plain."""
     one = snapshot("one")

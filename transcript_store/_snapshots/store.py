@@ -210,9 +210,10 @@ class KeptSnapshots:
         with self._writing("seal the store with another key", _EITHER_KEY, WayOut.KEEP_BOTH_KEYS) as files:
             if files is not None:
                 files.sweep()
-                if not self.keys.can_seal:
+                if is_plain := not self.keys.can_seal:
                     files.note_sealing(key)
-                self.keys = self.keys.rotated_to(key, plain_too=files.is_being_sealed_with(key))
+                # The note is not read again: a disk that refuses would leave this object without a key beside a note of sealing.
+                self.keys = self.keys.rotated_to(key, plain_too=is_plain or files.is_being_sealed_with(key))
                 sealed, failures = files.reseal()
                 if failures:
                     raise _left(failures, sealed)

@@ -41,7 +41,7 @@ class Row:
 
     @property
     def target(self) -> str:
-        """The limit as it is printed; empty if there is none."""
+        """The limit as it is printed. A row without a limit has an empty one."""
         return "" if self.limit is None else f"≤ {in_ratio(self.limit) if self.limit < 0.1 else f'{self.limit:.3g}'}"
 
     @property

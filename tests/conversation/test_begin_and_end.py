@@ -450,7 +450,7 @@ def test_a_refused_initialize_leaves_nothing_open():
 
 
 def test_a_parent_that_its_owner_may_not_read_is_passed_by():
-    """A home in a folder that lists nothing to anybody else: no name was made in it, so there is none to sync."""
+    """The user may not list the folder that holds his home. The store made no name in that folder, so it has nothing to sync there."""
     disk = SimulatedFileSystem()
 
     def as_another_user(call: Call) -> None:  # whoever runs this may be root, for whom no mode of a folder counts

@@ -135,9 +135,8 @@ class PlacedFiles(StoredFiles):
         kept = {each: keys.seal(self._machine.random_bytes(NONCE_BYTES), text) for each, text in texts.items()}
         media = [each for each in texts if each != name]
 
-        refused: list[
-            Cell | None
-        ] = []  # the version that was to be replaced when a put said no, and might say yes to a late repeat
+        # The version that was to be replaced when a put said no, and might say yes to a late repeat.
+        refused: list[Cell | None] = []
         was_unsure = False
 
         def attempt(write: _Write) -> bool:
@@ -162,9 +161,8 @@ class PlacedFiles(StoredFiles):
                     return False
             refused, before = [], write.is_unsure
             is_done = write.ask(partial(self._cells.put, name, kept[name], its, sorted(media)))
-            if (
-                not is_done and media
-            ):  # which was removed, perhaps; a repeat of this request that comes late may find it again
+            # Its media was removed, perhaps. A repeat of this request that comes late may find it again.
+            if not is_done and media:
                 refused, was_unsure, write.is_unsure = [its], before, True
             return is_done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -313,6 +314,22 @@ def test_what_cannot_be_read_is_counted(past: Past, chats: ConversationLibrary) 
     assert answer["unread_bytes"] > 0
     with pytest.raises(ValueError, match="damaged before it"):
         past.read_record(own_id, 3)
+
+
+def test_what_the_system_refuses_to_read_is_counted(
+    past: Past, chats: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is closed to the user. Whoever runs this may be root, for whom no mode of a folder counts."""
+    own_id, real = begun(chats, "a socket"), os.open
+
+    def refuse(what: Any, *arguments: Any, **named: Any) -> int:
+        if os.path.basename(os.fsdecode(what)) == own_id:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(what, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    answer = past.search_conversations("socket")
+    assert (answer["hits"], answer["not_read"]) == ([], 1)
 
 
 def test_nothing_in_the_library_changes(past: Past, chats: ConversationLibrary) -> None:

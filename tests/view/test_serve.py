@@ -208,6 +208,9 @@ def test_f13_of_its_own_pages_so_many_are_answered_and_a_refusal_is_as_safe(libr
         assert refused.status == 503
         assert refused.headers.items() >= SAFE_HEADERS.items()
         assert server.get(target="/").status == 404  # a stranger learns nothing of that
+        open_ones.close()
+        while server.get().status == 503:  # until it has noticed that they are gone
+            pass
 
 
 def test_f13_a_web_socket_is_not_made(server):

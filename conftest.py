@@ -11,8 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -74,7 +77,8 @@ _docstrings = Sybil(
 pytest_collect_file = (_printed + _docstrings).pytest()
 
 
-TESTS = Path(__file__).parent / "tests"
+TOP = Path(__file__).parent
+TESTS = TOP / "tests"
 PROOF = TESTS / "crash"
 LAST = {TESTS / "chat", TESTS / "cli"}
 
@@ -85,7 +89,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="K/N",
         type=_share,
         default=(0, 1),
-        help="of each long test's cases only every N-th, from the K-th on",
+        help="only every N-th case of each test; with the next K the next ones, so that N runs take all",
     )
 
 
@@ -94,20 +98,29 @@ def _share(text: str) -> tuple[int, int]:
     return which % of, of
 
 
+def _numbered(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
+    """Each test's cases, counted from a number of its own: so tests of one case are spread over the shares, too.
+
+    The examples of a printed document need those before them: together they are one case.
+    """
+    numbers: dict[tuple[Path, str], Iterator[int]] = {}
+    for item in items:
+        test = item.path, "" if isinstance(item, SybilItem) else getattr(item, "originalname", item.name)
+        if test not in numbers:
+            first = crc32("::".join((item.path.relative_to(TOP).as_posix(), test[1])).encode())
+            numbers[test] = repeat(first) if isinstance(item, SybilItem) else count(first)
+        yield item, next(numbers[test])
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
     Whatever imports the providers' SDKs comes last: before that a process is a third as large, and a fork takes a third.
     """
     which, of = config.getoption("share")
-    if of > 1:
-        cases: dict[tuple[Path, str], list[pytest.Item]] = {}
-        for item in items:
-            if item.get_closest_marker("long"):
-                cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
-        others = {item for each in cases.values() if len(each) >= of for i, item in enumerate(each) if i % of != which}
-        items[:] = [item for item in items if item not in others]
-        config.hook.pytest_deselected(items=list(others))
+    others = {item for item, case in _numbered(items) if case % of != which}
+    items[:] = [item for item in items if item not in others]
+    config.hook.pytest_deselected(items=list(others))
     items.sort(key=lambda item: not LAST.isdisjoint(item.path.parents))
     for item in items:
         if isinstance(item, SybilItem):

@@ -11,6 +11,7 @@ import re
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -542,6 +543,59 @@ def test_an_edit_is_a_diff(arguments, lines):
     assert found is not None
     assert lines is None or list(found[0].lines) == lines
     assert found[0].added > 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"file_path": "a", "old_string": "kept", "new_string": "kept"},
+        {"file_path": "a", "old_string": "kept", "new_string": "kept\n"},
+        {"file_path": "a", "old_string": "", "new_string": ""},
+        {"file_path": "a", "edits": [{"oldText": "kept", "newText": "kept"}, {"oldText": "", "newText": ""}]},
+    ],
+    ids=["same", "but for its end", "empty", "several"],
+)
+def test_an_edit_that_changes_no_line_is_shown_as_it_was_given(tmp_path, arguments):
+    """Models make such calls. The whole page of two real sessions was refused for one: ``zip() argument 2 is longer``."""
+    calls = [{"type": "tool_use", "id": "e", "name": "Edit", "input": arguments}]
+    path = conversations.store(tmp_path / "c", [{"role": "assistant", "content": calls}])
+    page = b"".join(render_page(path)).decode()
+    assert '<span class="about">a</span>' in page
+    for name in arguments:
+        assert f"&quot;{name}&quot;" in page or f'"{name}"' in page
+    assert '<pre class="diff"' not in page
+
+
+TEXTS = st.sampled_from(["", "\n", "kept", "kept\n", "a\nb\nc\n", "a\nB\nc", "--- a", "@@ ", "\x1b[1m", " "])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 1) | TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["old_string", "new_string", "x"]), inner)
+    ),
+    max_leaves=6,
+)
+NAMES = words("old_string new_string edits changes patch diff input file_path path content command query text id")
+
+
+@given(
+    calls=st.lists(
+        st.tuples(st.sampled_from(["Edit", "Read", "x"]), st.dictionaries(st.sampled_from(sorted(NAMES)), VALUES))
+    )
+)
+def test_no_call_keeps_a_page_from_being_made(calls):
+    """Whatever a model puts into the arguments of a tool."""
+    blocks = [
+        {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": block["id"], "content": next(iter(block["input"]), "")}
+        for block in blocks
+    ]
+    said = [{"role": "assistant", "content": blocks or "none"}, {"role": "user", "content": results or "none"}]
+    with TemporaryDirectory() as folder:
+        page = b"".join(render_page(conversations.store(Path(folder, "c"), said))).decode()
+    assert page.count('<details class="tool"') == len(calls)
 
 
 def test_what_is_folded_shows_its_first_lines(tmp_path):

@@ -37,7 +37,7 @@ class Diff(NamedTuple):
 
 
 def diff_of(arguments: Mapping[str, Any]) -> tuple[Diff, frozenset[str]] | None:
-    """The diff that a call's arguments mean, and the members that it is made of; None if they mean no edit."""
+    """The diff that a call's arguments mean, and the members that it is made of; None if they mean no edit, or one that changes no line."""
     if _MEMBERS.isdisjoint(arguments):  # most calls
         return None
     for name in _PATCHES:
@@ -46,13 +46,21 @@ def diff_of(arguments: Mapping[str, Any]) -> tuple[Diff, frozenset[str]] | None:
             heads = ("*** ", "diff ", "index ", "--- ", "+++ ")
             marked = ("@" + line if line.startswith(heads) else line for line in patch.strip("\n").split("\n"))
             return Diff(tuple(marked)), frozenset({name})
+    lines, names = _edited(arguments)
+    diff = Diff(tuple(lines))
+    return (diff, names) if diff.added or diff.removed else None
+
+
+def _edited(arguments: Mapping[str, Any]) -> tuple[list[str], frozenset[str]]:
+    """The lines of a diff of texts and what replaces them, and the members that these stand in; nothing of other arguments."""
     for name in _LISTS:
         edits = arguments.get(name)
         if isinstance(edits, list) and edits and all(_pair(edit) for edit in edits):
             lines = [line for edit in edits for line in ("@@", *_compared(*(_pair(edit) or ("", ""))))]
-            return Diff(tuple(lines[1:])), frozenset({name})
-    pair = _pair(arguments)
-    return None if pair is None else (Diff(tuple(_compared(*pair))), frozenset({*_OLD, *_NEW} & arguments.keys()))
+            return lines[1:], frozenset({name})
+    if (pair := _pair(arguments)) is None:
+        return [], frozenset()
+    return list(_compared(*pair)), frozenset({*_OLD, *_NEW} & arguments.keys())
 
 
 def _pair(edit: object) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import datetime
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError
-from transcript_store.cli._shared.arguments import add_json, path, since
+from transcript_store.cli._shared.arguments import add_json, path, positive, since
 from transcript_store.cli._shared.conversations import chat_place
 from transcript_store.cli._shared.folders import why_not_imported
 from transcript_store.cli._shared.keys import add_keys, keys_of
@@ -58,6 +58,8 @@ examples:
   transcript-store import --all --follow             keep up, until Ctrl-C
 """
 
+_MOST_JOBS = 8
+"""Without ``--jobs``. More of them wait for the disk, and each takes memory."""
 _POLL_SECONDS = 2.0
 _QUIET_NS = 10 * 10**9
 """A program writes a reply line by line, over seconds. One that was imported in the middle would come as a rewritten one."""
@@ -84,6 +86,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=positive,
+        default=min(_MOST_JOBS, os.cpu_count() or 1),
+        help="so many processes for a large import (default here: %(default)s)",
+    )
     add_redact(parser)
     add_keys(parser, what="the key; what is imported is sealed with it")
     add_json(parser, "one JSON object a session")
@@ -217,6 +226,7 @@ def _import(arguments: Namespace, library: ConversationLibrary, found: list[Foun
             since=arguments.since,
             cache=_cache_folder(),
             redact=redactor_of(arguments),
+            jobs=arguments.jobs,
         )
     except ValueError as error:  # a package adds a format of that name, and only writes it
         raise Misuse(str(error)) from None

@@ -15,36 +15,22 @@ docs/import.md has the promises F1 to F8.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, nullcontext
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
-from transcript_store.errors import PoisonedError, StorageError
-from transcript_store.formats import READERS, Head, Plan, Reader, redacted_plan, redaction_of
-from transcript_store.importing._committed import committed
-from transcript_store.importing._importer import Importer
+from transcript_store.formats import READERS, Reader, redaction_of
 from transcript_store.importing._note import conversation_id, note_of
-from transcript_store.importing._report import Action, ImportReport, Lines, misnamed, refused, unknown
+from transcript_store.importing._processes import FEWEST, in_processes, may_fork
+from transcript_store.importing._reading import How, import_together
+from transcript_store.importing._report import Action, ImportReport, Lines, refused
 from transcript_store.importing._stamps import Stamps
-from transcript_store.importing._threads import in_threads, one_by_one
-from transcript_store.library import ConversationGroup, ConversationLibrary
+from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor
-from transcript_store.sources import (
-    FileSource,
-    Found,
-    Rows,
-    UnreadableSourceError,
-    UnusableFormatError,
-    added_formats,
-    added_names,
-    discover,
-    find,
-    parts_of,
-)
+from transcript_store.sources import Found, UnusableFormatError, added_formats, added_names, discover, find
 
 __all__ = [
     "Action",
@@ -69,6 +55,7 @@ def import_conversations(
     since: datetime | None = None,
     cache: str | os.PathLike[str] | None = None,
     redact: SecretRedactor | None = None,
+    jobs: int = 1,
 ) -> Iterator[ImportReport]:
     """Import sessions, and keep up with those that were imported before; a report a session, as soon as it is done.
 
@@ -91,9 +78,13 @@ def import_conversations(
             report has no findings. It is made if it is not there, and can be deleted at any time. None for no such folder.
         redact: takes secrets out before anything is stored. A record from which some were taken counts them in ``extra.redacted``.
             What was imported so is gone on with by a redactor that takes out as much, or more.
+        jobs: how many processes may share the work. With more than one, 200 sources or more that have to be read are shared among
+            so many forked processes, on Linux, if the library is a directory and this process has no other thread. Otherwise it
+            is done in this process. What comes of it is the same, except that of two files with the same session either may be
+            the one that was first.
 
     Raises:
-        ValueError: there is no such format, or ``diverged`` is neither; before anything is read.
+        ValueError: there is no such format, ``diverged`` is neither, or ``jobs`` is less than 1; before anything is read.
         UnusableFormatError: the format that was named is a package's, and cannot be used; before anything is read.
         StorageError: while it is iterated; the system refused to write. What was reported before is whole; go on by
             importing again.
@@ -101,37 +92,22 @@ def import_conversations(
     """
     if diverged not in ("report", "fork"):
         raise ValueError(f"diverged must be 'report' or 'fork', not {diverged!r}")
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, not {jobs!r}")
     readers, unusable = _readers(format)
     redaction = None if redact is None else redaction_of(redact)
     stamps = Stamps(cache, library, redaction=redaction, is_kept=not dry_run)
-    reading = _Reading(format, readers, redact)
-    reports = _run(sources, library, stamps, reading, diverged=diverged, dry_run=dry_run, since=since)
+    how = How(library, format, readers, redact, diverged, dry_run)
+    reports = _run(sources, stamps, how, since=since, jobs=jobs)
     return chain((refused(error.distribution, str(error)) for error in unusable), reports)
 
 
-class _Reading(NamedTuple):
-    """How sources are read."""
-
-    format: str | None
-    """The name that was given; None to tell the format from how each source begins."""
-    readers: list[Reader]
-    """Those that are asked, in this order; of a format that was named the only one."""
-    redactor: SecretRedactor | None
-
-
 def _run(
-    sources: Iterable[Found | str | os.PathLike[str]],
-    library: ConversationLibrary,
-    stamps: Stamps,
-    reading: _Reading,
-    *,
-    diverged: Literal["report", "fork"],
-    dry_run: bool,
-    since: datetime | None,
+    sources: Iterable[Found | str | os.PathLike[str]], stamps: Stamps, how: How, *, since: datetime | None, jobs: int
 ) -> Iterator[ImportReport]:
-    """Those that look as they did; then the others, in a group."""
+    """Those that look as they did; then the others."""
     changed: list[Found] = []
-    own = f"{library.directory}/"
+    own = f"{how.library.directory}/"
     for one in _looked_at(sources):
         if isinstance(one, ImportReport):
             yield one
@@ -141,133 +117,22 @@ def _run(
             yield refused(one.path, one.why_not)
         elif since is not None and one.mtime_ns < since.timestamp() * 1e9:
             continue
-        elif (known := stamps.unchanged(one, reading.format)) is not None:
+        elif (known := stamps.unchanged(one, how.format)) is not None:
             yield from known
         else:
             changed.append(one)
     if not changed:
         return
+    import_all = partial(import_together, how._replace(is_first=_is_empty(how.library)))
+    is_shared = jobs > 1 and len(changed) >= FEWEST and os.path.isabs(how.library.directory) and may_fork()
+    done = in_processes(import_all, changed, jobs) if is_shared else import_all(changed)
     try:
-        with nullcontext() if dry_run else library.together() as group:
-            is_first = _is_empty(library)
-            importer = Importer(library, group, diverged=diverged, dry_run=dry_run, is_first=is_first)
-            # Threads are for what waits for the disk: an append, a replace, a conversation that is created by itself.
-            waits = not is_first or group is None or group.creates_alone
-            at_once = in_threads if waits else one_by_one
-            yield from _Import(importer, library, group, stamps, reading, at_once).run(changed)
+        with closing(done):
+            for found, reports in zip(changed, done, strict=True):
+                stamps.note(found, reports)
+                yield from reports
     finally:
         stamps.save()
-
-
-class _Import:
-    """Sources that are read, in one call of :func:`import_conversations`. Without a group nothing is written."""
-
-    def __init__(
-        self,
-        importer: Importer,
-        library: ConversationLibrary,
-        group: ConversationGroup | None,
-        stamps: Stamps,
-        reading: _Reading,
-        at_once: Callable[[Callable[[Any], Any], Iterable[Any]], Generator[Any, None, None]],
-    ) -> None:
-        self._importer, self._library, self._group = importer, library, group
-        self._format, self._readers, self._redactor = reading
-        self._stamps = stamps
-        self._at_once = at_once
-
-    def run(self, changed: list[Found]) -> Iterator[ImportReport]:
-        """The reports, each when what it tells of is durable."""
-        with closing(self._at_once(self._of_one, changed)) as done:
-            for found, reports in committed(zip(changed, done, strict=True), self._group, self._of_one):
-                self._stamps.note(found, reports)
-                yield from reports
-
-    def _of_one(self, found: Found) -> list[ImportReport]:
-        return list(self._of_file(found.path, is_expected=found.is_expected))
-
-    def _of_file(self, path: str, *, is_expected: bool) -> Iterator[ImportReport]:
-        try:
-            with parts_of(path) as parts:
-                for part in parts:
-                    if isinstance(part, UnreadableSourceError):
-                        yield refused(part.path, part.reason)
-                    else:
-                        yield from self._of_part(*part, is_expected=is_expected)
-        except UnreadableSourceError as error:
-            yield refused(error.path, error.reason)
-
-    def _of_part(self, head: Head, source: FileSource | Rows, *, is_expected: bool) -> Iterator[ImportReport]:
-        reader, failures = self._reader_for(head)
-        for why in failures:
-            yield refused(source.name, self._without_secrets(why))
-        if reader is None:
-            yield unknown(head, source.name, is_expected=is_expected)
-            return
-        try:
-            if self._format is not None and not reader.recognizes(head) and not _says_anything(reader, source):
-                yield refused(source.name, misnamed(reader, _recognized(READERS, head)[0], head))
-            else:
-                yield from self._of_sessions(reader, source)
-        except (StorageError, PoisonedError, UnreadableSourceError):
-            raise
-        except Exception as error:  # a reader met what nobody thought of: the other sources are imported all the same
-            if (
-                isinstance(source, FileSource) and source.is_rewritten
-            ):  # its second look was at another file than its first
-                yield refused(source.name, "was rewritten or cut while it was read; import it again")
-                return
-            yield refused(source.name, self._without_secrets(f"cannot be read as {_said_by(reader, error)}"))
-
-    def _without_secrets(self, sentence: str) -> str:
-        return sentence if self._redactor is None else str(self._redactor.redact(sentence).value)
-
-    def _reader_for(self, head: Head) -> tuple[Reader | None, list[str]]:
-        return (self._readers[0], []) if self._format is not None else _recognized(self._readers, head)
-
-    def _of_sessions(self, reader: Reader, source: FileSource | Rows) -> Iterator[ImportReport]:
-        plans = map(partial(_of_its_own_format, reader), reader.plans(source))
-        if self._redactor is not None:
-            plans = map(partial(redacted_plan, redactor=self._redactor), plans)
-        # The bytes of a file are those of its only session. Its parts are views of the same lines.
-        first: list[Plan] = []
-        while sum(not plan.is_part for plan in first) < 2 and (plan := next(plans, None)) is not None:
-            first.append(plan)
-        if not first:
-            yield refused(source.name, f"holds no session that {reader.name} can read")
-        is_only_one = sum(not plan.is_part for plan in first) == 1
-
-        def put(plan: Plan) -> ImportReport:
-            return self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
-
-        seen: set[str] = set()
-        again: list[Plan] = []
-
-        def each_once() -> Iterator[Plan]:
-            for plan in chain(first, plans):
-                if plan.session in seen:
-                    again.append(plan)
-                else:
-                    seen.add(plan.session)
-                    yield plan
-
-        # A connection to a database is used in the thread that opened it.
-        at_once = one_by_one if isinstance(source, Rows) else self._at_once
-        yield from at_once(put, each_once())
-        if again and self._group is not None:
-            self._group.commit()
-        # Now the first one is on record: put beside it, the second would replace it, and the first that one the next time (F2).
-        for plan in again:
-            yield self._of_second(plan, source)
-
-    def _of_second(self, plan: Plan, source: FileSource | Rows) -> ImportReport:
-        """A session whose id another one in the same source has: left out, unless it is the same one."""
-        looker = Importer(self._library, None, diverged="report", dry_run=True)
-        report = looker.put(plan, source, is_alone=False)
-        if report.action in ("unchanged", "refused"):
-            return report
-        reason = "another session in this source has the same id, and came first; this one was left out"
-        return replace(report, action="diverged", reason=reason)
 
 
 def _is_empty(library: ConversationLibrary) -> bool:
@@ -290,11 +155,6 @@ def _looked_at(sources: Iterable[Found | str | os.PathLike[str]]) -> Iterator[Fo
             yield refused(os.fspath(given), f"cannot be looked at: {error.strerror}")
 
 
-def _says_anything(reader: Reader, source: FileSource | Rows) -> bool:
-    entries = (entry for plan in reader.plans(source) for generation in plan.generations for entry in generation())
-    return any(entry.message is not None for entry in entries)
-
-
 def _readers(format: str | None) -> tuple[list[Reader], list[UnusableFormatError]]:
     """The readers to be asked, in this order, and the formats of installed packages that cannot be used.
 
@@ -315,25 +175,3 @@ def _readers(format: str | None) -> tuple[list[Reader], list[UnusableFormatError
         names = [*(reader.name for reader in READERS), *added_names()]
         raise ValueError(f"there is no format {format!r} to read; there are {', '.join(names)}")
     return theirs, []
-
-
-def _recognized(readers: Iterable[Reader], head: Head) -> tuple[Reader | None, list[str]]:
-    """The first reader that recognizes it, and why others could not say whether they do."""
-    failures: list[str] = []
-    for reader in readers:
-        try:
-            if reader.recognizes(head):
-                return reader, failures
-        except Exception as error:  # somebody else's reader; the next one is asked
-            failures.append(f"was not looked at as {_said_by(reader, error)}")
-    return None, failures
-
-
-def _of_its_own_format(reader: Reader, plan: Plan) -> Plan:
-    if plan.format != reader.name:  # its conversations would take the ids of another format's
-        raise ValueError(f"it gives a plan of the format {plan.format!r}")
-    return plan
-
-
-def _said_by(reader: Reader, error: Exception) -> str:
-    return f"{reader.name} ({type(error).__name__}: {error}); this should not happen, please report it"

@@ -1,0 +1,213 @@
+"""A large import is shared among processes. What comes of it is the same, and whichever of them is killed, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.importing.helpers import everything, line, notebook
+from transcript_store import ConversationLibrary, StorageError
+from transcript_store.importing import ImportReport, import_conversations
+
+pytestmark = [
+    pytest.mark.usefixtures("notebooks"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),  # pytest-xdist's threads hold no lock of ours
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere everything is done in one process"),
+]
+SESSIONS = 240
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that came before may have left threads: they are of no interest to these."""
+    monkeypatch.setattr("transcript_store.importing.may_fork", lambda: True)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Whole sessions, a torn one, one that grew in another file, and a file that holds none."""
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    for number in range(SESSIONS):
+        said = "".join(line(say=f"{number}: {k}", at="2026-01-01T10:00:00Z") for k in range(3))
+        (folder / f"{number:03}.jsonl").write_text(notebook(f"s{number}") + said + "torn" * (number % 20 == 7))
+    first = (folder / "000.jsonl").read_text()
+    (folder / "001-grown.jsonl").write_text(first + line(say="more", at="2026-01-01T10:00:01Z"))
+    (folder / "empty.jsonl").write_text("nothing that anybody knows\n")
+    return folder
+
+
+def contents(library: ConversationLibrary) -> dict[str, bytes]:
+    """Every transcript of a library."""
+    top = Path(library.directory)
+    return {
+        str(path.relative_to(top)): path.read_bytes()
+        for path in sorted(top.rglob("transcript*.jsonl"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.usefixtures("alone")
+def test_f2_what_comes_of_it_is_what_one_process_makes(sources: Path, tmp_path: Path) -> None:
+    """The same reports in the same order, the same records; and once more, with either, changes nothing."""
+    one, two = ConversationLibrary(tmp_path / "one"), ConversationLibrary(tmp_path / "two")
+    by_one = list(import_conversations([sources], one))
+    by_two = []
+    for report in import_conversations([sources], two, jobs=2):
+        by_two.append(report)
+        if report.id is not None:
+            two.open(report.id, read_only=True).close()  # it is there when it is told
+    assert not multiprocessing.active_children()
+    assert Counter(report.action for report in by_one) == {"created": SESSIONS, "grew": 1, "skipped": 1}
+    assert by_two == by_one
+    assert everything(two) == everything(one)
+    for library, jobs in ((one, 2), (two, 1)):
+        before = contents(library)
+        again = Counter(report.action for report in import_conversations([sources], library, jobs=jobs))
+        assert again == {"unchanged": SESSIONS + 1, "skipped": 1}
+        assert contents(library) == before
+
+
+@pytest.mark.usefixtures("alone")
+def test_it_is_shared(sources: Path, tmp_path: Path) -> None:
+    """Two children while it goes on, none for what is little, and none if it was not asked for."""
+
+    def children(library: ConversationLibrary, chosen: list[Path], jobs: int = 2) -> int:
+        reports = import_conversations(chosen, library, jobs=jobs, dry_run=True)
+        next(reports)
+        found = len(multiprocessing.active_children())
+        assert sum(1 for _ in reports) > 0
+        assert not multiprocessing.active_children()
+        return found
+
+    library = ConversationLibrary(tmp_path / "library")
+    assert children(library, [sources]) == 2
+    assert children(library, [sources], jobs=1) == 0
+    assert children(library, sorted(sources.iterdir())[:100]) == 0
+
+
+def test_beside_another_thread_nothing_is_forked(sources: Path, tmp_path: Path) -> None:
+    """A child would have this thread alone, and for ever the locks that the other one holds."""
+    ends = threading.Event()
+    other = threading.Thread(target=ends.wait)
+    other.start()
+    try:
+        reports = import_conversations([sources], ConversationLibrary(tmp_path / "library"), jobs=2)
+        next(reports)
+        assert not multiprocessing.active_children()
+        assert sum(1 for _ in reports) == SESSIONS + 1
+    finally:
+        ends.set()
+        other.join()
+
+
+@pytest.mark.usefixtures("alone")
+def test_f4_a_process_that_is_killed_costs_time(
+    sources: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a system does that has no memory left: this process goes on with what was not reported."""
+    library = ConversationLibrary(tmp_path / "library")
+    reports = import_conversations([sources], library, jobs=2)
+    seen = [next(reports)]
+    os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+    seen += reports
+    assert len(seen) == SESSIONS + 2
+    assert {report.action for report in seen} <= {"created", "grew", "unchanged", "skipped"}
+    assert "a process that shared the work was killed" in caplog.text
+    assert not multiprocessing.active_children()
+    assert len(everything(library)) == SESSIONS
+
+
+@contextmanager
+def no_file_larger_than(size: int) -> Iterator[None]:
+    """A disk on which such a file finds no room, for this process and its children."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_error_of_the_disk_is_told_as_ever(sources: Path, tmp_path: Path) -> None:
+    """What was reported before is whole, and importing again goes on."""
+    large = notebook("large") + line(say="x" * (1 << 20), at="2026-01-01T10:00:00Z")
+    (sources / "100-large.jsonl").write_text(large)
+    library = ConversationLibrary(tmp_path / "library")
+    seen: list[ImportReport] = []
+    with no_file_larger_than(1 << 19), pytest.raises(StorageError) as caught:
+        seen.extend(import_conversations([sources], library, jobs=2))
+    assert str(library.directory) in str(caught.value)
+    assert not multiprocessing.active_children()
+    assert {report.id for report in seen if report.id} <= everything(library).keys()
+    again = list(import_conversations([sources], library, jobs=2))
+    assert {report.action for report in again} <= {"created", "grew", "unchanged", "skipped"}
+    assert len(everything(library)) == SESSIONS + 1
+
+
+COMMAND = [sys.executable, "-m", "transcript_store", "import", "--json", "--jobs", "2"]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_f4_nothing_is_left_running_when_the_command_is_killed(
+    sent: signal.Signals, tmp_path: Path, claude_sessions: Path
+) -> None:
+    """Its children have the pipe open that it writes into: the pipe ends when all of them have ended."""
+    command = [*COMMAND, "--into", str(tmp_path / "library"), str(claude_sessions)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["action"] == "created"
+        process.send_signal(sent)
+        process.stdout.read()
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert {json.loads(report)["action"] for report in done.stdout.splitlines()} <= {"created", "unchanged"}
+    assert len(everything(ConversationLibrary(tmp_path / "library"))) == len(list(claude_sessions.iterdir()))
+
+
+def test_ctrl_c_ends_all_of_it_quietly(tmp_path: Path, claude_sessions: Path) -> None:
+    """A terminal sends it to the whole group."""
+    command = [*COMMAND, "--into", str(tmp_path / "library"), str(claude_sessions)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    _, complaint = process.communicate()
+    assert process.returncode == 130
+    assert b"Traceback" not in complaint
+
+
+@pytest.fixture
+def claude_sessions(tmp_path: Path) -> Path:
+    folder = tmp_path / "projects"
+    folder.mkdir()
+    for number in range(600):
+        its_id = f"00000000-0000-4000-8000-{number:012}"
+        first: dict[str, object] = {
+            "type": "user",
+            "uuid": f"u{number}",
+            "parentUuid": None,
+            "sessionId": its_id,
+            "cwd": "/home/me",
+        }
+        first |= {"timestamp": "2026-01-01T10:00:00Z", "message": {"role": "user", "content": "Hello"}}
+        (folder / f"{its_id}.jsonl").write_text(json.dumps(first) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_a_number_that_makes_no_sense(jobs: int, sources: Path, library: ConversationLibrary) -> None:
+    with pytest.raises(ValueError, match="jobs must be at least 1"):
+        import_conversations([sources], library, jobs=jobs)

@@ -1,0 +1,172 @@
+"""Sources, read: which reader a source is for, what its sessions are, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Literal, NamedTuple
+
+from transcript_store.errors import PoisonedError, StorageError
+from transcript_store.formats import READERS, Head, Plan, Reader, redacted_plan
+from transcript_store.importing._committed import committed
+from transcript_store.importing._importer import Importer
+from transcript_store.importing._report import ImportReport, misnamed, refused, unknown
+from transcript_store.importing._threads import in_threads, one_by_one
+from transcript_store.library import ConversationGroup, ConversationLibrary
+from transcript_store.redaction import SecretRedactor
+from transcript_store.sources import FileSource, Found, Rows, UnreadableSourceError, parts_of
+
+
+class How(NamedTuple):
+    """How sources are imported, the same for all of one call."""
+
+    library: ConversationLibrary
+    format: str | None
+    """The name that was given; None to tell the format from how each source begins."""
+    readers: list[Reader]
+    """Those that are asked, in this order; of a format that was named the only one."""
+    redactor: SecretRedactor | None
+    diverged: Literal["report", "fork"]
+    dry_run: bool
+    is_first: bool = False
+    """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
+
+
+def import_together(how: How, sources: list[Found]) -> Generator[list[ImportReport], None, None]:
+    """Import these; the reports on each, in their order, when what they tell of is durable."""
+    with nullcontext() if how.dry_run else how.library.together() as group:
+        yield from _Import(how, group).run(sources)
+
+
+class _Import:
+    """Sources that are read, and written as one group. Without a group nothing is written."""
+
+    def __init__(self, how: How, group: ConversationGroup | None) -> None:
+        self._format, self._readers, self._redactor = how.format, how.readers, how.redactor
+        self._library, self._group = how.library, group
+        self._importer = Importer(how.library, group, diverged=how.diverged, dry_run=how.dry_run, is_first=how.is_first)
+        # Threads are for what waits for the disk: an append, a replace, a conversation that is created by itself.
+        waits = not how.is_first or group is None or group.creates_alone
+        self._at_once = in_threads if waits else one_by_one
+
+    def run(self, sources: list[Found]) -> Iterator[list[ImportReport]]:
+        """The reports on each, when what they tell of is durable."""
+        with closing(self._at_once(self._of_one, sources)) as done:
+            for _, reports in committed(zip(sources, done, strict=True), self._group, self._of_one):
+                yield reports
+
+    def _of_one(self, found: Found) -> list[ImportReport]:
+        return list(self._of_file(found.path, is_expected=found.is_expected))
+
+    def _of_file(self, path: str, *, is_expected: bool) -> Iterator[ImportReport]:
+        try:
+            with parts_of(path) as parts:
+                for part in parts:
+                    if isinstance(part, UnreadableSourceError):
+                        yield refused(part.path, part.reason)
+                    else:
+                        yield from self._of_part(*part, is_expected=is_expected)
+        except UnreadableSourceError as error:
+            yield refused(error.path, error.reason)
+
+    def _of_part(self, head: Head, source: FileSource | Rows, *, is_expected: bool) -> Iterator[ImportReport]:
+        reader, failures = self._reader_for(head)
+        for why in failures:
+            yield refused(source.name, self._without_secrets(why))
+        if reader is None:
+            yield unknown(head, source.name, is_expected=is_expected)
+            return
+        try:
+            if self._format is not None and not reader.recognizes(head) and not _says_anything(reader, source):
+                yield refused(source.name, misnamed(reader, _recognized(READERS, head)[0], head))
+            else:
+                yield from self._of_sessions(reader, source)
+        except (StorageError, PoisonedError, UnreadableSourceError):
+            raise
+        except Exception as error:  # a reader met what nobody thought of: the other sources are imported all the same
+            if (
+                isinstance(source, FileSource) and source.is_rewritten
+            ):  # its second look was at another file than its first
+                yield refused(source.name, "was rewritten or cut while it was read; import it again")
+                return
+            yield refused(source.name, self._without_secrets(f"cannot be read as {_said_by(reader, error)}"))
+
+    def _without_secrets(self, sentence: str) -> str:
+        return sentence if self._redactor is None else str(self._redactor.redact(sentence).value)
+
+    def _reader_for(self, head: Head) -> tuple[Reader | None, list[str]]:
+        return (self._readers[0], []) if self._format is not None else _recognized(self._readers, head)
+
+    def _of_sessions(self, reader: Reader, source: FileSource | Rows) -> Iterator[ImportReport]:
+        plans = map(partial(_of_its_own_format, reader), reader.plans(source))
+        if self._redactor is not None:
+            plans = map(partial(redacted_plan, redactor=self._redactor), plans)
+        # The bytes of a file are those of its only session. Its parts are views of the same lines.
+        first: list[Plan] = []
+        while sum(not plan.is_part for plan in first) < 2 and (plan := next(plans, None)) is not None:
+            first.append(plan)
+        if not first:
+            yield refused(source.name, f"holds no session that {reader.name} can read")
+        is_only_one = sum(not plan.is_part for plan in first) == 1
+
+        def put(plan: Plan) -> ImportReport:
+            return self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
+
+        seen: set[str] = set()
+        again: list[Plan] = []
+
+        def each_once() -> Iterator[Plan]:
+            for plan in chain(first, plans):
+                if plan.session in seen:
+                    again.append(plan)
+                else:
+                    seen.add(plan.session)
+                    yield plan
+
+        # A connection to a database is used in the thread that opened it.
+        at_once = one_by_one if isinstance(source, Rows) else self._at_once
+        yield from at_once(put, each_once())
+        if again and self._group is not None:
+            self._group.commit()
+        # Now the first one is on record: put beside it, the second would replace it, and the first that one the next time (F2).
+        for plan in again:
+            yield self._of_second(plan, source)
+
+    def _of_second(self, plan: Plan, source: FileSource | Rows) -> ImportReport:
+        """A session whose id another one in the same source has: left out, unless it is the same one."""
+        looker = Importer(self._library, None, diverged="report", dry_run=True)
+        report = looker.put(plan, source, is_alone=False)
+        if report.action in ("unchanged", "refused"):
+            return report
+        reason = "another session in this source has the same id, and came first; this one was left out"
+        return replace(report, action="diverged", reason=reason)
+
+
+def _says_anything(reader: Reader, source: FileSource | Rows) -> bool:
+    entries = (entry for plan in reader.plans(source) for generation in plan.generations for entry in generation())
+    return any(entry.message is not None for entry in entries)
+
+
+def _recognized(readers: Iterable[Reader], head: Head) -> tuple[Reader | None, list[str]]:
+    """The first reader that recognizes it, and why others could not say whether they do."""
+    failures: list[str] = []
+    for reader in readers:
+        try:
+            if reader.recognizes(head):
+                return reader, failures
+        except Exception as error:  # somebody else's reader; the next one is asked
+            failures.append(f"was not looked at as {_said_by(reader, error)}")
+    return None, failures
+
+
+def _of_its_own_format(reader: Reader, plan: Plan) -> Plan:
+    if plan.format != reader.name:  # its conversations would take the ids of another format's
+        raise ValueError(f"it gives a plan of the format {plan.format!r}")
+    return plan
+
+
+def _said_by(reader: Reader, error: Exception) -> str:
+    return f"{reader.name} ({type(error).__name__}: {error}); this should not happen, please report it"

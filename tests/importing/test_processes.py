@@ -23,7 +23,9 @@ from transcript_store.importing import ImportReport, import_conversations
 
 pytestmark = [
     pytest.mark.usefixtures("notebooks"),
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),  # pytest-xdist's threads hold no lock of ours
+    pytest.mark.filterwarnings(
+        "ignore:This process .* is multi-threaded"
+    ),  # pytest-xdist's threads hold no lock of ours
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere everything is done in one process"),
 ]
 SESSIONS = 240

@@ -22,6 +22,7 @@ from tests.cli.helpers import damage, obeyed, tear
 from tests.view import conversations
 from transcript_store import ConversationStore, GenerationNotFoundError, MissingExtraError
 from transcript_store.redaction import SecretRedactor
+from transcript_store.testing.strategies import json_values
 from transcript_store.view import PageError, render_page, write_page
 
 
@@ -567,13 +568,8 @@ def test_an_edit_that_changes_no_line_is_shown_as_it_was_given(tmp_path, argumen
 
 
 TEXTS = st.sampled_from(["", "\n", "kept", "kept\n", "a\nb\nc\n", "a\nB\nc", "--- a", "@@ ", "\x1b[1m", " "])
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-1, 1) | TEXTS,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["old_string", "new_string", "x"]), inner)
-    ),
-    max_leaves=6,
-)
+EDIT = st.dictionaries(st.sampled_from(["old_string", "new_string", "x"]), TEXTS)
+VALUES = TEXTS | EDIT | st.lists(EDIT, max_size=3) | json_values()
 NAMES = words("old_string new_string edits changes patch diff input file_path path content command query text id")
 
 

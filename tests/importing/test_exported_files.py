@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import itertools
 import os
 import subprocess
@@ -159,6 +160,13 @@ def test_a_path_is_no_conversation(conversation: ConversationStore) -> None:
     """Pages are written of a path, exports of a store that is loaded."""
     with pytest.raises(TypeError, match="must be a ConversationStore that is loaded, or a library with an id, not str"):
         export(conversation.directory, to="jsonl")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("to", ["jsonl", "markdown"])
+def test_a_stream_of_text_is_no_output(conversation: ConversationStore, to: str) -> None:
+    """Before a byte is written; else its own error would be the first that somebody reads."""
+    with pytest.raises(TypeError, match=r"binary stream, and this one is of text: give its \.buffer"):
+        export(conversation, to=to, output=io.TextIOWrapper(io.BytesIO()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("to", PROGRAMS)

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from io import TextIOBase
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ def export(
         redact: takes secrets out of what is written. The conversation stays as it is.
 
     Raises:
-        TypeError: this is no store and no library, but a path, say. Nothing was written.
+        TypeError: this is no store and no library, but a path, say; or ``output`` is a stream of text. Nothing was written.
         ValueError: there is no such target; ``output``, ``generation`` or ``through_seq`` makes no sense with it; there is no record
             ``through_seq``; there is no directory ``cwd``. Nothing was written.
         UnusableFormatError: the target is a package's, and cannot be used.
@@ -128,6 +129,8 @@ def export(
     if not isinstance(conversation, ConversationStore):
         kind = type(conversation).__name__
         raise TypeError(f"conversation must be a ConversationStore that is loaded, or a library with an id, not {kind}")
+    if isinstance(output, TextIOBase):
+        raise TypeError("output must be a path or a binary stream, and this one is of text: give its .buffer")
     if to == "original" and redact is not None:
         raise ValueError("the original is every byte as it was: it cannot be redacted; --to jsonl can")
     if to == "original" and (generation is not None or through_seq is not None):

@@ -79,7 +79,7 @@ class SearchIndex:
         self._keys: dict[str, Any] = {}
         if encryption_key is not None:
             self._keys = {"encryption_key": encryption_key, "retired_keys": retired_keys}
-        folder = cache_folder() if cache is None else os.path.abspath(os.fspath(cache))
+        folder = cache_folder() if cache is None else absolute_path(cache)
         self._path: str | None = None if identity is None else path_in(folder, identity)
         self._mutex = RLock()
         self._as_of = 0.0

@@ -20,6 +20,7 @@ import builtins
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack
 
 from transcript_store._conversation.arguments import require_bool, require_redact
@@ -140,6 +141,8 @@ class ConversationLibrary:
         self._redact = redact
         files = filesystem.REAL if file_system is None else file_system
         self._folders = self._folders_of(directory, files, keys)
+
+    __new__.__signature__ = signature(__init__)  # type: ignore[attr-defined]  # help() shows that of __new__
 
     def _folders_of(self, directory: Any, files: FileSystem, keys: Keyring | None) -> Folders:
         """Where the conversations are."""

@@ -72,7 +72,7 @@ def render_page(
         generation: an earlier generation; None for the live one.
         plain: put every message into the page itself, for readers without scripts. Else those have the first 200.
         redact: takes secrets out of what is shown. The conversation stays as it is.
-        encryption_key: the key of a sealed conversation, as :class:`ConversationStore` takes it. One that is damaged is not shown.
+        encryption_key: the key of a sealed conversation, as :class:`ConversationStore` takes it. A sealed one that is damaged is not shown.
         retired_keys: earlier keys.
 
     Raises:

@@ -18,6 +18,7 @@ from tests.cli.helpers import COMMAND, ENVIRONMENT
 from transcript_store import ConversationLibrary, ConversationStore, GenerationNotFoundError
 from transcript_store.exporting import ExportError, export
 from transcript_store.formats import WRITERS
+from transcript_store.importing import import_conversations
 from transcript_store.sources import find
 
 PROGRAMS = [writer.name for writer in WRITERS]
@@ -160,6 +161,18 @@ def test_a_path_is_no_conversation(conversation: ConversationStore) -> None:
     """Pages are written of a path, exports of a store that is loaded."""
     with pytest.raises(TypeError, match="must be a ConversationStore that is loaded, or a library with an id, not str"):
         export(conversation.directory, to="jsonl")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("to", ["jsonl", "markdown", "claude-code"])
+def test_what_is_no_redactor_is_told(conversation: ConversationStore, tmp_path: Path, to: str) -> None:
+    """In a shell ``--redact`` says yes or no; here it is the redactor itself."""
+    for call in (
+        lambda: export(conversation, to=to, output=tmp_path / "out", redact=True),  # type: ignore[arg-type]
+        lambda: import_conversations([tmp_path], ConversationLibrary(tmp_path / "l"), redact=True),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=r"redact must be a SecretRedactor, not bool: give SecretRedactor\(\)"):
+            call()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("to", ["jsonl", "markdown"])

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from io import TextIOBase
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -32,8 +31,9 @@ from transcript_store.file_names import absolute_path
 from transcript_store.formats import WRITERS, Loss, Place, Writer, redacted_extra
 from transcript_store.importing import note_of
 from transcript_store.library import ConversationLibrary
-from transcript_store.redaction import SecretRedactor
+from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.sources import PLACES, added_formats, folder_of
+from transcript_store.temporaries import require_binary
 from transcript_store.view import Stream, render_conversation
 from transcript_store.words import many
 
@@ -129,8 +129,7 @@ def export(
     if not isinstance(conversation, ConversationStore):
         kind = type(conversation).__name__
         raise TypeError(f"conversation must be a ConversationStore that is loaded, or a library with an id, not {kind}")
-    if isinstance(output, TextIOBase):
-        raise TypeError("output must be a path or a binary stream, and this one is of text: give its .buffer")
+    require_binary(output)
     if to == "original" and redact is not None:
         raise ValueError("the original is every byte as it was: it cannot be redacted; --to jsonl can")
     if to == "original" and (generation is not None or through_seq is not None):
@@ -172,6 +171,7 @@ class _Clean:
     """Records and metadata without secrets, and how many there were."""
 
     def __init__(self, redactor: SecretRedactor) -> None:
+        require_redactor(redactor)
         self._redactor = redactor
         self.counts: Counter[str] = Counter()
 

@@ -32,7 +32,7 @@ from transcript_store.importing._report import Action, ImportReport, Lines, misn
 from transcript_store.importing._stamps import Stamps
 from transcript_store.importing._threads import in_threads, one_by_one
 from transcript_store.library import ConversationGroup, ConversationLibrary
-from transcript_store.redaction import SecretRedactor
+from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.sources import (
     FileSource,
     Found,
@@ -113,6 +113,8 @@ def import_conversations(
     if diverged not in ("report", "fork"):
         raise ValueError(f"diverged must be 'report' or 'fork', not {diverged!r}")
     readers, unusable = _readers(format)
+    if redact is not None:
+        require_redactor(redact)
     redaction = None if redact is None else redaction_of(redact)
     stamps = Stamps(cache, library, redaction=redaction, is_kept=not dry_run)
     reading = _Reading(format, readers, redact)

@@ -91,7 +91,7 @@ def import_conversations(
         cache: a folder in which is kept how sources and conversations looked, so that what looks the same is not read again; its
             report has no findings. It is made if it is not there, and can be deleted at any time. None for no such folder.
         redact: takes secrets out before anything is stored. A record from which some were taken counts them in ``extra.redacted``.
-            What was imported so is gone on with by a redactor that takes out as much, or more.
+            Later imports of these sessions need a redactor that takes out as much, or more.
 
     Raises:
         TypeError: an argument is of another type: one path instead of a list, a directory instead of a library; before anything is read.

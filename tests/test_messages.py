@@ -14,6 +14,7 @@ import decimal
 import enum
 import json
 import math
+import re
 import subprocess
 import sys
 import textwrap
@@ -130,6 +131,35 @@ VALUES: dict[str, tuple[Any, str]] = {
     "a generator": ((n for n in range(1)), "generator"),
     "an ellipsis": (..., "ellipsis"),
 }
+
+REMEDIES = {
+    "a path": (Path("notes"), "convert it first, with str()"),
+    "a UUID": (uuid.UUID(int=1), "convert it first, with str()"),
+    "a Decimal": (decimal.Decimal("1.5"), "convert it first, with str()"),
+    "a date": (datetime.date(2026, 1, 1), "convert it first, with .isoformat()"),
+    "a dataclass": (Point(), "convert it first, with dataclasses.asdict()"),
+    "an Enum": (Color.RED, "store its .value"),
+    "an ordered dict": (collections.OrderedDict(a=1), "make a dict of it"),
+    "a tuple": ((1, 2), "make a list of it"),
+    "a generator": ((n for n in range(1)), "make a list of it"),
+    "the keys of a dict": ({}.keys(), "make a list of it"),
+    "bytes": (b"x", "decode it, or store base64 text"),
+    "NaN": (math.nan, "store None, or text"),
+    "a big integer": (2**64, "store it as text"),
+}
+
+
+@pytest.mark.parametrize(("value", "remedy"), REMEDIES.values(), ids=REMEDIES.keys())
+def test_it_is_said_how_to_make_json_of_it(store, value, remedy):
+    with pytest.raises(InvalidMessageError, match=f"{re.escape(remedy)} \\(nothing was stored\\)$"):
+        store.append_message({"role": "user", "content": value})
+
+
+def test_what_nothing_is_known_of_has_no_remedy(store):
+    """Nothing is guessed of a function."""
+    with pytest.raises(InvalidMessageError, match=r"not a plain JSON value \(nothing was stored\)$"):
+        store.append_message({"role": "user", "content": print})
+
 
 KEYS: dict[str, tuple[Any, str]] = {
     "an int": (1, "int"),

@@ -137,6 +137,13 @@ def test_what_is_damaged_is_never_as_it_was(data: bytes, draw: st.DataObject) ->
 def test_mistakes_are_told() -> None:
     with pytest.raises(ValueError, match="provider must be one of claude, openai, gemini"):
         messages("mistral")  # type: ignore[arg-type]
+    for exchanges in (tool_exchanges, conversations):
+        with pytest.raises(TypeError, match=r"faults must be a list of faults, not one of them: give \['late'\]"):
+            exchanges("claude", faults="late")  # type: ignore[arg-type]
+        with pytest.raises(
+            ValueError, match="a fault must be one of missing, out of order, late, twice, foreign; not 'gone'"
+        ):
+            exchanges("claude", faults=["late", "gone"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="nothing can be damaged"):
         damaged(b"")
     with pytest.raises(ValueError, match=r"kinds must be of torn, .*; not fire"):

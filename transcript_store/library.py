@@ -20,14 +20,15 @@ import builtins
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack
 
-from transcript_store._conversation.arguments import require_bool, require_count, require_redact
+from transcript_store._conversation.arguments import require_bool, require_redact
 from transcript_store._conversation.key_changes import Shredding
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.rotation import Rotation, required
-from transcript_store._conversation.summary import ConversationSummary
+from transcript_store._conversation.summary import ConversationSummary, require_page
 from transcript_store._conversation.verify import Verification, verify
 from transcript_store._library.folders import Folders
 from transcript_store._library.forking import fork
@@ -116,6 +117,8 @@ class ConversationLibrary:
 
     def __new__(cls, directory: filesystem.AnyPath | Home = "", **_: Any) -> Self:
         # As pathlib.Path() is the Path of the system that it runs on, a library is one of the kind of place that it is on.
+        if isinstance(directory, type):
+            raise TypeError(f"{directory.__name__} is a class, and no place: {directory.__name__}(…) makes one")
         other: type[ConversationLibrary] = getattr(directory, "library_class", cls)
         return super().__new__(other if issubclass(other, cls) else cls)
 
@@ -138,6 +141,8 @@ class ConversationLibrary:
         self._redact = redact
         files = filesystem.REAL if file_system is None else file_system
         self._folders = self._folders_of(directory, files, keys)
+
+    __new__.__signature__ = signature(__init__)  # type: ignore[attr-defined]  # help() shows that of __new__
 
     def _folders_of(self, directory: Any, files: FileSystem, keys: Keyring | None) -> Folders:
         """Where the conversations are."""
@@ -266,10 +271,11 @@ class ConversationLibrary:
             before: the last one of the page before; None to begin at the newest.
 
         Raises:
+            TypeError: ``before`` is no summary; an id, say.
+            ValueError: ``limit`` is no count.
             StorageError: the directory cannot be read, or is a file.
         """
-        if limit is not None:
-            require_count("limit", limit)
+        require_page(limit, before)
         return self._folders.summaries_by_id(last_extra, before)[:limit]
 
     def iter_list(self, *, last_extra: bool = False) -> Iterator[ConversationSummary]:
@@ -301,12 +307,12 @@ class ConversationLibrary:
         The original is read without its lock, and may have a live writer; the fork has what was written when it was read. That
         is synced before it is copied, so a fork never has a message that a power loss could take from the original.
 
+        The fork of a sealed conversation is sealed anew, with a data key of its own; ``into`` must have a key.
+
         Args:
             id: the original's id.
             through_seq: the number of the last record to copy, from 0 for none; None for all.
             into: the library that the fork is made in, or its directory; None for this one. It is made if there is none.
-
-        A fork of a sealed conversation is sealed anew, with a data key of its own; ``into`` must have a key.
 
         Raises:
             ValueError: the original has fewer records than ``through_seq``.
@@ -429,10 +435,10 @@ class ConversationLibrary:
         during a call). Symbolic links are not followed. Ten thousand take some seconds on ext4, xfs and btrfs on Linux 5.17 and
         later; elsewhere each waits for the disk twice.
 
+        When nothing that is sealed is ``left_alone``, the earlier keys are not needed any more, except for backups of key files.
+
         Args:
             names: folders of the library, whatever they are called; None for all that are called by an id.
-
-        When nothing that is sealed is ``left_alone``, the earlier keys are not needed any more, except for backups of key files.
 
         Raises:
             ValueError: the library has no ``encryption_key``.

@@ -158,6 +158,12 @@ class Redacted(NamedTuple):
     counts: Mapping[str, int]
 
 
+def require_redactor(redact: object) -> None:
+    """Raise ``TypeError`` unless this is a :class:`SecretRedactor`: what says how many secrets it took out, and by what."""
+    if not isinstance(redact, SecretRedactor):
+        raise TypeError(f"redact must be a SecretRedactor, not {type(redact).__name__}: give SecretRedactor()")
+
+
 class SecretRedactor:
     """Takes secrets out of messages: a call gives the message with ``[redacted:<kind>]`` in the place of each.
 

@@ -11,9 +11,10 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOBase
 from typing import BinaryIO
 
-__all__ = ["temporary"]
+__all__ = ["require_binary", "temporary"]
 
 _ENDS = re.compile(r"[0-9a-f]{16}\.tmp")
 
@@ -60,3 +61,9 @@ def _remove_what_was_left(folder: str, begins: str) -> None:
                 os.unlink(os.path.join(folder, name))
             finally:
                 os.close(handle)
+
+
+def require_binary(output: object) -> None:
+    """Raise ``TypeError`` for a stream of text, before the first byte goes there."""
+    if isinstance(output, TextIOBase):
+        raise TypeError("output must be a path or a binary stream, and this one is of text: give its .buffer")

@@ -79,7 +79,7 @@ class WayOut(Enum):
     )
     SEAL_IT = "rotate_key() of a store that was opened without a key seals what is there"
     KEEP_BOTH_KEYS = "keep both keys; rotate_key() again goes on"
-    MAKE_A_KEY = "generate_encryption_key() makes one"
+    MAKE_A_KEY = "generate_encryption_key() makes one, write_key_file() one in a file"
     MAKE_BYTES = "bytes.fromhex() makes bytes of hex digits"
 
     # sealed conversations

@@ -260,6 +260,24 @@ def test_a_store_that_was_not_closed_is_told(tmp_path, monkeypatch):
         store.load()
 
 
+@pytest.mark.anyio
+async def test_an_async_function_is_not_called_in_the_thread(tmp_path):
+    """Nothing awaits it there: it would not be done, and Python would say so when nobody looks any more."""
+    done: list[object] = []
+
+    async def append(door: object) -> None:
+        done.append(door)
+
+    async with AsyncConversationStore(tmp_path / "c") as conversation:
+        await conversation.initialize()
+        for call in (conversation.call, AsyncConversationLibrary(tmp_path).call):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with pytest.raises(TypeError, match="must not be async: nothing awaits it there"):
+                    await call(append)  # type: ignore[unused-coroutine]
+    assert not done
+
+
 if TYPE_CHECKING:
 
     async def typed(conversation: AsyncConversationStore, library: AsyncConversationLibrary) -> None:

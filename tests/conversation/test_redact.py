@@ -315,3 +315,13 @@ def test_a_process_that_is_stopped_leaves_no_secret(tmp_path: Path) -> None:
         store.close()
     assert nth > 50
     assert secrets_on(tmp_path) == []
+
+
+@pytest.mark.parametrize("redact", [lambda message, more: message, dict.pop], ids=["it takes two", "it has no lines"])
+def test_a_function_that_cannot_be_called_with_a_message(tmp_path, redact):
+    """None of its lines was reached, so none is named; and none of ours, which is not where the mistake is."""
+    store = ConversationStore(tmp_path / "c", redact=redact)
+    with pytest.raises(
+        RedactionError, match=r"redact raised TypeError when it was called with one JSON object \(nothing was stored\)"
+    ):
+        store.initialize(messages=[{"role": "user", "content": "hi"}])

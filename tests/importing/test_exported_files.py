@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import itertools
 import os
 import subprocess
@@ -17,6 +18,7 @@ from tests.cli.helpers import COMMAND, ENVIRONMENT
 from transcript_store import ConversationLibrary, ConversationStore, GenerationNotFoundError
 from transcript_store.exporting import ExportError, export
 from transcript_store.formats import WRITERS
+from transcript_store.importing import import_conversations
 from transcript_store.sources import find
 
 PROGRAMS = [writer.name for writer in WRITERS]
@@ -159,6 +161,25 @@ def test_a_path_is_no_conversation(conversation: ConversationStore) -> None:
     """Pages are written of a path, exports of a store that is loaded."""
     with pytest.raises(TypeError, match="must be a ConversationStore that is loaded, or a library with an id, not str"):
         export(conversation.directory, to="jsonl")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("to", ["jsonl", "markdown", "claude-code"])
+def test_what_is_no_redactor_is_told(conversation: ConversationStore, tmp_path: Path, to: str) -> None:
+    """In a shell ``--redact`` says yes or no; here it is the redactor itself."""
+    for call in (
+        lambda: export(conversation, to=to, output=tmp_path / "out", redact=True),  # type: ignore[arg-type]
+        lambda: import_conversations([tmp_path], ConversationLibrary(tmp_path / "l"), redact=True),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=r"redact must be a SecretRedactor, not bool: give SecretRedactor\(\)"):
+            call()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("to", ["jsonl", "markdown"])
+def test_a_stream_of_text_is_no_output(conversation: ConversationStore, to: str) -> None:
+    """Before a byte is written; else its own error would be the first that somebody reads."""
+    with pytest.raises(TypeError, match=r"binary stream, and this one is of text: give its \.buffer"):
+        export(conversation, to=to, output=io.TextIOWrapper(io.BytesIO()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("to", PROGRAMS)

@@ -18,6 +18,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -529,3 +530,27 @@ def test_a_reader_that_fails_on_a_cut_source_is_not_blamed(
     monkeypatch.setattr(JsonLines, "plans", failing)
     (report,) = import_conversations([path], library)
     assert (report.action, report.reason) == ("refused", "was rewritten or cut while it was read; import it again")
+
+
+def test_what_is_no_list_of_sources_and_no_library(tmp_path: Path) -> None:
+    """One path would be taken apart into its letters: ``/`` is a folder, and all of it would be imported."""
+    source = tmp_path / "s.jsonl"
+    source.write_bytes(LINE)
+    library = ConversationLibrary(tmp_path / "library")
+    for one in (str(source), source):
+        with pytest.raises(TypeError, match=r"sources must be a list of paths, not \w+: give \[path\]"):
+            import_conversations(one, library)  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError, match=r"library must be a ConversationLibrary, not str: ConversationLibrary\(directory\) makes one"
+    ):
+        import_conversations([source], library.directory)  # type: ignore[arg-type]
+    assert not Path(library.directory).exists()
+
+
+def test_a_moment_without_a_time_zone_is_none(tmp_path: Path) -> None:
+    """It would mean another moment on each machine; and nothing would be said."""
+    library = ConversationLibrary(tmp_path / "library")
+    with pytest.raises(ValueError, match="since has no time zone: it does not say which moment it means"):
+        import_conversations([tmp_path], library, since=datetime(2026, 1, 1))
+    with pytest.raises(TypeError, match="since must be an aware datetime, not str"):
+        import_conversations([tmp_path], library, since="7d")  # type: ignore[arg-type]

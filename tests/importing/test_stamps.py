@@ -156,3 +156,12 @@ def test_a_middle_that_was_rewritten_to_the_same_length_is_read(source: Path, li
     assert source.stat().st_size == before.st_size
     assert source.read_text() != text
     assert again(source, library).action == "replaced"
+
+
+def test_the_folder_of_the_stamps_may_begin_with_a_tilde(source, tmp_path, monkeypatch):
+    """And no folder that is called ~ is made where the program runs."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    imported(source, ConversationLibrary("~/library"), cache="~/cache")
+    assert (tmp_path / "home/cache").is_dir()
+    assert not (tmp_path / "~").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from inspect import signature
 
 import pytest
 
@@ -21,6 +22,13 @@ from transcript_store import (
 from transcript_store._log import log
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem
+
+
+def test_help_shows_what_a_library_takes():
+    """``__new__`` takes anything, and chooses the kind of library; Python shows its signature unless it is told another one."""
+    (_, *taken), shown = signature(ConversationLibrary.__init__).parameters, signature(ConversationLibrary).parameters
+    assert [*shown] == taken
+    assert {"encryption_key", "retired_keys", "redact"} <= shown.keys()
 
 
 def test_a_conversation_is_created_with_everything_it_begins_with(library, root):

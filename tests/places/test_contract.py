@@ -247,3 +247,11 @@ def test_the_contract_objects(wrong: type[SimulatedPlace], rule: str):
     with pytest.raises(AssertionError) as told:
         check_place(lambda: place)
     assert str(told.value).startswith(f"{rule},")
+
+
+def test_the_contract_is_given_what_opens_a_place():
+    with pytest.raises(
+        TypeError,
+        match="open_place must be a function that makes a new one each time, or a class, not a SimulatedPlace",
+    ):
+        check_place(SimulatedPlace())  # type: ignore[arg-type]

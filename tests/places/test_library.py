@@ -624,3 +624,19 @@ def test_a_label_of_an_earlier_moment_prunes_nothing(place: SimulatedPlace, libr
     place.on_request = None
     assert library.prune(older_than=timedelta(0), labels={"temp": "yes"}, dry_run=False).pruned == ()
     assert len(library.prune(older_than=timedelta(0), labels={"keep": "yes"}, dry_run=False).pruned) <= 1
+
+
+def test_a_page_begins_behind_a_summary_and_not_behind_an_id(tmp_path):
+    """In a directory and on a place."""
+    for library in (ConversationLibrary(tmp_path), ConversationLibrary(SimulatedPlace())):
+        library.create().close()
+        (only,) = library.list()
+        assert library.list(before=only) == []
+        with pytest.raises(TypeError, match="before must be the last summary of the page before, not str"):
+            library.list(before=only.id)  # type: ignore[arg-type]
+
+
+def test_a_place_that_was_not_made_yet():
+    """Somebody forgot the brackets."""
+    with pytest.raises(TypeError, match=r"SimulatedPlace is a class, and no place: SimulatedPlace\(…\) makes one"):
+        ConversationLibrary(SimulatedPlace)  # type: ignore[arg-type]

@@ -55,6 +55,7 @@ from transcript_store.places import (
     PlaceError,
     Shipper,
     restore,
+    ship,
 )
 from transcript_store.places._slots import NotASlotError
 from transcript_store.testing import (
@@ -610,3 +611,16 @@ def test_a_shipped_copy_says_who_holds_it() -> None:
     with pytest.raises(ConversationLockedError):
         on_place(place).open(ID)
     assert shipped(disk, place).sent_records > 0
+
+
+def test_an_address_is_no_place(tmp_path):
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize()
+        for call in (
+            lambda: ship(conversation.directory, "s3://bucket/copies"),  # type: ignore[arg-type]
+            lambda: restore("s3://bucket/copies", conversation.id, tmp_path / "back"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(
+                TypeError, match=r"place must be a place, not str: places\.open_place\(address\) makes one"
+            ):
+                call()

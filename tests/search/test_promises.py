@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.search.libraries import EVERYTHING, appended, begun, found, has_word, naive, places, replaced, user
-from transcript_store import ConversationLibrary, ConversationNotFoundError, StorageError, WayOut
+from transcript_store import ConversationLibrary, ConversationNotFoundError, ConversationStore, StorageError, WayOut
 from transcript_store.search import SearchIndex, _catalogue, _finding, _indexing
 from transcript_store.search._vocabulary import Vocabulary
 from transcript_store.transcripts import summary_of
@@ -580,6 +580,18 @@ def test_a_path_at_which_nothing_stands_is_no_library(tmp_path):
     with SearchIndex(ConversationLibrary(tmp_path / "library"), cache=tmp_path / "cache") as index:
         assert index.search("socket").total == 0
         assert index.list().total == 0
+
+
+def test_a_conversation_is_no_library(tmp_path):
+    """Its folder was searched, nothing was found in it, and nothing was said. What is meant is the directory around it."""
+    begun(ConversationLibrary(tmp_path), "a socket")
+    (only,) = ConversationLibrary(tmp_path).list()
+    for given in (only.directory, ConversationLibrary(only.directory), ConversationStore(only.directory)):
+        with pytest.raises(
+            ConversationNotFoundError, match="this is a conversation, and no library: name the directory that it is in"
+        ):
+            SearchIndex(given, cache=tmp_path / "cache")  # type: ignore[arg-type]
+    assert not (tmp_path / "cache").exists()
 
 
 def test_nothing_but_the_look_goes_through_all_conversations(tmp_path, monkeypatch):

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.search.libraries import begun, found
-from transcript_store import ConversationLibrary
-from transcript_store.search import SearchIndex
+from transcript_store import ConversationLibrary, FileStore
+from transcript_store.search import SearchIndex, list_snapshots
 from transcript_store.search._query import Filter, Query, Term, parse
 
 WORDS = r"""AND OR NOT NEAR NEAR(a b,3) " ' ( ) { } * - ^ : + text: rowid:1 -- title: title:x label:a= label:= label:"a=it's"
@@ -22,6 +22,25 @@ QUERIES = st.lists(PIECES | st.text(max_size=8), max_size=8).map(" ".join)
 @given(st.text())
 def test_every_text_is_a_query(text):
     parse(text)
+
+
+@pytest.mark.parametrize("given", [None, ["socket"], b"socket"])
+def test_what_is_no_text_is_no_query(given, tmp_path):
+    with SearchIndex(ConversationLibrary(tmp_path), cache=tmp_path / "cache") as index:
+        for call in (index.search, lambda query: index.list(filter=query)):
+            with pytest.raises(TypeError, match=f"a query must be a str, not {type(given).__name__}"):
+                call(given)
+
+
+def test_the_directory_of_the_index_may_begin_with_a_tilde(tmp_path, monkeypatch):
+    """And no folder that is called ~ is made where the program runs."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    with SearchIndex(ConversationLibrary("~/library"), cache="~/cache") as index:
+        index.update()
+    list_snapshots(FileStore("~/snapshots"), cache="~/cache")
+    assert (tmp_path / "home/cache").is_dir()
+    assert not (tmp_path / "~").exists()
 
 
 @pytest.fixture(scope="module")

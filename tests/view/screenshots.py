@@ -54,7 +54,7 @@ def take(folder: Path) -> list[Path]:
         for name, what, scheme, (width, height), anchor in (
             ("light", "page", "light", (1180, 820), ""),
             ("dark", "page", "dark", (1180, 820), "#5"),
-            ("narrow", "page", "light", (390, 780), "#7"),
+            ("narrow", "page", "light", (390, 780), "#2"),
             ("list-dark", "list", "dark", (1000, 560), ""),
             ("search-light", "search", "light", (1000, 720), ""),
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.cli.helpers import COMMAND, ENVIRONMENT, obeyed
 from tests.view import conversations
 from transcript_store import ConversationStore
 from transcript_store.exporting import ExportError, export
-from transcript_store.view import render_page
+from transcript_store.view import render_page, write_page
 
 
 def exported(directory: str, to: str, output: Path, **options: int) -> str:
@@ -95,3 +96,14 @@ def test_the_command_prints_the_page_as_it_is(tmp_path):
     path = conversations.store(tmp_path / "c", conversations.OPENAI, provider="openai")
     done = subprocess.run((*COMMAND, "export", path, "--to", "html"), env=ENVIRONMENT, capture_output=True, check=True)
     assert done.stdout == b"".join(render_page(path))
+
+
+def test_a_page_takes_a_binary_stream_and_a_redactor(tmp_path):
+    """What belongs there is said, before a byte is written."""
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize()
+    with pytest.raises(TypeError, match=r"binary stream, and this one is of text: give its \.buffer"):
+        write_page(tmp_path / "c", io.TextIOWrapper(io.BytesIO()))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="redact must be a SecretRedactor, not bool"):
+        write_page(tmp_path / "c", tmp_path / "page.html", redact=True)  # type: ignore[arg-type]
+    assert not (tmp_path / "page.html").exists()

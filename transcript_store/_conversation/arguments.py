@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from inspect import iscoroutinefunction
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
 from transcript_store._conversation.metadata import CHANGEABLE, checked_fields, family
 from transcript_store._json.strict import EncodedMessage, encode, fitted
@@ -18,6 +18,7 @@ from transcript_store._log.record import ENABLED_BY_USERS, Entry
 from transcript_store.errors import InvalidMessageError
 
 Feature = Literal["retract"]
+_T = TypeVar("_T")
 
 
 class NewConversation(TypedDict, total=False):
@@ -49,8 +50,8 @@ def require_count(name: str, number: object, *, least: int = 0) -> None:
 
 
 def record_numbers(seqs: Iterable[int]) -> frozenset[int]:
-    """Numbers of records; raises ``ValueError`` for anything else. Whether there are such records, the log knows."""
-    numbers = frozenset(seqs)
+    """Numbers of records; raises ``TypeError`` for no list, ``ValueError`` for anything else. Which ones there are, the log knows."""
+    numbers = frozenset(_listed("seqs", seqs, "numbers of records"))
     for number in numbers:
         require_count("seqs", number, least=1)
     return numbers
@@ -99,7 +100,10 @@ def new_conversation(
 ) -> tuple[dict[str, Any], list[Entry], tuple[str, ...]]:
     """The metadata, the records and the features of a conversation that begins so; raises if it cannot, or there are others."""
     if unknown := contents.keys() - NewConversation.__annotations__.keys():
-        raise TypeError(f"a conversation has no {', '.join(sorted(unknown))} to begin with")
+        known = ", ".join(NewConversation.__annotations__)
+        hint = "; the title is a label: labels={'title': …}" if "title" in unknown else ""
+        names = ", ".join(map(repr, sorted(unknown)))
+        raise TypeError(f"a conversation cannot begin with {names}; it can begin with {known}{hint}")
     given = {**contents}
     messages, extras, times = given.pop("messages", ()), given.pop("extras", None), given.pop("times", None)
     enabled = features(given.pop("features", None))
@@ -123,20 +127,13 @@ def entries(
     max_bytes: int,
 ) -> list[Entry]:
     """Messages with their extras and times, encoded; without extras no message has one, without times each has now's."""
-    wrong = TypeError(f"messages must be a list of JSON objects, not {type(messages).__name__}")
-    if isinstance(messages, (dict, str, bytes)):  # they can be iterated too
-        raise wrong
-    try:
-        given = iter(messages)
-    except TypeError:
-        raise wrong from None
-    messages = list(given)  # what the caller's own iterator raises is not ours to explain
-    extras = [None] * len(messages) if extras is None else list(extras)
+    messages = _listed("messages", messages, "JSON objects")
+    extras = [None] * len(messages) if extras is None else _listed("extras", extras, "JSON objects")
     if len(extras) != len(messages):
-        raise ValueError(f"there are {len(messages)} messages and {len(extras)} extras")
-    times = [None] * len(messages) if times is None else list(times)
+        raise ValueError(f"there are {len(messages)} messages and {len(extras)} extras; give one for each")
+    times = [None] * len(messages) if times is None else _listed("times", times, "times")
     if len(times) != len(messages):
-        raise ValueError(f"there are {len(messages)} messages and {len(times)} times")
+        raise ValueError(f"there are {len(messages)} messages and {len(times)} times; give one for each")
     return [
         (
             _message(message, extra, f"messages[{k}]", max_bytes),
@@ -145,6 +142,18 @@ def entries(
         )
         for k, (message, extra, time) in enumerate(zip(messages, extras, times, strict=True))
     ]
+
+
+def _listed(name: str, values: Iterable[_T], what: str) -> list[_T]:
+    """The values that a caller's iterable gives; raises ``TypeError`` for a single one, which may be iterable too."""
+    wrong = TypeError(f"{name} must be a list of {what}, not {type(values).__name__}")
+    if isinstance(values, (dict, str, bytes)):
+        raise wrong
+    try:
+        given = iter(values)
+    except TypeError:
+        raise wrong from None
+    return list(given)  # what the caller's own iterator raises is not ours to explain
 
 
 def _message(

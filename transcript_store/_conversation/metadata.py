@@ -202,8 +202,11 @@ def _problem_with(field: str, value: Any) -> str | None:
         if type(value) is not int or not 0 <= value < 2**63:
             return f"must be an int from 0, not {value!r:.40}"
     elif field == "labels":
-        if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
-            return "must be a dict of str to str"
+        if type(value) is not dict:
+            return f"must be a dict of str to str, not {kind}"
+        for name, text in value.items():
+            if type(name) is not str or type(text) is not str:
+                return f"must be a dict of str to str, and {name!r:.40} is {text!r:.40}"
     elif field == "restored_from" and type(value) is not dict:
         return f"must be a JSON object, not {kind}"
     elif field == "tools" and value is not None and type(value) is not list:

@@ -65,6 +65,9 @@ class Reads:
 
         Only the messages that are returned are decoded. Lines that are not in memory are read and verified again.
 
+        Args:
+            last: how many messages, from the end; events and what was taken back do not count. None for all.
+
         Raises:
             CorruptTranscriptError: older lines were damaged since the load. Newer messages can still be read with ``last``.
             StorageError: the system refuses to read older lines; the same holds.
@@ -78,7 +81,7 @@ class Reads:
         A message that was taken back is there too, with ``is_retracted``, and the record that took it back, with ``retracts``.
 
         Args:
-            last: how many, from the end; None for all.
+            last: how many records, from the end, events included; None for all.
             generation: an earlier generation, with the records that it had when it was replaced: what a compaction left out,
                 or an undo dropped. Its file is read. None for the live one.
 

@@ -140,7 +140,10 @@ def _require_counts(members: Mapping[str, Any], name: str) -> dict[str, int]:
 
 def _where(error: Exception) -> str:
     """The line of the caller's function that raised, so that it can be found without its message."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
+    ours = error.__traceback__
+    at = None if ours is None else ours.tb_next
+    if at is None:
+        return " when it was called with one JSON object"  # it takes more, say: none of its lines was reached
+    while at.tb_next is not None:
         at = at.tb_next
-    return "" if at is None else f" in {at.tb_frame.f_code.co_filename}, line {at.tb_lineno}"
+    return f" in {at.tb_frame.f_code.co_filename}, line {at.tb_lineno}"

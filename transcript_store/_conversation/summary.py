@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transcript_store._conversation import agreement
+from transcript_store._conversation.arguments import require_count
 from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
 from transcript_store._conversation.twice import twice
@@ -60,6 +61,14 @@ class ConversationSummary:
     """Whether the conversation is sealed: then its title and its labels are not shown, and no key is needed to list it."""
     last_extra: dict[str, Any] | None = field(default=None, hash=False)
     """The ``extra`` of the last whole record, if it was asked for. None too if that record has none."""
+
+
+def require_page(limit: object, before: object) -> None:
+    """Raise unless this is a page of a list: how many at most, or None, and the last summary of the page before, or None."""
+    if limit is not None:
+        require_count("limit", limit)
+    if before is not None and not isinstance(before, ConversationSummary):
+        raise TypeError(f"before must be the last summary of the page before, not {type(before).__name__}")
 
 
 def summarize(parent: Folder, name: str, last_extra: bool = False) -> ConversationSummary | None:

@@ -12,7 +12,8 @@ integers beyond 64 bits into floats and keeps the last of duplicate keys (all ob
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from math import isfinite
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -189,12 +190,12 @@ def _problem_with(node: Any) -> str | None:
     if kind is str and not _is_unicode(node):
         return "holds a lone surrogate, which UTF-8 cannot carry"
     if kind is float and not isfinite(node):
-        return f"is {node}, which JSON cannot carry"
+        return f"is {node}, which JSON cannot carry; store None, or text"
     if kind is int and not MIN_INTEGER <= node <= MAX_INTEGER:
-        return "is an integer that 64 bits cannot carry (-2^63 to 2^64-1)"
+        return "is an integer that 64 bits cannot carry (-2^63 to 2^64-1); store it as text"
     for key in node if kind is dict else ():
         if type(key) is not str:
-            return f"has a key that is {_type_name(key)}, not a str"
+            return f"has a key that is {_type_name(key)}, not a str; convert it first, with str()"
         if not _is_unicode(key):
             return "has a key with a lone surrogate, which UTF-8 cannot carry"
     return None
@@ -237,13 +238,24 @@ def _remedy(value: Any) -> str:
     """How to make JSON of what people most often try to store."""
     if isinstance(value, list):
         return "; append_messages() takes several"
-    if isinstance(value, tuple | set | frozenset):
-        return "; make a list of it"
     if isinstance(value, bytes | bytearray):
         return "; decode it, or store base64 text"
-    for method, call in (("model_dump", '.model_dump(mode="json")'), ("isoformat", ".isoformat()")):
+    if isinstance(value, Enum):
+        return "; store its .value"
+    for method, call in (
+        ("model_dump", '.model_dump(mode="json")'),
+        ("isoformat", ".isoformat()"),
+        ("__dataclass_fields__", "dataclasses.asdict()"),
+        ("__fspath__", "str()"),  # a path
+        ("urn", "str()"),  # a UUID; to import what these are takes longer than the store
+        ("as_tuple", "str()"),  # a Decimal
+    ):
         if hasattr(value, method):
             return f"; convert it first, with {call}"
+    if isinstance(value, Mapping):
+        return "; make a dict of it"
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return "; make a list of it"
     return ""
 
 

@@ -273,12 +273,14 @@ def absolute_path(path: AnyPath) -> str:
     """A user's path with ``~`` expanded, made absolute.
 
     Raises:
+        TypeError: it is no path of text; a store, say.
         ValueError: it cannot name a file.
         NotAPathError: it is an address.
     """
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(text, str):
-        raise TypeError(f"a path must be a str or an os.PathLike of one, not {type(text).__name__}")
+        hint = "; give its directory" if hasattr(text, "directory") else ""
+        raise TypeError(f"a path must be a str or an os.PathLike of one, not {type(text).__name__}{hint}")
     if not text or "\0" in text:
         raise ValueError("a path must not be empty or hold a NUL character")
     if found := _ADDRESS.match(text):  # or a folder is made that is called postgresql:, and one in it by a password

@@ -158,7 +158,7 @@ class Keyring:
 def keyring_of(encryption_key: Any, retired_keys: Any) -> Keyring | None:
     """The keys that a caller gives; None without any. Raises ``InvalidKeyError``, and ``ValueError`` for retired keys alone."""
     if isinstance(retired_keys, bytes | bytearray | memoryview | str):
-        raise TypeError(f"retired_keys is a sequence of keys, not {type(retired_keys).__name__}")
+        raise TypeError(f"retired_keys must be a list of keys, not {type(retired_keys).__name__}: give [key]")
     retired = [_provider_of(key) for key in retired_keys]
     if encryption_key is None:
         if retired:

@@ -10,7 +10,8 @@ from transcript_store._sealing.user_key_file import write_key_file
 def write_encryption_key(path: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
     """Write a fresh key to a new file: 64 hex digits and a line feed, readable by its owner only.
 
-    On return it survives a power loss. Store it away from the snapshots; without it they cannot be opened.
+    It is :func:`write_key_file` under an earlier name. On return the key survives a power loss. Store it away from the snapshots; without
+    it they cannot be opened.
 
     Raises:
         StorageError: the file cannot be written, or there is one already. Nothing that was there was changed.

@@ -111,6 +111,7 @@ class AsyncConversationStore:
         If the caller is cancelled, the function is called to its end.
 
         Raises:
+            TypeError: it is an async function. Nothing of it was done.
             BaseException: what ``function`` raises.
         """
         return await self._worker.call(partial(function, self._store))

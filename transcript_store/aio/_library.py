@@ -73,6 +73,7 @@ class AsyncConversationLibrary:
         For everything that is not here by name, as a whole ``with library.together()`` block.
 
         Raises:
+            TypeError: it is an async function. Nothing of it was done.
             BaseException: what ``function`` raises.
         """
         worker = Worker()

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import CoroutineType
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
@@ -79,6 +80,11 @@ class _Call(Turn, Generic[T]):
     def run(self) -> None:
         try:
             self.result = self._function()
+            if isinstance(self.result, CoroutineType):
+                self.result.close()  # it has not begun, and nobody would await it
+                raise TypeError(
+                    "a function that is called in a store's thread must not be async: nothing awaits it there"
+                )
         except BaseException as error:
             self.error = error
 

@@ -40,8 +40,8 @@ verify finds nothing. `transcript-store show DIR --salvage` reads it without rep
   salvage       every whole record; a record without a message marks each gap
   accept-edits  every line that has the form of a record: for files that were edited by hand
 
-A sealed conversation is repaired without its key: what is sealed is kept as it is. Who opens it with the key is told so, and
-refused, until --accept-unkeyed-repair: records may be missing that whoever has no key took out.
+A sealed conversation is repaired without its key: what is sealed is kept as it is. Commands with the key then refuse it
+until --accept-unkeyed-repair, because somebody without the key may have taken records out.
 
 On a place what is written stays as it is. This says what could be kept; --into DIR writes what is left of it into a folder, damaged as
 it is. Repair that, and `fork DIR --into URL` brings it back under another id.

@@ -30,8 +30,8 @@ The other way round it makes folders of what stands on a place. A folder is ther
 is an earlier state of what is there goes on from that; one that went on by itself is left alone.
 
 A copy that went on by itself is left alone, and both heads are named. A writer at work on the place is not disturbed,
-except with --take-over. Of a sealed conversation key.json stays where it is, except with --with-key: whoever holds a copy
-without it can open nothing, and has nothing that would have to be shredded. Back key files up elsewhere.
+except with --take-over. Of a sealed conversation key.json stays where it is, except with --with-key: a copy without
+it cannot be opened, and need not be shredded. Back key files up elsewhere.
 """
 EPILOG = """\
 exit code: 0 if all of it went, 1 if something did not

@@ -13,7 +13,7 @@ from transcript_store.cli._shared.terminal import complain, is_at_a_terminal, on
 from transcript_store.file_names import is_id
 
 DESCRIPTION = f"""\
-Destroy the key of a sealed conversation: nothing of it can be read again, its archive and its quarantine neither. There
+Destroy the key of a sealed conversation: nothing of it, its archive and its quarantine can be read again. There
 is no way back but a backup of its file key.json. It stays listed; `delete` removes it. No key is needed for it.
 
 What this cannot reach: backups of key.json (destroy those too), what the medium keeps of the old one, forks, snapshots and exports that

@@ -31,8 +31,9 @@ from transcript_store.file_names import absolute_path
 from transcript_store.formats import WRITERS, Loss, Place, Writer, redacted_extra
 from transcript_store.importing import note_of
 from transcript_store.library import ConversationLibrary
-from transcript_store.redaction import SecretRedactor
+from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.sources import PLACES, added_formats, folder_of
+from transcript_store.temporaries import require_binary
 from transcript_store.view import Stream, render_conversation
 from transcript_store.words import many
 
@@ -102,7 +103,7 @@ def export(
         redact: takes secrets out of what is written. The conversation stays as it is.
 
     Raises:
-        TypeError: this is no store and no library, but a path, say. Nothing was written.
+        TypeError: this is no store and no library, but a path, say; or ``output`` is a stream of text. Nothing was written.
         ValueError: there is no such target; ``output``, ``generation`` or ``through_seq`` makes no sense with it; there is no record
             ``through_seq``; there is no directory ``cwd``. Nothing was written.
         UnusableFormatError: the target is a package's, and cannot be used.
@@ -128,6 +129,7 @@ def export(
     if not isinstance(conversation, ConversationStore):
         kind = type(conversation).__name__
         raise TypeError(f"conversation must be a ConversationStore that is loaded, or a library with an id, not {kind}")
+    require_binary(output)
     if to == "original" and redact is not None:
         raise ValueError("the original is every byte as it was: it cannot be redacted; --to jsonl can")
     if to == "original" and (generation is not None or through_seq is not None):
@@ -169,6 +171,7 @@ class _Clean:
     """Records and metadata without secrets, and how many there were."""
 
     def __init__(self, redactor: SecretRedactor) -> None:
+        require_redactor(redactor)
         self._redactor = redactor
         self.counts: Counter[str] = Counter()
 

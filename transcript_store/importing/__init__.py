@@ -29,7 +29,7 @@ from transcript_store.importing._reading import How, import_together
 from transcript_store.importing._report import Action, ImportReport, Lines, refused
 from transcript_store.importing._stamps import Stamps
 from transcript_store.library import ConversationLibrary
-from transcript_store.redaction import SecretRedactor
+from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.sources import Found, UnusableFormatError, added_formats, added_names, discover, find
 
 __all__ = [
@@ -59,6 +59,7 @@ def import_conversations(
 ) -> Iterator[ImportReport]:
     """Import sessions, and keep up with those that were imported before; a report a session, as soon as it is done.
 
+    Nothing is imported before somebody asks for the reports: iterate over them, to the end.
     When a report has come, what it tells of is durable. Those of sources that ``cache`` knows come first. A session has the
     same id in every library, so importing it twice, or from two processes, or from a copy of the file, is importing it once.
     What grew since is added, what was rewritten becomes a new generation, and what was added here is never overwritten. A
@@ -73,28 +74,41 @@ def import_conversations(
         diverged: what is done where the source changed and somebody went on with the conversation here: ``"report"`` leaves both
             as they are, ``"fork"`` imports the source as another conversation, and keeps up with that.
         dry_run: only say what would be done.
-        since: leave out files that did not change after this moment; no report comes for them.
+        since: leave out files that did not change after this moment, an aware ``datetime``; no report comes for them.
         cache: a folder in which is kept how sources and conversations looked, so that what looks the same is not read again; its
             report has no findings. It is made if it is not there, and can be deleted at any time. None for no such folder.
         redact: takes secrets out before anything is stored. A record from which some were taken counts them in ``extra.redacted``.
-            What was imported so is gone on with by a redactor that takes out as much, or more.
+            Later imports of these sessions need a redactor that takes out as much, or more.
         jobs: how many processes may share the work. With more than one, 200 sources or more that have to be read are shared among
             so many forked processes, on Linux, if the library is a directory and this process has no other thread. Otherwise it
             is done in this process. What comes of it is the same, except that of two files with the same session either may be
             the one that was first.
 
     Raises:
-        ValueError: there is no such format, ``diverged`` is neither, or ``jobs`` is less than 1; before anything is read.
+        TypeError: an argument is of another type: one path instead of a list, a directory instead of a library; before anything is read.
+        ValueError: there is no such format, ``diverged`` is neither, ``since`` has no time zone, or ``jobs`` is less than 1; before
+            anything is read.
         UnusableFormatError: the format that was named is a package's, and cannot be used; before anything is read.
         StorageError: while it is iterated; the system refused to write. What was reported before is whole; go on by
             importing again.
         PoisonedError: the same, after a failed sync.
     """
+    if isinstance(sources, str | bytes | os.PathLike):
+        raise TypeError(f"sources must be a list of paths, not {type(sources).__name__}: give [path]")
+    if not isinstance(library, ConversationLibrary):
+        kind = type(library).__name__
+        raise TypeError(f"library must be a ConversationLibrary, not {kind}: ConversationLibrary(directory) makes one")
+    if since is not None and not isinstance(since, datetime):
+        raise TypeError(f"since must be an aware datetime, not {type(since).__name__}")
+    if since is not None and since.tzinfo is None:
+        raise ValueError("since has no time zone: it does not say which moment it means")
     if diverged not in ("report", "fork"):
         raise ValueError(f"diverged must be 'report' or 'fork', not {diverged!r}")
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, not {jobs!r}")
     readers, unusable = _readers(format)
+    if redact is not None:
+        require_redactor(redact)
     redaction = None if redact is None else redaction_of(redact)
     stamps = Stamps(cache, library, redaction=redaction, is_kept=not dry_run)
     how = How(library, format, readers, redact, diverged, dry_run)

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from transcript_store.file_names import TRANSCRIPT
+from transcript_store.file_names import TRANSCRIPT, absolute_path
 from transcript_store.formats import covers
 from transcript_store.importing._note import plain
 from transcript_store.importing._report import ImportReport, Lines
@@ -59,7 +59,7 @@ class Stamps:
         self._path: str | None = None
         self._is_changed = False
         if folder is not None:
-            self._path = os.path.join(os.path.abspath(os.fspath(folder)), _file_name(self._library))
+            self._path = os.path.join(absolute_path(folder), _file_name(self._library))
             with suppress(OSError, ValueError, TypeError, KeyError), open(self._path, "rb") as file:
                 found = orjson.loads(file.read())
                 if found["version"] == _VERSION and found["library"] == plain(self._library):

@@ -46,7 +46,7 @@ from transcript_store.errors import (
     StorageError,
     TranscriptStoreError,
 )
-from transcript_store.file_names import TRANSCRIPT
+from transcript_store.file_names import TRANSCRIPT, absolute_path
 from transcript_store.integrations._values import of_items
 from transcript_store.library import ConversationLibrary
 from transcript_store.ways_out import WayOut
@@ -125,11 +125,13 @@ def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
     """The library that was given, or the absolute path of the folder with the conversations.
 
     Raises:
+        TypeError: it is no path, and no library.
         ValueError: a file is there: the database of the store that was used before, say.
+        NotAPathError: it is an address; make a library of its place.
     """
     if isinstance(directory, ConversationLibrary):
         return directory
-    path = os.path.realpath(directory)
+    path = os.path.realpath(absolute_path(directory))
     if os.path.isfile(path):
         raise ValueError(f"{path} is a file: name the folder for the conversations, which is made if there is none")
     return path

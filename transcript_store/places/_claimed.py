@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from itertools import pairwise
+from os import PathLike
 from typing import Any, NoReturn, TypeVar
 
 from transcript_store.errors import (
@@ -88,6 +89,8 @@ class ClaimedLog:
         sleep: Callable[[float], None],
         pack_each: int = PACK_EACH,
     ) -> None:
+        if isinstance(place, str | PathLike):
+            raise TypeError(f"place must be a place, not {type(place).__name__}: places.open_place(address) makes one")
         self.place = place
         self.id = id
         self.path = f"{place.name}/{id}"

@@ -12,12 +12,12 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from transcript_store._conversation.arguments import require_bool, require_count
+from transcript_store._conversation.arguments import require_bool
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
 from transcript_store._conversation.rotation import KEY_IS_GONE, NOT_SEALED, required
 from transcript_store._conversation.storage import Options
-from transcript_store._conversation.summary import ConversationSummary
+from transcript_store._conversation.summary import ConversationSummary, require_page
 from transcript_store._conversation.verify import Finding, Verification, look
 from transcript_store._conversation.writer import Writer
 from transcript_store._library.folders import Folders
@@ -138,8 +138,7 @@ class PlacedLibrary(ConversationLibrary):
     def list(
         self, *, last_extra: bool = False, limit: int | None = None, before: ConversationSummary | None = None
     ) -> builtins.list[ConversationSummary]:
-        if limit is not None:
-            require_count("limit", limit)
+        require_page(limit, before)
         return [*islice(self._summaries(last_extra, before, _PAGE if limit is None else min(limit, _PAGE)), limit)]
 
     def iter_list(self, *, last_extra: bool = False) -> Iterator[ConversationSummary]:

@@ -426,23 +426,23 @@ def ship(
     """Send the conversation in a folder to a place, under its id: what the place does not have, of every generation and of the metadata.
 
     On return the transcripts there are those of the folder, byte for byte, except for the ``left_records`` that were appended meanwhile.
-    The folder's writer may be at work, and nothing is locked. A run that was killed, or that raised, is gone on with by the next one:
-    nothing is there twice. What the place has and the folder not any more (a generation that was deleted) stays there. quarantine/ is
-    not sent.
+    The folder's writer may be at work, and nothing is locked. After a run that was killed, or that raised, the next one goes on: nothing
+    is there twice. What was deleted in the folder (a generation) stays on the place. quarantine/ is not sent.
 
     Args:
         directory: the folder of one conversation.
         place: where to.
         take_over: claim the conversation there even if somebody writes to it.
-        with_key: of a sealed conversation, send key.json too; and what became of it since, if it was rotated, or shredded. Without that
-            nobody can read the copy who does not have key.json from elsewhere, and to shred the conversation needs no look at the copy.
+        with_key: of a sealed conversation, send key.json too, and later its rotation or its end (``shred()``). Without it the copy can be
+            read only with a key.json from elsewhere; where that is destroyed, so is the copy.
         dry_run: send nothing, and say what is left.
         waits_seconds: how long to wait between two attempts of a call that nobody answers.
         file_system: for tests.
 
     Raises:
-        DivergedError: the place has what the folder has not. Nothing was sent. Ship it to another place, or look at both.
-        ConversationLockedError: somebody writes there, who ships nothing. Nothing was sent. Wait, or ``take_over``.
+        DivergedError: the place has something that is not in the folder. Nothing was sent. Ship it to another place, or look at both.
+        ConversationLockedError: somebody writes to the conversation on the place, and not only ships it. Nothing was sent. Wait, or
+            ``take_over``.
         ConversationTakenOverError: another one claimed it meanwhile. What was sent before is there.
         ConversationNotFoundError: there is no conversation in the folder; or it was deleted on the place.
         CorruptTranscriptError, CorruptMetadataError: the folder is damaged, or what is on the place is. What is whole in front of that

@@ -155,7 +155,9 @@ def restore_library(
 ) -> Generator[Restored | NotShipped, None, None]:
     """Make a folder of every conversation of a place, under its id in a directory, each as :func:`restore` does.
 
-    One that cannot be restored is a :class:`NotShipped`, and the others go on. What was deleted on the place is passed over.
+    One that cannot be restored is a :class:`NotShipped`, and the others go on. What was deleted on the place is passed over. Nothing is
+    restored before somebody asks for the results: iterate over them, to the end. Arguments are those of :func:`restore`; ``directory`` is
+    the library's.
 
     Raises:
         PlaceError: nobody answered, or the place refused. Call it again: what is there already is left as it is.

@@ -14,7 +14,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from transcript_store.errors import ConversationNotFoundError, StorageError
-from transcript_store.file_names import absolute_path
+from transcript_store.file_names import TRANSCRIPT, absolute_path
 from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
 from transcript_store.search._catalogue import Swept, note, sweep
 from transcript_store.search._database import Database, cache_folder, is_busy, path_in, remove
@@ -58,8 +58,8 @@ class SearchIndex:
         retired_keys: earlier keys.
 
     Raises:
-        ConversationNotFoundError: nothing stands at the path that was given; check it. (A ``ConversationLibrary`` may be empty still:
-            it makes its directory with the first conversation.)
+        ConversationNotFoundError: nothing stands at the path that was given, or a conversation; name the directory that it is in. (A
+            ``ConversationLibrary`` may be empty still: it makes its directory with the first conversation.)
     """
 
     def __init__(
@@ -74,12 +74,15 @@ class SearchIndex:
         if isinstance(named, str) and not os.path.exists(named):
             raise ConversationNotFoundError(path=named, reason="there is no such directory")
         self._shelf = shelf_of(named)
+        if isinstance(self._shelf, FolderShelf) and os.path.lexists(os.path.join(self._shelf.name, TRANSCRIPT)):
+            reason = "this is a conversation, and no library: name the directory that it is in"
+            raise ConversationNotFoundError(path=self._shelf.name, reason=reason, way_out=None)
         self._library, identity = self._shelf.name, self._shelf.identity
         self._identity = identity or ""
         self._keys: dict[str, Any] = {}
         if encryption_key is not None:
             self._keys = {"encryption_key": encryption_key, "retired_keys": retired_keys}
-        folder = cache_folder() if cache is None else os.path.abspath(os.fspath(cache))
+        folder = cache_folder() if cache is None else absolute_path(cache)
         self._path: str | None = None if identity is None else path_in(folder, identity)
         self._mutex = RLock()
         self._as_of = 0.0

@@ -61,7 +61,9 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """The query that a text means."""
+    """The query that a text means; raises ``TypeError`` for what is no text."""
+    if not isinstance(text, str):
+        raise TypeError(f"a query must be a str, not {type(text).__name__}")
     text = text.encode("utf-8", "replace").decode()  # an argument that is not UTF-8 has lone surrogates
     groups: list[dict[Term, None]] = []
     without: dict[Term, None] = {}

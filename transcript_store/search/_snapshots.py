@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING
 
+from transcript_store.file_names import absolute_path
 from transcript_store.search._catalogue import SETTLED_NS
 from transcript_store.search._database import cache_folder, path_in
 
@@ -44,9 +45,7 @@ def list_snapshots(store: FileStore, *, cache: str | os.PathLike[str] | None = N
 
     if store.has_key:
         return store.list()
-    path = path_in(
-        cache_folder() if cache is None else os.path.abspath(os.fspath(cache)), store.directory, "snapshots-{}"
-    )
+    path = path_in(cache_folder() if cache is None else absolute_path(cache), store.directory, "snapshots-{}")
     looks = _looks(store.directory)
     if looks is None:
         return store.list()  # which says what is wrong

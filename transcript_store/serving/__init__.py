@@ -51,7 +51,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise MissingExtraError(feature="a server of pages", extra="view") from error
     if not isinstance(library, ConversationLibrary):
-        library = ConversationLibrary(os.path.expanduser(library))
+        library = ConversationLibrary(library)
     keys = {} if encryption_key is None else {"encryption_key": encryption_key, "retired_keys": retired_keys}
     run(library, ready=ready, failed=failed or _unsaid, cache=cache, keys=keys)
 

@@ -19,6 +19,7 @@ from transcript_store.places import (
     PlaceError,
     Summary,
 )
+from transcript_store.testing._arguments import require_function
 
 __all__ = ["check_place"]
 
@@ -37,6 +38,7 @@ def check_place(open_place: OpenPlace) -> None:
     Raises:
         AssertionError: a rule is broken. The message begins with the number of the rule, as in ``E3``.
     """
+    require_function("open_place", open_place)
     for number, check in enumerate(CONTRACT, 1):
         try:
             check(open_place)

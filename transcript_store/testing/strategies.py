@@ -159,7 +159,12 @@ def tool_exchanges(
             ``"missing"``: some have none. ``"out of order"``: they come in another order than the calls. ``"late"``: something
             else is said first. ``"twice"``: one comes again. ``"foreign"``: one is of a call that nobody made.
         max_calls: how many calls a reply has at most.
+
+    Raises:
+        TypeError: ``faults`` is one text, and no list.
+        ValueError: there is no such provider, or no such fault.
     """
+    _require_faults(faults)
     return _of(provider, lambda name: _exchange(name, ("none", *faults), max_calls))
 
 
@@ -172,7 +177,12 @@ def conversations(
         provider: whose form the messages have; None draws it too.
         faults: what may be wrong with the exchanges, as of :func:`tool_exchanges`.
         max_turns: how many questions there are at most.
+
+    Raises:
+        TypeError: ``faults`` is one text, and no list.
+        ValueError: there is no such provider, or no such fault.
     """
+    _require_faults(faults)
 
     def of(name: Provider) -> st.SearchStrategy[list[Message]]:
         question = _text_message(name, "user").map(lambda message: [message])
@@ -188,6 +198,13 @@ def _of(provider: Provider | None, make: Callable[[Provider], st.SearchStrategy[
     if provider is not None and provider not in PROVIDERS:
         raise ValueError(f"provider must be one of {', '.join(PROVIDERS)}, or None; not {provider!r}")
     return make(provider) if provider is not None else st.one_of(*map(make, PROVIDERS))
+
+
+def _require_faults(faults: Sequence[Fault]) -> None:
+    if isinstance(faults, str):
+        raise TypeError(f"faults must be a list of faults, not one of them: give [{faults!r}]")
+    if wrong := [fault for fault in faults if fault not in FAULTS]:
+        raise ValueError(f"a fault must be one of {', '.join(FAULTS)}; not {wrong[0]!r}")
 
 
 def _joined(parts: Sequence[list[Message]]) -> list[Message]:

@@ -24,6 +24,7 @@ from transcript_store.errors import MissingExtraError
 from transcript_store.file_names import absolute_path
 from transcript_store.keys import KeyProvider
 from transcript_store.redaction import SecretRedactor
+from transcript_store.temporaries import require_binary
 from transcript_store.view._contents import Contents, contents_of, contents_of_store
 from transcript_store.view._document import document
 from transcript_store.view._files import PageError, replace_page
@@ -72,7 +73,7 @@ def render_page(
         generation: an earlier generation; None for the live one.
         plain: put every message into the page itself, for readers without scripts. Else those have the first 200.
         redact: takes secrets out of what is shown. The conversation stays as it is.
-        encryption_key: the key of a sealed conversation, as :class:`ConversationStore` takes it. One that is damaged is not shown.
+        encryption_key: the key of a sealed conversation, as :class:`ConversationStore` takes it. A sealed one that is damaged is not shown.
         retired_keys: earlier keys.
 
     Raises:
@@ -130,9 +131,11 @@ def write_page(
     folders are made. The page of a sealed conversation is plain, like every other one.
 
     Raises:
+        TypeError: ``output`` is a stream of text, or ``redact`` no :class:`SecretRedactor`; nothing was written.
         PageError: something else stands there, or the system refuses; nothing was written.
         TranscriptStoreError: as :func:`render_page`, which explains the arguments.
     """
+    require_binary(output)
     contents, pieces = _render(directory, generation, plain, redact, _given(encryption_key, retired_keys))
     if not isinstance(output, str | os.PathLike):
         output.writelines(pieces)

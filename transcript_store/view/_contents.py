@@ -14,7 +14,7 @@ from transcript_store.conversation import ConversationMetadata, ConversationStor
 from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError, GenerationNotFoundError
 from transcript_store.formats import redacted_extra
 from transcript_store.maintenance import salvage
-from transcript_store.redaction import SecretRedactor
+from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.words import many, place
 
 
@@ -166,6 +166,7 @@ def _salvaged(directory: str | os.PathLike[str], error: CorruptTranscriptError |
 
 
 def _redacted(found: Contents, redactor: SecretRedactor) -> Contents:
+    require_redactor(redactor)
     counts: Counter[str] = Counter()
 
     def clean(value: Any) -> Any:

@@ -31,6 +31,21 @@ def session(tmp_path):
     session.close()
 
 
+def test_a_directory_may_begin_with_a_tilde(tmp_path, monkeypatch):
+    """And no folder that is called ~ is made where the program runs. What is no directory is told as such."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    session = TranscriptSession("user-1", "~/chats")
+    asyncio.run(session.add_items([item(1)]))
+    session.close()
+    assert len(ConversationLibrary(tmp_path / "home/chats").list()) == 1
+    assert not (tmp_path / "~").exists()
+    with pytest.raises(
+        TypeError, match=r"a path must be a str or an os\.PathLike of one, not ConversationStore; give its directory"
+    ):
+        TranscriptSession("user-1", ConversationStore(tmp_path))  # type: ignore[arg-type]
+
+
 def test_the_contract_of_integrations():
     """I1 to I11."""
     check_integration(Bench)

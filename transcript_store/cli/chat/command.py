@@ -26,7 +26,7 @@ after Ctrl-D, after a crash, after kill -9. Without DIR it is the last conversat
 The provider is the one that --provider names; else the one on record; else a compatible server, if a base URL is given;
 else the first whose key is in the environment and whose SDK is installed (claude, openai, gemini); else a model server that runs
 on this machine (Ollama, LM Studio, llama.cpp), with its largest chat model; else local: {QWEN.name}, a small model that
-needs neither. It is fetched once ({QWEN.size_bytes // 1_000_000} MB), has no tools, and is often wrong.
+needs no key and no server. It is fetched once ({QWEN.size_bytes // 1_000_000} MB), has no tools, and is often wrong.
 
 {HINT}
 With standard input from a pipe each line is a turn, and the first turn that fails ends the command with 1.

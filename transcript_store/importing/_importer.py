@@ -29,7 +29,7 @@ from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted, refused
-from transcript_store.importing._standing import Standing, standing_of
+from transcript_store.importing._standing import Standing, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import FileSource, Rows
@@ -88,14 +88,16 @@ class Importer:
 
     def _put(self, plan: Plan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool) -> ImportReport:
         """Into the conversation of this session, or into the copy of it that an earlier import made when they diverged."""
-        for copy in count(1):
-            own_id = conversation_id(plan.format, plan.session, copy)
+        session, first = self._known_as(plan, source)
+        for copy in count(first):
+            own_id = conversation_id(plan.format, session, copy)
             if copy > 1:  # so that a list tells the two apart
-                original = conversation_id(plan.format, plan.session)
+                original = conversation_id(plan.format, session)
                 plan = replace(plan, labels={**plan.labels, "diverged_from": original})
             work = _Work(self._library, self._group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
             done = work.run(dry_run=self._dry_run)
-            if done.action != "diverged" or not (self._forks or self._has_copy(plan, copy + 1)):
+            next_id = conversation_id(plan.format, session, copy + 1)
+            if done.action != "diverged" or not (self._forks or self._has(next_id)):
                 if work.findings:
                     report = counted(as_stored(plan, work.findings), source=source.name)
                 return replace(
@@ -107,10 +109,24 @@ class Importer:
                 )
         raise AssertionError("count() does not end")
 
-    def _has_copy(self, plan: Plan, copy: int) -> bool:
-        its_id = conversation_id(plan.format, plan.session, copy)
+    def _known_as(self, plan: Plan, source: FileSource | Rows) -> tuple[str, int]:
+        """The id that the session has on record, and the first copy of it to look at: there may be one by its former id alone."""
+        own, former = plan.session, plan.former_session or plan.session
+        if former == own or self._is_first or self._has(conversation_id(plan.format, own)):
+            return own, 1
+        for copy in count(1):
+            its_id = conversation_id(plan.format, former, copy)
+            try:
+                with self._library.open(its_id, read_only=True, verify="tail") as reader:
+                    if is_of_this_source(reader, plan, source):
+                        return former, copy
+            except ConversationNotFoundError:
+                return own, 1
+        raise AssertionError("count() does not end")
+
+    def _has(self, id: str) -> bool:
         try:
-            self._library.open(its_id, read_only=True, verify="tail").close()
+            self._library.open(id, read_only=True, verify="tail").close()
         except ConversationNotFoundError:
             return False
         return True

@@ -30,7 +30,8 @@ WRITER = {writer.name: writer for writer in WRITERS}
 @few_or_many_seeds
 def test_json_lines_keep_the_contract(seeds):
     """The other formats do in the tests of their own."""
-    check_format(JsonLines(), [LINES], seeds=seeds)
+    prompted = lines({"role": "system", "content": "Be kind."}, {"anything": 1}) + LINES
+    check_format(JsonLines(), [LINES, prompted], seeds=seeds)
 
 
 @pytest.mark.parametrize("name", ["claude-code", "kimi"])

@@ -1,6 +1,8 @@
 """JSON lines: one message a line in any provider's form, or ``{"message", "extra", "at"}`` as ``show --json`` prints it.
 
-The file is one session. Its id is its first line's: a file that grew is the same session, a copy of it too.
+The file is one session. Its id is that of its beginning, through the first message that is no prompt of the system: many
+sessions share a prompt. A file that grew is the same session, a copy of it too. While it has no such message it is known by its
+first line, as all were by an earlier version.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from transcript_store.formats._plan import Entry, Head, Plan, Source
 
 _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
 _ROLES = ("user", "assistant", "system", "developer", "tool", "model", "function")
+_PROMPTS = ("system", "developer")
 
 
 class JsonLines:
@@ -32,22 +35,33 @@ class JsonLines:
 
     def plans(self, source: Source) -> Iterable[Plan]:
         lines = Lines(source)
-        first, provider = b"", None
+        first, beginning, is_begun, provider = b"", hashlib.sha256(), False, None
         for line in lines:
+            message = None if line.value is None else _message(line.value)
             first = first or line.raw
-            if provider is None and line.value is not None and (message := _message(line.value)) is not None:
+            if not is_begun:
+                beginning.update(_whole(line.raw))
+                is_begun = message is not None and message.get("role") not in _PROMPTS
+            if provider is None and message is not None:
                 provider = _provider(message)
         if not lines.count:
             return
+        by_first_line = hashlib.sha256(first).hexdigest()
         yield Plan(
             format=self.name,
-            session=hashlib.sha256(first).hexdigest(),
+            session=beginning.hexdigest() if is_begun else by_first_line,
+            former_session=by_first_line,
             lines=lines.count,
             generations=(partial(_entries, source),),
             provider=provider,
             findings=tuple(lines.findings),
             tail=lines.tail,
         )
+
+
+def _whole(raw: bytes) -> bytes:
+    """With its line end, which the last line may get when the next one is written."""
+    return raw if not raw or raw.endswith(b"\n") else raw + b"\n"
 
 
 def _entries(source: Source) -> Iterator[Entry]:

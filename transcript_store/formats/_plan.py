@@ -122,6 +122,9 @@ class Plan:
     """What stands behind the last whole line: a line that is still being written. It is left for the next import."""
     redaction: Mapping[str, Any] | None = None
     """What was taken out of it before it is stored. A reader leaves it None."""
+    former_session: str | None = None
+    """An id by which it may be on record, because an earlier version of the reader gave it, or too little of the source was there.
+    Such a conversation is gone on with if it is of this very source. Sessions of several sources may share it."""
 
 
 class Reader(Protocol):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import chain, count
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -29,7 +29,7 @@ from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted, refused
-from transcript_store.importing._standing import Standing, standing_of
+from transcript_store.importing._standing import Standing, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import FileSource, Rows
@@ -87,15 +87,35 @@ class Importer:
             return refused(source.name, str(error), report)
 
     def _put(self, plan: Plan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool) -> ImportReport:
-        """Into the conversation of this session, or into the copy of it that an earlier import made when they diverged."""
-        for copy in count(1):
-            own_id = conversation_id(plan.format, plan.session, copy)
+        """Into the conversation of this session; where there is none, into one that has it by its former id."""
+        into = partial(self._put_into, plan, source, report, is_alone=is_alone)
+        former = plan.former_session or plan.session
+        if former == plan.session or self._is_first:
+            return into(plan.session, 1, self._group)
+        done = into(plan.session, 1, None)  # no group: "created" is what would be done, and nothing is written
+        return into(*self._known_as(plan, source, former), self._group) if done.action == "created" else done
+
+    def _put_into(
+        self,
+        plan: Plan,
+        source: FileSource | Rows,
+        report: ImportReport,
+        session: str,
+        first: int,
+        group: ConversationGroup | None,
+        *,
+        is_alone: bool,
+    ) -> ImportReport:
+        """Into the conversation of this id, or into the copy of it that an earlier import made when they diverged."""
+        for copy in count(first):
+            own_id = conversation_id(plan.format, session, copy)
             if copy > 1:  # so that a list tells the two apart
-                original = conversation_id(plan.format, plan.session)
+                original = conversation_id(plan.format, session)
                 plan = replace(plan, labels={**plan.labels, "diverged_from": original})
-            work = _Work(self._library, self._group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
+            work = _Work(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
             done = work.run(dry_run=self._dry_run)
-            if done.action != "diverged" or not (self._forks or self._has_copy(plan, copy + 1)):
+            next_id = conversation_id(plan.format, session, copy + 1)
+            if done.action != "diverged" or not (self._forks or self._has(next_id)):
                 if work.findings:
                     report = counted(as_stored(plan, work.findings), source=source.name)
                 return replace(
@@ -107,10 +127,21 @@ class Importer:
                 )
         raise AssertionError("count() does not end")
 
-    def _has_copy(self, plan: Plan, copy: int) -> bool:
-        its_id = conversation_id(plan.format, plan.session, copy)
+    def _known_as(self, plan: Plan, source: FileSource | Rows, former: str) -> tuple[str, int]:
+        """The id by which a session is known of which there is nothing by its own, and the first copy of it to look at."""
+        for copy in count(1):
+            its_id = conversation_id(plan.format, former, copy)
+            try:
+                with self._library.open(its_id, read_only=True, verify="tail") as reader:
+                    if is_of_this_source(reader, plan, source):
+                        return former, copy
+            except ConversationNotFoundError:
+                return plan.session, 1
+        raise AssertionError("count() does not end")
+
+    def _has(self, id: str) -> bool:
         try:
-            self._library.open(its_id, read_only=True, verify="tail").close()
+            self._library.open(id, read_only=True, verify="tail").close()
         except ConversationNotFoundError:
             return False
         return True

@@ -81,6 +81,19 @@ def standing_of(conversation: ConversationStore, plan: Plan, source: FileSource 
     return standing
 
 
+def is_of_this_source(conversation: ConversationStore, plan: Plan, source: FileSource | Rows) -> bool:
+    """Whether a conversation whose id is that of several sources is this plan's. Reads only.
+
+    It is if all that is planned is on record, or its note names this source, or the source that it names is gone and this one
+    goes on from what was there: somebody moved it.
+    """
+    found = standing_of(conversation, plan, source)
+    if found.action == "unchanged" or found.noted is None:
+        return found.action == "unchanged"
+    is_named = (found.noted.get("file") or {}).get("name") == plain(source.name)
+    return is_named or (found.action == "grew" and not _is_there(found.noted))
+
+
 def _may_lack_some(note: dict[str, Any]) -> bool:
     findings = note.get("findings") or []
     return note.get("findings_count") != len(findings) or any(each.get("kind") == UNSTORABLE for each in findings)

@@ -193,9 +193,9 @@ def _storable(case: Case) -> None:
 
 
 def _grown(case: Case) -> None:
-    """A source that grows line by line keeps its ids, and in the end is read as if it had always been whole."""
+    """A source that grows line by line keeps its ids or has the former ones, and in the end is read as if it had always been whole."""
     whole = _comparable(case.read(case.sample))
-    sessions = {one[0] for one in whole}
+    sessions = {one[0] for one in whole} | {plan.former_session or plan.session for plan in case.read(case.sample)}
     for length, sample in _growing(case.sample):
         case.where = f", its first {length} lines"
         for plan in case.read_anything(sample):

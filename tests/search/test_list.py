@@ -103,7 +103,10 @@ def test_damaged_ones_and_folders_with_names_of_their_own_are_listed(library, in
     assert {summary.directory: summary for summary in index.list()} == there
 
 
-@pytest.mark.parametrize("after", ["", "x", "[]", '["updated", null, 1]', '["title", "x", 1]', '["updated", {}, 1]', f'["updated", 1, {10**30}]'])
+@pytest.mark.parametrize(
+    "after",
+    ["", "x", "[]", '["updated", null, 1]', '["title", "x", 1]', '["updated", {}, 1]', f'["updated", 1, {10**30}]'],
+)
 def test_a_place_that_no_page_gave_is_refused(index, after):
     with pytest.raises(ValueError, match="after must be"):
         index.list(after=after)

@@ -19,7 +19,13 @@ from transcript_store._conversation.rotation import NOT_SEALED, Rotation
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
-from transcript_store._sealing.key_file import WrappedKey, conversation_of, decode_key_file, encode_key_file, encode_shredded
+from transcript_store._sealing.key_file import (
+    WrappedKey,
+    conversation_of,
+    decode_key_file,
+    encode_key_file,
+    encode_shredded,
+)
 from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationShreddedError,

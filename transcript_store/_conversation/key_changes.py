@@ -32,7 +32,6 @@ from transcript_store.errors import (
     UnsupportedVersionError,
 )
 
-
 _NOT_WHOLE = (ConversationNotFoundError, CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError)
 """What a folder is told by from which the transcript or metadata.json is missing, or in which it is damaged."""
 
@@ -49,7 +48,7 @@ class Shredding:
 
 
 def id_of(folder: Folder) -> str:
-    """The id of the conversation in a folder that is not called by it: as its transcript says; otherwise metadata.json; otherwise key.json."""
+    """The id of the conversation in a folder that is not called by it: the transcript says it, or metadata.json, or key.json."""
     with suppress(FileNotFoundError, NotOursError), folder.reading(TRANSCRIPT) as source:
         found = read_header(first_line(source.read, source.size))
         if not isinstance(found, NotAHeader):

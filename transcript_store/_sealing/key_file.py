@@ -75,7 +75,7 @@ def conversation_in_key_file(folder: Folder) -> str | None:
 
 
 def conversation_of(data: bytes, path: str) -> str | None:
-    """Whose a key file is, also if its key was destroyed, or a later version wrote it; raises ``CorruptKeyFileError`` if it is not whole."""
+    """Whose a key file is, also if its key was destroyed, or a later version wrote it; ``CorruptKeyFileError`` if it is not whole."""
     of = _members(data, path).get("conversation")
     return of if type(of) is str else None
 

@@ -54,6 +54,8 @@ from transcript_store._conversation.reader import Reader
 from transcript_store.places import (
     ConversationTakenOverError,
     DivergedError,
+    LibraryShipper,
+    NotShipped,
     PlacedLibrary,
     PlaceError,
     Shipper,
@@ -414,6 +416,29 @@ def test_the_key_is_sent_when_it_is_asked_for() -> None:
     shipped(before, place, with_key=True)
     with pytest.raises(ConversationShreddedError):
         on_place(place, new_key).open(ID, read_only=True)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.EIO])
+def test_a_folder_that_the_system_refuses_is_told_and_the_others_go(number: int) -> None:
+    """It was passed over without a word, and all was said to be there: somebody else's folder, or one file too many."""
+    disk, place = SimulatedFileSystem(), SimulatedPlace()
+    library = library_on(disk)
+    folders = sorted(library.create(messages=[said(text)]).directory for text in "abc")
+
+    def refuse(call: Call) -> None:
+        if call.name == "open_directory" and call.path.endswith(folders[1].rpartition("/")[2]):
+            raise OSError(number, "refused")
+
+    with LibraryShipper(library.directory, place, file_system=disk, waits_seconds=WAITS) as shipper:
+        for _ in range(2):
+            disk.on_call = refuse
+            (told,) = [each for each in shipper.send() if isinstance(each, NotShipped)]
+            assert (told.directory, getattr(told.error, "errno", None)) == (folders[1], number)
+            assert told.error.way_out is not None
+            assert len(on_place(place).list()) == 2
+        disk.on_call = None
+        assert [each.directory for each in shipper.send()] == [folders[1]]
+    assert len(on_place(place).list()) == 3
 
 
 # ---- the way back ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ has to replace words in a finished sentence, where they may be part of the user'
 
 from __future__ import annotations
 
+import errno
 from enum import Enum
 
 __all__ = ["WayOut"]
@@ -118,6 +119,29 @@ class WayOut(Enum):
     INSTALL_EXTRA = "pip install 'transcript-store[{error.extra}]'"
     INSTALL_PROGRAM = "install the program {error.program!r} on the PATH"
     SET_THE_TOKEN = "set that variable, or give ChatConfig a token"  # noqa: S105 (it is a sentence)
+
+
+_WAYS_OUT_OF_NUMBERS = {
+    errno.ENOSPC: WayOut.FREE_SPACE,
+    errno.EDQUOT: WayOut.FREE_QUOTA,
+    errno.EFBIG: WayOut.ALLOW_LARGER_FILES,
+    errno.EROFS: WayOut.MOUNT_TO_WRITE,
+    errno.EACCES: WayOut.CHECK_PERMISSIONS,
+    errno.EPERM: WayOut.CHECK_PERMISSIONS,
+    errno.EMFILE: WayOut.ALLOW_MORE_FILES,
+    errno.ENFILE: WayOut.ALLOW_MORE_FILES,
+    errno.ENOMEM: WayOut.FREE_MEMORY,
+    errno.ENOLCK: WayOut.USE_LOCKS,
+    errno.EIO: WayOut.CHECK_THE_DISK,
+    errno.ELOOP: WayOut.CLEAR_THE_WAY,
+    errno.ENOTDIR: WayOut.CLEAR_THE_WAY,
+    errno.ENAMETOOLONG: WayOut.SHORTEN_THE_NAME,
+}
+
+
+def way_out_of_number(number: int) -> WayOut | None:
+    """What to do about an error of the operating system, by its errno."""
+    return _WAYS_OUT_OF_NUMBERS.get(number)
 
 
 _WAYS_OUT_OF_DAMAGE = {

@@ -7,11 +7,13 @@ damaged; and with the key nothing of the content comes to a disk, unless somebod
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -344,6 +346,27 @@ def test_another_key_for_a_library(cli: Cli, sealed: str, key: str, other: str, 
     assert (Path(sealed) / "transcript.jsonl").read_bytes() == before
     assert cli("show", sealed, "--key-file", key).code == 1
     assert "worms" in cli("show", sealed, "--key-file", other).out
+
+
+def test_a_folder_that_is_closed_to_this_user_is_named(
+    cli: Cli, sealed: str, key: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can tell whether it is sealed, so its earlier key may still be needed. The one beside it is wrapped anew."""
+    library, name = os.path.split(sealed)
+    with ConversationLibrary(library, encryption_key=read_key_file(key)).create(messages=MESSAGES):
+        pass
+    real = os.open
+
+    def closed(path: Any, *arguments: Any, **named: Any) -> int:
+        if os.path.basename(os.fsdecode(path)) == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", closed)
+        code, out, err = cli("rotate-key", library, "--new-key-file", other, "--key-file", key)
+    assert (code, out) == (1, "wrapped with the new key: 1 conversation, and 0 before\n")
+    assert f"{name}: left alone: the system closes it to this user: Permission denied; keep its earlier key" in err
 
 
 def test_a_repair_without_the_key_is_accepted_by_hand(cli: Cli, sealed: str, key: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -377,3 +380,42 @@ def test_a_list_keeps_what_it_read_and_nothing_of_a_sealed_store(
     assert first.out.count("\n") == 1
     assert list((cache / "transcript-store").glob("snapshots-*"))
     assert cli("snapshot", "list", "--store", str(tmp_path / "s")) == first
+
+
+def test_a_snapshot_is_named_by_the_beginning_of_its_id(cli: Cli, tmp_path: Path, key: str) -> None:
+    """As a conversation is: at least four characters, and one that is not the beginning of several ids."""
+    store = FileStore(tmp_path / "s")
+    for own_id, text in (("1a2b3c4d", "the first"), ("1a2b3c4e", "the second"), ("77777777", "the third")):
+        made = Snapshot.create(provider="claude", messages=[{"role": "user", "content": text}])
+        store.save(replace(made, id=f"{own_id}-0000-4000-8000-000000000000"))
+    at = ("--store", store.directory)
+    assert "the second" in cli("snapshot", "show", "1a2b3c4e", *at).out
+    assert cli("snapshot", "restore", "7777", *at, "--into", str(tmp_path / "back")).code == 0
+    with ConversationStore(tmp_path / "back", read_only=True) as back:
+        back.load()
+        assert [message["content"] for message in back.get_messages()] == ["the third"]
+    several = cli("snapshot", "delete", "1a2b3c4", *at)
+    assert (several.code, "is the beginning of 2 ids: 1a2b3c4" in several.err) == (2, True)
+    for nothing in ("777", "7777-", "8888"):
+        refused = cli("snapshot", "delete", nothing, *at)
+        assert (refused.code, refused.out, len(refused.err.splitlines())) == (1, "", 1)
+    assert len(store.list()) == 3
+    assert cli("snapshot", "delete", "7777", *at).code == 0
+    assert len(store.list()) == 2
+    cli("snapshot", "rotate-key", *at, "--new-key-file", key)
+    assert "what is there is sealed" in cli("snapshot", "show", "1a2b3c4e", *at).err
+    assert "the second" in cli("snapshot", "show", "1a2b3c4e", *at, "--key-file", key).out
+
+
+def test_a_snapshot_that_could_not_be_saved_is_named(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence said that `snapshot show` tells, and nobody knew of which id."""
+    directory = conversation(tmp_path / "c", MESSAGES)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(REAL, "write", full)
+    refused = cli("snapshot", "save", directory, "--store", str(tmp_path / "s"))
+    assert refused.code == 1
+    (own_id,) = re.findall(r"cannot save the snapshot ([0-9a-f-]{36}): ", refused.err)
+    assert cli("snapshot", "show", own_id, "--store", str(tmp_path / "s")).code == 1

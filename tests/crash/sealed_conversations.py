@@ -7,6 +7,7 @@ each conversation.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -43,7 +44,13 @@ from tests.crash.operations import (
     update_metadata,
 )
 from tests.kit.machines import machine_of
-from transcript_store import ConversationLibrary, ConversationShreddedError, ConversationStore, WrongKeyError
+from transcript_store import (
+    ConversationLibrary,
+    ConversationShreddedError,
+    ConversationStore,
+    StorageError,
+    WrongKeyError,
+)
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -287,8 +294,11 @@ def accept(store: ConversationStore) -> None:
 
 
 def rotate(of: ConversationLibrary) -> None:
-    done = of.rotate_key()
-    insist(not done.left_alone, f"left alone: {done.left_alone}")
+    for one, why in of.rotate_key().left_alone:
+        insist("closes it to this user" in why, f"left alone: {one}: {why}")
+        raise StorageError(
+            path=one, doing="rotate it", errno=errno.EACCES, strerror=why
+        )  # told, as what else is refused
 
 
 def shred(of: ConversationLibrary) -> None:

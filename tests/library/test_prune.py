@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.kit.trees import tree
 from tests.library.helpers import make, says, texts
 from transcript_store import (
     ConversationLibrary,
+    ConversationLockedError,
     ConversationNotFoundError,
     ConversationStore,
     FileStore,
@@ -27,6 +29,7 @@ from transcript_store import (
     restore_snapshot,
 )
 from transcript_store.aio import AsyncConversationLibrary
+from transcript_store.testing import Call, SimulatedFileSystem
 
 DAY = 24 * 3600 * 1_000_000
 
@@ -435,3 +438,27 @@ def test_one_that_takes_turns_is_open_only_during_a_call(shelf: ConversationLibr
         with pytest.raises(ConversationNotFoundError):
             store.append_message({"n": 2})
     assert shelf.list() == []
+
+
+def test_what_another_prune_took_at_any_moment_is_not_left_alone() -> None:
+    """Two prunes at once: what the first one took, the second one named as left alone: "there is no such conversation"."""
+    for number in range(1000):
+        disk = SimulatedFileSystem()
+        with ConversationLibrary("/library", file_system=disk).create(messages=[says("old")]) as store:
+            chat = store.id
+        disk.clock_us += DAY
+        calls = 0
+
+        def take(_: Call, disk: SimulatedFileSystem = disk, chat: str = chat, number: int = number) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == number + 1:
+                with suppress(ConversationLockedError, ConversationNotFoundError):
+                    ConversationLibrary("/library", file_system=disk.another_process()).delete(chat)
+
+        disk.on_call = take
+        done = ConversationLibrary("/library", file_system=disk).prune(older_than=timedelta(hours=1), dry_run=False)
+        assert done.left_alone == ()
+        if calls <= number:
+            break
+    assert number > 10

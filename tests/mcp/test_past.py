@@ -251,8 +251,8 @@ def test_a_conversation_that_was_replaced_is_read_anew(past: Past, chats: Conver
     assert past.read_conversation(own_id)["messages"][0]["quoted"]["parts"][0]["text"] == "another"
 
 
-@pytest.mark.parametrize("limit", [0, -1, -(10**30)])
-def test_a_limit_below_one_is_refused(past: Past, chats: ConversationLibrary, limit: int) -> None:
+@pytest.mark.parametrize("limit", [0, -1, -(10**30), 1.5, "3", None])
+def test_a_limit_that_is_no_positive_number_is_refused(past: Past, chats: ConversationLibrary, limit: Any) -> None:
     own_id = begun(chats, "a")
     for call in (
         lambda: past.list_conversations(limit=limit),

@@ -61,6 +61,16 @@ def deletes_and_saves_again(place: type[SimulatedPlace], faults: int) -> Made:
     ]
 
 
+def lists_what_is_saved_again(place: type[SimulatedPlace], faults: int) -> Made:
+    """One deletes, and saves again, beside one who lists; then it is listed."""
+    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
+    a, b = world.store(KEY), world.store(KEY)
+    return world, [
+        lambda: world.delete(a, ONE) and world.save(a, ONE, "a") and world.list(a),
+        lambda: world.list(b),
+    ]
+
+
 def one_seals(place: type[SimulatedPlace], faults: int) -> Made:
     """A plain store is sealed, and somebody without the key saves a new snapshot."""
     world = begun(SnapshotWorld(place(), faults=faults), texts={ONE: "old"})
@@ -160,6 +170,7 @@ STORIES = (
     two_save_with_media,
     saves_and_deletes,
     deletes_and_saves_again,
+    lists_what_is_saved_again,
     one_seals,
     one_seals_what_is_replaced,
     one_seals_with_media,

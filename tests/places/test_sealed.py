@@ -484,6 +484,24 @@ def test_shred(place: SimulatedPlace):
     assert library_on(place, None).shred(third).still_readable == (f"simulated/{third}/transcript.jsonl",)
 
 
+def test_a_key_is_shredded_of_which_there_are_no_slots(place: SimulatedPlace):
+    """They were lost, and stand in a backup: the key stayed, and no call could destroy it. A key of another conversation is not touched."""
+    lived(library := library_on(place))
+    key = place.key(ID)
+    for name in place.names(ID):
+        place.set_object(ID, name, None)
+    with pytest.raises(ConversationNotFoundError):
+        library.open(ID, read_only=True)
+    done = library_on(place, None).shred(ID)
+    assert (done.id, done.still_readable) == (ID, ())
+    assert b"wrapped" not in (place.key(ID) or b"")
+    assert library.shred(ID) == done
+    place.set_key(OTHER_ID, key)
+    with pytest.raises(ConversationNotFoundError):
+        library.shred(OTHER_ID)
+    assert place.key(OTHER_ID) == key
+
+
 def test_a_shred_beside_a_writer(place: SimulatedPlace):
     """A writer at work is not shredded under its hands; one that has stalled is told, and stores nothing behind it."""
     library = library_on(place)

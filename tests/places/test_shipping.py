@@ -7,8 +7,10 @@ was written over. So a copy is a log of slots, as all conversations on a place a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,11 +48,14 @@ from transcript_store import (
     ConversationStore,
     CorruptKeyFileError,
     CorruptTranscriptError,
+    StorageError,
 )
 from transcript_store._conversation.reader import Reader
 from transcript_store.places import (
     ConversationTakenOverError,
     DivergedError,
+    LibraryShipper,
+    NotShipped,
     PlacedLibrary,
     PlaceError,
     Shipper,
@@ -414,6 +419,29 @@ def test_the_key_is_sent_when_it_is_asked_for() -> None:
         on_place(place, new_key).open(ID, read_only=True)
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.EIO])
+def test_a_folder_that_the_system_refuses_is_told_and_the_others_go(number: int) -> None:
+    """It was passed over without a word, and all was said to be there: somebody else's folder, or one file too many."""
+    disk, place = SimulatedFileSystem(), SimulatedPlace()
+    library = library_on(disk)
+    folders = sorted(library.create(messages=[said(text)]).directory for text in "abc")
+
+    def refuse(call: Call) -> None:
+        if call.name == "open_directory" and call.path.endswith(folders[1].rpartition("/")[2]):
+            raise OSError(number, "refused")
+
+    with LibraryShipper(library.directory, place, file_system=disk, waits_seconds=WAITS) as shipper:
+        for _ in range(2):
+            disk.on_call = refuse
+            (told,) = [each for each in shipper.send() if isinstance(each, NotShipped)]
+            assert (told.directory, getattr(told.error, "errno", None)) == (folders[1], number)
+            assert told.error.way_out is not None
+            assert len(on_place(place).list()) == 2
+        disk.on_call = None
+        assert [each.directory for each in shipper.send()] == [folders[1]]
+    assert len(on_place(place).list()) == 3
+
+
 # ---- the way back ----------------------------------------------------------------------------------------------------------
 
 
@@ -433,6 +461,40 @@ def test_a_folder_that_is_there_is_not_touched() -> None:
     with pytest.raises(ConversationExistsError):
         restore(place, ID, other.directory, file_system=disk)
     assert files_in(disk, FOLDER)["transcript.jsonl"] == before["transcript.jsonl"]
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+def test_whatever_the_system_refuses_a_restore_says_whether_the_folder_is_there(key: bytes | None) -> None:
+    """A sync that failed behind the rename was told with "There is none yet". A second call makes it last."""
+    source, place = with_a_history(key), SimulatedPlace()
+    shipped(source, place, with_key=True)
+    whole, told = back(place), set[str]()
+    for number in range(1000):
+        disk, calls = SimulatedFileSystem(), count()
+
+        def refuse(_: Call, number: int = number, calls: Iterator[int] = calls) -> None:
+            if next(calls) == number:
+                raise OSError(errno.EIO, "refused")
+
+        disk.on_call = refuse
+        try:
+            restore(place, ID, BACK, file_system=disk, with_key=True)
+        except StorageError as error:
+            says = error.consequence
+            assert says.startswith("It is there, and whole") == (f"{BACK}/transcript.jsonl" in disk.tree())
+            if says == "It is there, and whole":
+                assert files_in(disk.worst_power_failure(), BACK) == whole
+            told.add(says)
+        else:
+            if next(calls) <= number:
+                break
+        disk.on_call = None
+        restore(place, ID, BACK, file_system=disk, with_key=True)
+        assert files_in(disk.worst_power_failure(), BACK) == whole
+    assert {one for one in told if one.startswith("It is there")} == {
+        "It is there, and whole",
+        "It is there, and whole, and a power loss may take it away",
+    }
 
 
 class Restoring(Case):

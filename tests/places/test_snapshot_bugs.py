@@ -12,7 +12,7 @@ from tests.places.schedules import LossError, every
 from tests.places.snapshot_schedules import commute
 from transcript_store._snapshots.encryption import Keys
 from transcript_store._snapshots.stored import StoredFiles
-from transcript_store.places import _snapshot_files
+from transcript_store.places import ListedCell, _snapshot_files
 from transcript_store.places._snapshot_files import PlacedFiles
 from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace
 from transcript_store.testing._simulated_cells import SimulatedCells
@@ -137,6 +137,19 @@ def looks_once(patch: Patch) -> None:
     )
 
 
+def tells_the_first_size(patch: Patch) -> None:
+    """ListedCell.size_bytes: a list tells the size that a name had first, and so that of a mark where a snapshot is."""
+    real, sizes = SimulatedCells._page, dict[tuple[int, str], int]()
+
+    def page(self: SimulatedCells, prefix: str, after: str) -> list[ListedCell]:
+        return [
+            each._replace(size_bytes=sizes.setdefault((id(self), each.name), each.size_bytes))
+            for each in real(self, prefix, after)
+        ]
+
+    patch.setattr(SimulatedCells, "_page", page)
+
+
 class Bug(NamedTuple):
     """A rule left out, and the story that shows it."""
 
@@ -160,6 +173,8 @@ BUGS = [
     Bug(seals_without_a_note, stories.one_seals, SimulatedPlace),
     Bug(takes_the_note_away_first, stories.one_seals, SimulatedPlace),
     Bug(looks_once, stories.one_seals, SimulatedObjectPlace),
+    Bug(tells_the_first_size, stories.lists_what_is_saved_again, SimulatedPlace),
+    Bug(tells_the_first_size, stories.lists_what_is_saved_again, SimulatedObjectPlace),
 ]
 
 

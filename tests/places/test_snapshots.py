@@ -15,7 +15,7 @@ import pytest
 from tests.kit.postgres import PostgresServer
 from tests.places.servers import seaweedfs
 from tests.snapshots.helpers import BOTH, IMAGE, IMAGE_NAME, KEY, OTHER_KEY, snapshot
-from transcript_store import DecryptionError, FileStore, SnapshotNotFoundError
+from transcript_store import DecryptionError, FileStore, Snapshot, SnapshotNotFoundError
 from transcript_store._snapshots.encryption import is_text
 from transcript_store._snapshots.stored import is_mark
 from transcript_store.places import (
@@ -397,3 +397,15 @@ def test_a_list_asks_for_nothing_that_was_deleted(place: type[SimulatedPlace]) -
     cells.cells.set(f"{kept.id}.json", bytes(49))
     assert store.list() == []
     assert len(store.verify()) == 1
+
+
+def test_no_snapshot_that_is_written_has_the_size_of_a_mark() -> None:
+    """A list passes over what has that size (49 bytes): the shortest snapshot, of messages of no provider, has more than twice as much."""
+    shortest = Snapshot.create(provider="", model="", messages=[], created_at="0001-01-01T00:00:00Z")
+    place = SimulatedPlace()
+    store = PlacedSnapshotStore(place, file_system=SimulatedFileSystem())
+    store.save(shortest)
+    (written,) = place.cells.contents.values()
+    store.delete(shortest.id)
+    (mark,) = place.cells.contents.values()
+    assert len(written) > 2 * len(mark)

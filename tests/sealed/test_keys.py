@@ -312,18 +312,22 @@ def test_what_is_no_file_is_no_key(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [["transcript.jsonl"], ["metadata.json"], ["transcript.jsonl", "metadata.json"]])
-def test_a_key_is_destroyed_whatever_is_left_beside_it(lost: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_a_key_is_destroyed_whatever_is_left_beside_it(lost: list[str], is_renamed: bool, tmp_path: Path) -> None:
     """A conversation whose transcript was lost, or damaged, could not be shredded, and its key stayed."""
     library = ConversationLibrary(tmp_path, encryption_key=bytes(32))
     for is_damaged in (False, True):
         with library.create() as conversation:
             conversation.append_message({"role": "user", "content": "secret"})
-            folder = tmp_path / conversation.id
+            folder, own_id = tmp_path / conversation.id, conversation.id
         for name in lost:
             folder.joinpath(name).unlink()
             if is_damaged:
                 folder.joinpath(name).write_bytes(b"\0" * 600)
-        done = library.shred(folder.name)
+        if is_renamed:
+            folder = folder.rename(tmp_path / f"of its own {is_damaged}")
+        done = library.shred_folder(folder.name) if is_renamed else library.shred(folder.name)
+        assert done.id == own_id
         assert b"wrapped" not in folder.joinpath("key.json").read_bytes()
         is_there = is_damaged or "transcript.jsonl" not in lost
         assert len(done.still_readable) == (is_there and "transcript.jsonl" in lost)  # of damaged bytes nobody can tell
@@ -336,4 +340,6 @@ def test_what_is_no_key_of_the_conversation_is_not_destroyed(tmp_path: Path) -> 
     folder.joinpath("key.json").write_text("{}")
     with pytest.raises(CorruptTranscriptError):
         library.shred(folder.name)
+    with pytest.raises(CorruptTranscriptError):
+        library.shred_folder(folder.name)
     assert folder.joinpath("key.json").read_text() == "{}"

@@ -226,3 +226,26 @@ def test_what_is_no_key_file_is_neither_followed_nor_waited_for(tmp_path: Path, 
         assert (tmp_path / "elsewhere").read_bytes() == before
     with library(folder, OTHER_KEY).open(other) as store:
         assert store.get_messages() == [{"content": "1"}] or store.get_messages() == [{"content": "0"}]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("name", ["open_directory", "create", "open_read"])
+@pytest.mark.parametrize("can_sync_all", [True, False])
+def test_a_folder_that_is_closed_to_this_user_is_left_alone(can_sync_all: bool, name: str, number: int) -> None:
+    """One of another user's ended the rotation each time: it was not named, and what stands behind it kept the earlier key."""
+    disk = SimulatedFileSystem()
+    disk.can_sync_all = lambda handle: can_sync_all  # type: ignore[method-assign]
+    first, *others = sorted(made(library("/library", disk=disk), 3))
+
+    def closed(call: Call) -> None:
+        if call.name == name and first in call.path:
+            raise OSError(number, os.strerror(number))
+
+    disk.on_call = closed
+    done = library("/library", OTHER_KEY, [KEY], disk=disk).rotate_key()
+    assert sorted(done.rotated) == others
+    ((left, why),) = done.left_alone
+    assert left == first
+    assert os.strerror(number) in why
+    disk.on_call = None
+    assert library("/library", OTHER_KEY, [KEY], disk=disk).rotate_key().rotated == (first,)

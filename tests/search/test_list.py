@@ -103,12 +103,13 @@ def test_damaged_ones_and_folders_with_names_of_their_own_are_listed(library, in
     assert {summary.directory: summary for summary in index.list()} == there
 
 
-@pytest.mark.parametrize("after", ["", "x", "[]", '["updated", null, 1]', '["title", "x", 1]', '["updated", {}, 1]'])
+@pytest.mark.parametrize(
+    "after",
+    ["", "x", "[]", '["updated", null, 1]', '["title", "x", 1]', '["updated", {}, 1]', f'["updated", 1, {10**30}]'],
+)
 def test_a_place_that_no_page_gave_is_refused(index, after):
     with pytest.raises(ValueError, match="after must be"):
         index.list(after=after)
-    with pytest.raises(ValueError, match="limit"):
-        index.list(limit=0)
     with pytest.raises(ValueError, match="sort"):
         index.list(sort="colour")
 
@@ -170,3 +171,22 @@ def test_many_refused_values_are_one_condition(tmp_path, name):
         assert len(set(kept.values())) > 1, kept  # some are refused and some are not
     _, values = _filters(parse(others), of_messages=name == "role")
     assert len(values) == 1
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, float("nan"), "3", None])
+def test_a_limit_that_is_no_positive_int_is_refused_and_the_index_stays(index, limit):
+    """SQLite said "datatype mismatch", which was taken for damage: the index was thrown away, and an error of the disk was told."""
+    index.update()
+    path = index.status().path
+    before = os.stat(path).st_ino
+    with pytest.raises(ValueError, match="limit must be an int from 1"):
+        index.list(limit=limit)
+    with pytest.raises(ValueError, match="limit must be an int from 1"):
+        index.search("text", limit=limit)
+    assert (index.status().path, os.stat(path).st_ino) == (path, before)
+
+
+def test_a_limit_may_be_any_number(library, index):
+    """SQLite takes none of more than 64 bits."""
+    assert len(index.list(limit=10**30)) == len(library.list())
+    assert len(index.search("text", limit=10**30)) == sum(range(7))

@@ -208,6 +208,43 @@ def test_f9_memory_that_runs_out_in_python_or_in_sqlite_is_told_too(library, cac
         assert len(found(index, "more")) == 1
 
 
+def test_a_refusal_of_the_system_has_a_way_out(library, cache, tmp_path, monkeypatch):
+    """Those of the library, of the index's file, and of SQLite had none."""
+    (tmp_path / "file").write_bytes(b"")
+    with SearchIndex(tmp_path / "file", cache=cache) as index, pytest.raises(StorageError) as told:
+        index.list()
+    assert (told.value.errno, told.value.way_out) == (errno.ENOTDIR, WayOut.CLEAR_THE_WAY)
+
+    def read_only(path):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    with SearchIndex(library, cache=cache) as index:
+        index.update()
+        with monkeypatch.context() as patched, pytest.raises(StorageError) as told:
+            patched.setattr(os, "unlink", read_only)
+            index.purge()
+        assert (told.value.errno, told.value.way_out) == (errno.EROFS, WayOut.MOUNT_TO_WRITE)
+
+
+@pytest.mark.parametrize(
+    ("full", "number", "way_out"),
+    [(True, errno.ENOSPC, WayOut.FREE_SPACE), (False, errno.EIO, WayOut.CHECK_THE_DISK)],
+)
+def test_what_sqlite_refuses_has_a_way_out(library, cache, full, number, way_out, monkeypatch):
+    """It was told as an error of the disk, also where its temporary files found no space."""
+
+    def refusing(_):
+        with sqlite3.connect(":memory:") as connection:
+            connection.execute("PRAGMA max_page_count=2")
+            connection.execute("CREATE TABLE t (v BLOB)")
+            connection.execute("INSERT INTO t VALUES (zeroblob(100000))" if full else "INSERT INTO t VALUES (no_such)")
+
+    monkeypatch.setattr(_indexing, "texts_of", refusing)
+    with SearchIndex(library, cache=cache) as index, pytest.raises(StorageError) as told:
+        index.search("socket")
+    assert (told.value.errno, told.value.way_out) == (number, way_out)
+
+
 @pytest.mark.parametrize("query", ["socket", "id:{} socket", "role:user"])
 def test_f9_a_conversation_that_the_system_refuses_to_read_is_left_out_and_told(library, cache, query, monkeypatch):
     """A folder that is closed to the user: nothing said that there may be more."""

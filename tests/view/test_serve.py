@@ -6,6 +6,7 @@ of the machine.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import signal
@@ -20,7 +21,8 @@ import pytest
 from tests.cli.helpers import COMMAND
 from tests.view import conversations
 from tests.view.server import Server, serving
-from transcript_store import ConversationStore
+from transcript_store import ConversationStore, StorageError
+from transcript_store.search import Answer
 
 pytest.importorskip("uvicorn", reason="needs the extra `view`")
 
@@ -472,6 +474,26 @@ def test_search_shows_each_hit_in_its_context(server):
     assert "<mark>" not in server.get("?q=jitter&filter=elsewhere").body.decode()
     assert "No title has this" in server.get("?filter=nobody-called-it-so").body.decode()
     assert "No message has this" in server.get("?q=nobody-said-this").body.decode()
+
+
+def test_what_the_system_refuses_to_read_is_told_with_the_hits():
+    """Nothing said that there may be more. The page is made of an answer: root can open what is closed to everybody else."""
+    from transcript_store.serving._library_page import (
+        hits_page,
+    )  # the server is another process, and takes no answer of ours
+
+    def page(*refused: StorageError) -> str:
+        answer = Answer(hits=(), total=0, elsewhere={}, not_indexed=0, is_busy=False, ignored=(), not_read=refused)
+        return hits_page("chats", answer, query="socket", filter="", sort="updated", names=lambda _: None).decode()
+
+    one, two = (
+        StorageError(path=path, doing="look at it", errno=errno.EACCES, strerror="Permission <denied>")
+        for path in ("/chats/a", "/chats/b")
+    )
+    assert "No message has this; the system refuses to read 1 conversation: Permission &lt;denied&gt;<" in page(one)
+    assert "the system refuses to read 2 conversations: Permission &lt;denied&gt;<" in page(one, two)
+    assert '<p class="count" role="status">' in page(one)  # unfinished, it would ask again for ever
+    assert "the system refuses" not in page()
 
 
 def test_a_directory_that_is_not_there_and_an_extra_that_is_not_installed(tmp_path, monkeypatch):

@@ -19,9 +19,9 @@ from transcript_store._json.times import format_time
 from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.scan import first_line
 from transcript_store._os.directory import Folder
-from transcript_store._os.names import ARCHIVE, KEY, QUARANTINE, TRANSCRIPT, archive_name, is_temporary
+from transcript_store._os.names import ARCHIVE, KEY, QUARANTINE, TRANSCRIPT, archive_name, is_id, is_temporary
 from transcript_store._os.refusals import NotOursError, refusals
-from transcript_store._sealing.key_file import encode_shredded, read_key_file_of
+from transcript_store._sealing.key_file import conversation_in_key_file, encode_shredded, read_key_file_of
 from transcript_store.errors import (
     ConversationNotFoundError,
     ConversationShreddedError,
@@ -31,6 +31,9 @@ from transcript_store.errors import (
     NotSealedError,
     UnsupportedVersionError,
 )
+
+_NOT_WHOLE = (ConversationNotFoundError, CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError)
+"""What a folder is told by from which the transcript or metadata.json is missing, or in which it is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +48,18 @@ class Shredding:
 
 
 def id_of(folder: Folder) -> str:
-    """The id of the conversation in a folder that is not called by it: as its transcript says, or metadata.json if that is damaged."""
-    require_conversation(folder)
+    """The id of the conversation in a folder that is not called by it: the transcript says it, or metadata.json, or key.json."""
     with suppress(FileNotFoundError, NotOursError), folder.reading(TRANSCRIPT) as source:
         found = read_header(first_line(source.read, source.size))
         if not isinstance(found, NotAHeader):
             return found[0].conversation
-    return str(read_metadata(folder).members["id"])
+    try:
+        require_conversation(folder)
+        return str(read_metadata(folder).members["id"])
+    except _NOT_WHOLE:
+        if (of := conversation_in_key_file(folder)) is None or not is_id(of):
+            raise
+        return of
 
 
 def shred(folder: Folder, id: str) -> Shredding:
@@ -62,8 +70,8 @@ def shred(folder: Folder, id: str) -> Shredding:
     path = folder.path_of(KEY)
     try:
         require_conversation(folder)
-    except (ConversationNotFoundError, CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError):
-        if not _has_key_file_of(folder, id):
+    except _NOT_WHOLE:
+        if conversation_in_key_file(folder) != id:
             raise
     if folder.status(KEY) is None and not is_sealed(folder, TRANSCRIPT):
         reason = "it was never sealed, so that there is no key to destroy"
@@ -83,17 +91,6 @@ def shred(folder: Folder, id: str) -> Shredding:
                 )  # what a rotation that was cut off left; synced with what follows
         folder.replace_file(KEY, [encode_shredded(id, at)])
         return Shredding(id=id, shredded_at=at, still_readable=tuple(plain_files(folder)))
-
-
-def _has_key_file_of(folder: Folder, id: str) -> bool:
-    """Whether there is a key file, whole and of this conversation; the key in it may be destroyed already."""
-    try:
-        read_key_file_of(folder, id)
-    except (ConversationShreddedError, UnsupportedVersionError):
-        return True
-    except CorruptKeyFileError:
-        return False
-    return True
 
 
 def plain_files(folder: Folder) -> list[str]:

@@ -59,8 +59,8 @@ class Rotation:
     already: tuple[str, ...]
     """Their data key was wrapped with the key of today already."""
     left_alone: tuple[tuple[str, str], ...]
-    """What was passed by, each with the reason in words: it is open to write, not sealed, not a conversation, or wrapped with a key
-    that was not given. Where it is a sealed conversation, keep its earlier key and call again."""
+    """What was passed by, each with the reason in words: it is open to write, not sealed, not a conversation, closed to this user by the
+    system, or wrapped with a key that was not given. Where it is a sealed conversation, keep its earlier key and call again."""
 
 
 def required(keys: Keyring | None) -> Keyring:
@@ -163,6 +163,10 @@ class Rotator:
                 yield
         except _LEFT_ALONE as error:
             self._left_alone.append((name, getattr(error, "reason", None) or str(error)))
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM):
+                raise
+            self._left_alone.append((name, f"the system closes it to this user: {error.strerror}"))
 
     def _wrapped_anew(self, name: str, held: ExitStack) -> _One:
         """Step 1 for one of them."""

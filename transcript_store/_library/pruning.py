@@ -256,6 +256,8 @@ class Pruner:
                 self._delete(due[0], gone)
             else:
                 self._trim(due, gone)
+        except ConversationNotFoundError:
+            return gone  # somebody has deleted it
         except LEFT_ALONE as error:
             reason = _reason(error)
         except StorageError as error:

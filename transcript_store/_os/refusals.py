@@ -8,24 +8,8 @@ import stat
 
 from transcript_store._os.filesystem import Status
 from transcript_store.errors import StorageError
-from transcript_store.ways_out import WayOut
+from transcript_store.ways_out import WayOut, way_out_of_number
 
-_WAYS_OUT = {
-    errno.ENOSPC: WayOut.FREE_SPACE,
-    errno.EDQUOT: WayOut.FREE_QUOTA,
-    errno.EFBIG: WayOut.ALLOW_LARGER_FILES,
-    errno.EROFS: WayOut.MOUNT_TO_WRITE,
-    errno.EACCES: WayOut.CHECK_PERMISSIONS,
-    errno.EPERM: WayOut.CHECK_PERMISSIONS,
-    errno.EMFILE: WayOut.ALLOW_MORE_FILES,
-    errno.ENFILE: WayOut.ALLOW_MORE_FILES,
-    errno.ENOMEM: WayOut.FREE_MEMORY,
-    errno.ENOLCK: WayOut.USE_LOCKS,
-    errno.EIO: WayOut.CHECK_THE_DISK,
-    errno.ELOOP: WayOut.CLEAR_THE_WAY,
-    errno.ENOTDIR: WayOut.CLEAR_THE_WAY,
-    errno.ENAMETOOLONG: WayOut.SHORTEN_THE_NAME,
-}
 _OPENED_TO_WRITE = {errno.EROFS: WayOut.OPEN_TO_READ, errno.EACCES: WayOut.CHECK_PERMISSIONS_OR_READ}
 """For a conversation that is opened to write: it can still be read."""
 NOT_ITS_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -54,7 +38,7 @@ def refused(
         path=path,
         doing=doing,
         consequence=consequence,
-        way_out=way_out or usual or _WAYS_OUT.get(number),
+        way_out=way_out or usual or way_out_of_number(number),
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -63,47 +63,75 @@ def read_key_file_of(folder: Folder, conversation: str) -> WrappedKey:
         ConversationShreddedError: the key was destroyed.
         UnsupportedVersionError: a later version wrote it.
     """
+    return decode_key_file(_read(folder), folder.path_of(KEY), conversation)
+
+
+def conversation_in_key_file(folder: Folder) -> str | None:
+    """As :func:`conversation_of`, of the key file in a folder; None if there is none, or it is not whole."""
+    try:
+        return conversation_of(_read(folder), folder.path_of(KEY))
+    except CorruptKeyFileError:
+        return None
+
+
+def conversation_of(data: bytes, path: str) -> str | None:
+    """Whose a key file is, also if its key was destroyed, or a later version wrote it; ``CorruptKeyFileError`` if it is not whole."""
+    of = _members(data, path).get("conversation")
+    return of if type(of) is str else None
+
+
+def _read(folder: Folder) -> bytes:
     path = folder.path_of(KEY)
     with refusals(path, "read the key"):
         try:
             with folder.reading(KEY) as source:
                 if source.size > _LONGEST_BYTES:
                     raise CorruptKeyFileError(path=path, kind="damaged", reason="it is too long for a key file")
-                data = bytes(source.read(0, source.size))
+                return bytes(source.read(0, source.size))
         except FileNotFoundError:
             raise CorruptKeyFileError(path=path, kind="missing", reason="the file is missing") from None
         except NotOursError as error:
             raise CorruptKeyFileError(path=path, kind="foreign", reason=error.reason) from None
-    return decode_key_file(data, path, conversation)
 
 
 def decode_key_file(data: bytes, path: str, conversation: str) -> WrappedKey:
     """The wrapped key in these bytes; raises as :func:`read_key_file_of`."""
+    members = _members(data, path)
+    version = members.get("version")
+    if type(version) is int and version > VERSION:
+        reason = f"it is of key file version {version}, this program reads version {VERSION}"
+        raise UnsupportedVersionError(path=path, reason=reason)
+    of, shredded_at = members.get("conversation"), members.get("shredded_at")
+    if of != conversation:
+        reason = f"it is of conversation {of!r:.60}, and stands beside {conversation}"
+        raise CorruptKeyFileError(path=path, kind="wrong-conversation", reason=reason)
+    if type(shredded_at) is str and is_time(shredded_at):
+        raise ConversationShreddedError(path=path, shredded_at=shredded_at)
+    key_id, wrapped = members.get("key_id"), members.get("wrapped")
+    if type(key_id) is not str or not is_key_id(key_id) or type(wrapped) is not str:
+        raise _holds_no_key(path)
+    try:
+        return WrappedKey(conversation, key_id, a2b_base64(wrapped.encode(), strict_mode=True))
+    except (Base64Error, UnicodeError):
+        raise _holds_no_key(path) from None
+
+
+def _members(data: bytes, path: str) -> dict[str, Any]:
+    """What a key file says, of any version."""
     body, suffix = data[:-_SUFFIX_BYTES], data[-_SUFFIX_BYTES:]
     if suffix != b',"hash":"%b"}\n' % _hash(body):
         raise CorruptKeyFileError(path=path, kind="damaged", reason="its hash does not match: it was cut or changed")
     try:
         members = orjson.loads(body + b"}")
-        if type(members) is not dict or members.get("format") != "transcript-store-key":
-            raise ValueError
-        version = members.get("version")
-        if type(version) is int and version > VERSION:
-            reason = f"it is of key file version {version}, this program reads version {VERSION}"
-            raise UnsupportedVersionError(path=path, reason=reason)
-        of, shredded_at = members.get("conversation"), members.get("shredded_at")
-        if of != conversation:
-            reason = f"it is of conversation {of!r:.60}, and stands beside {conversation}"
-            raise CorruptKeyFileError(path=path, kind="wrong-conversation", reason=reason)
-        if type(shredded_at) is str and is_time(shredded_at):
-            raise ConversationShreddedError(path=path, shredded_at=shredded_at)
-        key_id, wrapped = members.get("key_id"), members.get("wrapped")
-        if type(key_id) is not str or not is_key_id(key_id) or type(wrapped) is not str:
-            raise ValueError
-        return WrappedKey(conversation, key_id, a2b_base64(wrapped.encode(), strict_mode=True))
-    except (orjson.JSONDecodeError, Base64Error, UnicodeError, ValueError) as error:
-        if isinstance(error, CorruptKeyFileError | UnsupportedVersionError):
-            raise
-        raise CorruptKeyFileError(path=path, kind="damaged", reason="it is whole, but holds no key") from None
+    except orjson.JSONDecodeError:
+        raise _holds_no_key(path) from None
+    if type(members) is not dict or members.get("format") != "transcript-store-key":
+        raise _holds_no_key(path)
+    return members
+
+
+def _holds_no_key(path: str) -> CorruptKeyFileError:
+    return CorruptKeyFileError(path=path, kind="damaged", reason="it is whole, but holds no key")
 
 
 def _hash(body: bytes) -> bytes:

@@ -111,7 +111,8 @@ class KeptSnapshots:
         if is_too_large(len(data) + OVERHEAD_BYTES):
             raise _too_large()
         consequence = "What was stored under its id before is in place, or the new snapshot"
-        with self._writing("save the snapshot", consequence, WayOut.LOAD_TELLS, creates=True) as files:
+        doing = f"save the snapshot {snapshot.id}"  # whoever looks for it has to know its id
+        with self._writing(doing, consequence, WayOut.LOAD_TELLS, creates=True) as files:
             assert files is not None
             files.refuse_to_save(name, media)
             if not self.is_prepared:

@@ -55,7 +55,9 @@ def is_mark(data: bytes) -> bool:
 
 
 def has_size_of_mark(size: int) -> bool:
-    """Whether so many bytes may be a mark. No snapshot is so short, so what is no mark is damaged."""
+    """Whether so many bytes may be a mark. What is none then is damaged, or written by hand: the members that every snapshot is
+    written with, ours and Go's, take more than twice as much.
+    """
     return size == len(_MARK) + 2 * MARK_BYTES
 
 

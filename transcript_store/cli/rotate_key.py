@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
     if is_address(library):  # which has told it apart already, by the key beside the conversation
         left = [(name, why) for name, why in done.left_alone if why != _HAS_NO_KEY]
     else:
-        left = [(name, why) for name, why in done.left_alone if _is_sealed(library, name)]
+        left = [(name, why) for name, why in done.left_alone if _may_be_sealed(library, name)]
     if arguments.json:
         say_json({"rotated": done.rotated, "already": done.already, "left_alone": left})
     else:
@@ -78,6 +78,7 @@ def _meant(named: str) -> tuple[str, list[str] | None]:
     return directory, None
 
 
-def _is_sealed(library: str, name: str) -> bool:
+def _may_be_sealed(library: str, name: str) -> bool:
+    """Whether it is sealed, or nothing of it can be read that would say so: a folder that is closed to this user."""
     summary = summary_of(os.path.join(library, name))
-    return summary is not None and summary.sealed
+    return summary is not None and (summary.sealed or summary.updated_at is None)

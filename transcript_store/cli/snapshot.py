@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from transcript_store import (
     FileStore,
+    SnapshotNotFoundError,
     restore_snapshot,
     snapshot_of,
     write_encryption_key,
@@ -21,7 +22,7 @@ from transcript_store.cli._shared.folders import instead_of_a_store
 from transcript_store.cli._shared.helping import HelpFormatter
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, key_in, keys_of
 from transcript_store.cli._shared.messages import lines_of, manner_here
-from transcript_store.cli._shared.places import conversation_at, is_address, snapshots_at
+from transcript_store.cli._shared.places import BEGINNING, conversation_at, is_address, snapshots_at, the_only
 from transcript_store.cli._shared.sealed import keys_if_sealed
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -35,6 +36,7 @@ from transcript_store.cli._shared.terminal import (
     size,
     time,
 )
+from transcript_store.file_names import is_id
 from transcript_store.messages import role_of
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ def configure(parser: ArgumentParser) -> None:
     restore = add("restore", _restore, "make the conversation in DIR continue from a snapshot", what)
     delete = add("delete", _delete, "remove a snapshot for good", "Its media stays until collect-media.")
     for command in (show, restore, delete):
-        command.add_argument("id", metavar="ID", help="the snapshot's id")
+        command.add_argument("id", metavar="ID", help="the snapshot's id, or its beginning")
     show.add_argument("--full", action="store_true", help="do not shorten tool calls, results and thinking")
     add_json(show, "the snapshot's JSON form")
     restore.add_argument(
@@ -207,9 +209,7 @@ def _save(arguments: Namespace) -> int:
 def _list(arguments: Namespace) -> int:
     store = _existing(arguments)
     _refuse_wrong_key(store, arguments)
-    from transcript_store.search import list_snapshots
-
-    for summary in list_snapshots(store) if isinstance(store, FileStore) else store.list():
+    for summary in _summaries(store):
         if arguments.json:
             say_json(asdict(summary))
         else:
@@ -217,6 +217,24 @@ def _list(arguments: Namespace) -> int:
             counts = f"{many(summary.message_count, 'message'):>15}  ~{summary.approximate_tokens:>9,} tokens"
             say(f"{summary.id}  {_when(summary)}  {counts}  {size(summary.size_bytes):>8}  {of}")
     return 0
+
+
+def _summaries(store: Snapshots) -> list[SnapshotSummary]:
+    from transcript_store.search import list_snapshots
+
+    return list_snapshots(store) if isinstance(store, FileStore) else store.list()
+
+
+def _named(arguments: Namespace) -> tuple[Snapshots, str]:
+    """The store, and the id that is meant: it, or the beginning of one that ``list`` shows, as of a conversation."""
+    store, what = _existing(arguments), arguments.id
+    if is_id(what) or not BEGINNING.fullmatch(what):
+        return store, what  # the store says what is wrong with it
+    _refuse_wrong_key(store, arguments)
+    found = [summary.id for summary in _summaries(store) if summary.id.startswith(what)]
+    if (own_id := the_only(found, what, store.directory)) is None:
+        raise SnapshotNotFoundError(path=store.directory, id=what)
+    return store, own_id
 
 
 def _when(summary: SnapshotSummary) -> str:
@@ -228,7 +246,8 @@ def _when(summary: SnapshotSummary) -> str:
 
 
 def _show(arguments: Namespace) -> int:
-    snapshot = _existing(arguments).load(arguments.id)
+    store, own_id = _named(arguments)
+    snapshot = store.load(own_id)
     if arguments.json:
         say_json_text(snapshot.to_json().decode())
         return 0
@@ -255,7 +274,8 @@ def _show(arguments: Namespace) -> int:
 
 
 def _restore(arguments: Namespace) -> int:
-    snapshot = _existing(arguments).load(arguments.id)
+    store, own_id = _named(arguments)
+    snapshot = store.load(own_id)
     keys = keys_of(arguments)
     options = keys.options if arguments.sealed else keys_if_sealed(arguments.into, keys)
     if arguments.sealed and not keys:
@@ -267,7 +287,8 @@ def _restore(arguments: Namespace) -> int:
 
 
 def _delete(arguments: Namespace) -> int:
-    _existing(arguments).delete(arguments.id)
+    store, own_id = _named(arguments)
+    store.delete(own_id)
     return 0
 
 

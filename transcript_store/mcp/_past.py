@@ -354,7 +354,7 @@ def _answer(**members: Any) -> dict[str, Any]:
 
 
 def _bounded(limit: int, most: int) -> int:
-    if limit < 1:
+    if not isinstance(limit, int) or limit < 1:
         raise ValueError(f"limit must be from 1 to {most}")
     return min(limit, most)
 

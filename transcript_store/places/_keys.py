@@ -19,7 +19,13 @@ from transcript_store._conversation.rotation import NOT_SEALED, Rotation
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
-from transcript_store._sealing.key_file import WrappedKey, decode_key_file, encode_key_file, encode_shredded
+from transcript_store._sealing.key_file import (
+    WrappedKey,
+    conversation_of,
+    decode_key_file,
+    encode_key_file,
+    encode_shredded,
+)
 from transcript_store._sealing.providers import Keyring
 from transcript_store.errors import (
     ConversationShreddedError,
@@ -91,6 +97,13 @@ class KeyCell:
                 return new
             found = self.read() or b""
         return Sealing.unwrapped(keys, decode_key_file(found, self.path, self.id), files, self.path)
+
+    def is_its_own(self) -> bool:
+        """Whether a whole key file of this conversation stands there; the key in it may be destroyed already."""
+        try:
+            return conversation_of(self.read() or b"", self.path) == self.id
+        except CorruptKeyFileError:
+            return False
 
     def shred(self, at: str) -> str:
         """Destroy the key; returns when that was done."""

@@ -23,8 +23,8 @@ from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import ARCHIVE, KEY, METADATA, TRANSCRIPT, archive_name, stage_name, staged_name
-from transcript_store._os.refusals import refusals
-from transcript_store.errors import ConversationExistsError, ConversationLockedError
+from transcript_store._os.refusals import refusals, refused
+from transcript_store.errors import ConversationExistsError, ConversationLockedError, StorageError
 from transcript_store.places._catching_up import Standing, catch_up
 from transcript_store.places._claimed import WAITS_SECONDS, ClaimedLog
 from transcript_store.places._filling import metadata_of
@@ -34,7 +34,8 @@ from transcript_store.ways_out import WayOut
 __all__ = ["Restored", "restore"]
 
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY})
-_DOING, _HOLDS = "restore the conversation", "There is none yet"
+_DOING = "restore the conversation"
+_IS_WHOLE = "It is there, and whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +68,8 @@ def restore(
 ) -> Restored:
     """Make the folder of a conversation of what stands on a place: every generation and the metadata, byte for byte.
 
-    On return the folder is whole and survives a power loss. If this raises, or is killed, there is no folder of that name, or all of it.
-    On the place nothing is claimed, and its writer may be at work.
+    On return the folder is whole and survives a power loss. If this raises, or is killed, there is no folder of that name, or all of it:
+    call it again. On the place nothing is claimed, and its writer may be at work.
 
     A folder that is an earlier state of the conversation goes on from there, under its lock: the generations that it lacks, what the
     live one lacks, and the metadata. If that raises, or is killed, the folder is a state that the conversation had; call it again. A
@@ -91,24 +92,24 @@ def restore(
         CorruptTranscriptError: what is on the place is damaged.
         UnsupportedVersionError: a later version of this library wrote it.
         PlaceError: the place refused, or did not answer. Call it again.
-        StorageError: the folder cannot be written.
+        StorageError: the folder cannot be written, or cannot be synced; ``consequence`` says whether it is there.
     """
     files = filesystem.REAL if file_system is None else file_system
     path = filesystem.absolute_path(directory)
     slots = ClaimedLog(place, checked_id(id), waits_seconds=waits_seconds, sleep=files.wait)
     slots.load_patiently()
     state, key = slots.state, slots.key.read() if with_key and slots.state.is_sealed else None
-    with refusals(path, _DOING, _HOLDS):
+    standing, added = Standing.of(slots.fresh), 0
+    with refusals(path, _DOING, "Nothing was written there"):
         sweep(files, os.path.dirname(path))  # of a run that was killed: a name that it gave is synced, too
-        standing = Standing.of(slots.fresh)
-        added = 0
-        if is_new := (reason := occupant(files, path)) is None:
-            _Staged(files, path, id).make(standing, key)
-            added = sum(transcript.end.seq for transcript in standing.transcripts.values())
-        elif _is_behind(files, path, standing, reason):
-            added = catch_up(files, path, standing, key)
-        with Folder.open(files, path) as folder:
-            key_is_missing = state.is_sealed and folder.status(KEY) is None
+        reason = occupant(files, path)
+    if is_new := reason is None:
+        _Staged(files, path, id).make(standing, key)
+        added = sum(transcript.end.seq for transcript in standing.transcripts.values())
+    elif _is_behind(files, path, standing, reason):
+        added = catch_up(files, path, standing, key)
+    with refusals(path, "look for its key", _IS_WHOLE), Folder.open(files, path) as folder:
+        key_is_missing = state.is_sealed and folder.status(KEY) is None
     return Restored(
         id=id,
         directory=path,
@@ -140,11 +141,22 @@ class _Staged:
 
     def __init__(self, files: FileSystem, path: str, id: str) -> None:
         self._files = files
+        self._path = path
         self._library, self._name = os.path.split(path)
         self._note = stage_name(files)
         self._staged = staged_name(self._note, id)
+        self._holds = "There is none yet"
+        """What is true if the system refuses the next step."""
 
     def make(self, standing: Standing, key: bytes | None) -> None:
+        try:
+            self._make(standing, key)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise refused(error, self._path, _DOING, self._holds) from error
+
+    def _make(self, standing: Standing, key: bytes | None) -> None:
         with Folder.make(self._files, self._library) as parent:
             note = Lock(parent, name=self._note)
             with note.released_at_the_end():
@@ -159,6 +171,7 @@ class _Staged:
                         parent.discard(self._note)
                     raise
                 parent.sync()  # if that is refused the note stays: whoever sweeps it syncs the name
+                self._holds = _IS_WHOLE
                 parent.discard(self._note)
 
     def _give_name(self, parent: Folder, note: Lock) -> None:
@@ -171,6 +184,7 @@ class _Staged:
             if error.errno not in _OCCUPIED:
                 raise
             raise ConversationExistsError(path=parent.path_of(self._name), reason="something is there") from None
+        self._holds = f"{_IS_WHOLE}, and a power loss may take it away"
 
 
 def _write(folder: Folder, standing: Standing, key: bytes | None) -> None:

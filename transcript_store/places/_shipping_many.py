@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -113,9 +112,13 @@ class LibraryShipper:
         """What stands in a folder, as far as a change of it shows; None if it is no conversation's."""
         if name.startswith("."):
             return None
-        with suppress(NotOursError, OSError), library.subfolder(name) as folder:
-            return looks_of(folder)
-        return None
+        try:
+            with library.subfolder(name) as folder:
+                return looks_of(folder)
+        except (NotOursError, FileNotFoundError):
+            return None
+        except OSError:
+            return object()  # unlike all others: whoever opens it is told why that is refused
 
     def close(self) -> None:
         """Release what was claimed, and let go of all folders. Nothing is raised."""

@@ -134,16 +134,21 @@ class PlacedWriter(Fetched, Writer):
     def shred(self) -> Shredding:
         """Destroy the data key, if nobody is at work on the conversation; on return it is destroyed.
 
-        The conversation is claimed first, so that whoever was its writer is told. One that is damaged is shredded without a claim.
+        The conversation is claimed first, so that whoever was its writer is told. One that is damaged is shredded without a claim, and
+        so is one of which there is only the key.
         """
         readable: tuple[str, ...] = (self.path,)  # nobody can tell of what is damaged
+        key = self.slots.key
         try:
             self._open()
             readable = tuple(plain_files(self.folder))
+        except ConversationNotFoundError:
+            if not key.is_its_own():
+                raise
+            readable = ()
         except (CorruptTranscriptError, CorruptMetadataError) as error:
             logger.warning("%s: its key is destroyed, and it was not claimed: %s", self.path, error)
-        key, state = self.slots.key, self.slots.state
-        if not state.is_sealed and key.read() is None:
+        if not self.slots.state.is_sealed and key.read() is None:
             reason = "it was never sealed, so that there is no key to destroy"
             raise NotSealedError(path=self.path, reason=reason, way_out=None)
         at = key.shred(format_time(self.files.now_us()))

@@ -338,6 +338,11 @@ def is_busy(error: BaseException) -> bool:
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether there was no space for what SQLite wanted to write, here or among its temporary files."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+
+
 def _looks(path: str) -> list[int]:
     status = os.stat(path)
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]

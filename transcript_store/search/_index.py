@@ -17,16 +17,15 @@ from transcript_store.errors import ConversationNotFoundError, StorageError
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 from transcript_store.search._answers import Answer, Listing, Order, Sort, Status, Update
 from transcript_store.search._catalogue import Swept, note, sweep
-from transcript_store.search._database import Database, cache_folder, is_busy, path_in, remove
+from transcript_store.search._database import Database, cache_folder, is_busy, is_full, path_in, remove
 from transcript_store.search._finding import Finder, Redact, newest_first
 from transcript_store.search._indexing import PENDING, Indexer
-from transcript_store.search._listing import listed, page_of
+from transcript_store.search._listing import checked_limit, listed, page_of
 from transcript_store.search._matching import matcher, with_pattern
 from transcript_store.search._plan import functions
 from transcript_store.search._query import parse
 from transcript_store.search._sealed import SealedFinder
-from transcript_store.search._shelf import FolderShelf, shelf_of
-from transcript_store.ways_out import WayOut
+from transcript_store.search._shelf import FolderShelf, refused, shelf_of
 
 if TYPE_CHECKING:  # a command that searches starts in two thirds of the time without what writes conversations
     from transcript_store.keys import KeyProvider
@@ -239,16 +238,12 @@ class SearchIndex:
             except sqlite3.ProgrammingError:
                 raise
             except MemoryError as error:  # SQLite's too
-                number, way_out = errno.ENOMEM, WayOut.FREE_MEMORY
-                why = os.strerror(number)
-                raise StorageError(
-                    path=self._library, doing="search it", errno=number, strerror=why, way_out=way_out
-                ) from error
+                lacking = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+                raise refused(lacking, self._library, "search it") from error
             except sqlite3.DatabaseError as error:
                 if attempt == 2:
-                    raise StorageError(
-                        path=self._library, doing="keep an index", errno=errno.EIO, strerror=str(error)
-                    ) from error
+                    number = errno.ENOSPC if is_full(error) else errno.EIO
+                    raise refused(OSError(number, str(error)), self._library, "keep an index") from error
                 if attempt or is_busy(error):
                     self._path = None
                 with suppress(StorageError):
@@ -262,9 +257,7 @@ class SearchIndex:
                 remove(self._path)
         except OSError as error:
             self._path = None  # from here on with one of our own
-            why = error.strerror or str(error)
-            doing, number = "throw the index away", error.errno or errno.EIO
-            raise StorageError(path=str(error.filename), doing=doing, errno=number, strerror=why) from error
+            raise refused(error, str(error.filename), "throw the index away") from error
         finally:
             self._open()
 
@@ -298,11 +291,10 @@ class SearchIndex:
             refresh: the same, and as :meth:`update` says on an object store.
 
         Raises:
-            ValueError: the limit is not positive, the sort is neither, or the regular expression is none.
+            ValueError: the limit is no positive int, the sort is neither, or the regular expression is none.
             StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
         """
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1, not {limit}")
+        limit = checked_limit(limit)
         if sort not in (None, "rank", "newest"):
             raise ValueError(f"sort must be 'rank' or 'newest', not {sort!r}")
         asked = parse(query)
@@ -358,7 +350,7 @@ class SearchIndex:
             wait: look at all conversations, as long as that takes.
 
         Raises:
-            ValueError: the limit is not positive, there is no such order, or ``after`` is not what a page of this order gave.
+            ValueError: the limit is no positive int, there is no such order, or ``after`` is not what a page of this order gave.
             StorageError: the library cannot be read, or this process can open no file more or has no memory. Nothing is left out for that.
         """
         page = page_of(limit, after, sort, filter)

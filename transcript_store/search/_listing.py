@@ -27,6 +27,8 @@ ORDERS: dict[Order, tuple[str, bool]] = {
 """The column of each order, and whether it falls."""
 _ASKED = 500
 """Every SQLite takes so many values in a statement."""
+_MOST = 2**31
+"""More than there can be. SQLite and slices take no number of any length."""
 
 
 class Page(NamedTuple):
@@ -53,10 +55,19 @@ class Listed(NamedTuple):
     next: str | None
 
 
+def checked_limit(limit: int) -> int:
+    """How many are wanted, as a statement takes it; raises ``ValueError`` if it is no such number.
+
+    SQLite would refuse another type in words of damage, for which the index is built anew.
+    """
+    if not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"limit must be an int from 1, not {limit!r}")
+    return min(limit, _MOST)
+
+
 def page_of(limit: int, after: str | None, order: Order, filter: str) -> Page:
     """The page that is asked for; raises ``ValueError`` if that makes no sense."""
-    if limit < 1:
-        raise ValueError(f"limit must be at least 1, not {limit}")
+    limit = checked_limit(limit)
     if order not in ORDERS:
         raise ValueError(f"sort must be one of {', '.join(ORDERS)}, not {order!r}")
     filters, values = conditions(query := parse(filter))
@@ -125,6 +136,11 @@ def _place(after: str | None, order: Order) -> tuple[str | int, int] | None:
         its_order, value, n = json.loads(after)
     except (ValueError, TypeError):
         its_order, value, n = None, None, None
-    if its_order != order or not isinstance(value, str | int) or not isinstance(n, int):
+    if its_order != order or not isinstance(value, str | int) or not isinstance(n, int) or not _fit(value, n):
         raise ValueError(f"after must be `next` of a page in the order {order!r}, not {after!r:.80}")
     return value, n
+
+
+def _fit(*values: str | int) -> bool:
+    """Whether SQLite takes these numbers."""
+    return all(isinstance(value, str) or -(2**63) <= value < 2**63 for value in values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.transcripts import TranscriptFile, open_transcript, summary_of
-from transcript_store.ways_out import WayOut
+from transcript_store.ways_out import WayOut, way_out_of_number
 
 if TYPE_CHECKING:
     from transcript_store.conversation import ConversationStore
@@ -23,6 +24,13 @@ def raise_if_of_the_process(error: TranscriptStoreError) -> None:
     """Raise an error that says what this process lacks. It says nothing of a conversation, so none may be missing for it."""
     if error.way_out in _OF_THE_PROCESS:
         raise error
+
+
+def refused(error: OSError, path: str, doing: str) -> StorageError:
+    """What the system refused, with what to do about it."""
+    number = error.errno or errno.EIO
+    why = error.strerror or str(error)
+    return StorageError(path=path, doing=doing, errno=number, strerror=why, way_out=way_out_of_number(number))
 
 
 class Shelf(Protocol):
@@ -81,10 +89,7 @@ class FolderShelf:
         except FileNotFoundError:
             return []
         except OSError as error:
-            doing = "list the conversations"
-            raise StorageError(
-                path=self.name, doing=doing, errno=error.errno or 0, strerror=str(error.strerror)
-            ) from error
+            raise refused(error, self.name, "list the conversations") from error
 
     def path(self, folder: str) -> str:
         return f"{self.name}/{folder}"

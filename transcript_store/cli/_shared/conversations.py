@@ -16,6 +16,7 @@ from transcript_store.cli._shared.places import (
     library_at,
     shown,
     taken_apart,
+    the_only,
     with_id,
 )
 from transcript_store.cli._shared.terminal import Misuse
@@ -146,10 +147,7 @@ def find_in(directory: str, what: str) -> str | None:
     except ConversationNotFoundError:
         return None
     found = there[:1] if what == LAST else [summary for summary in there if _begins(summary, what)]
-    if len(found) > 1:
-        ids = ", ".join(summary.id or summary.directory for summary in found[:5])
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        raise Misuse(f"{directory}: {what} is the beginning of {len(found)} ids: {ids}{more}")
+    the_only([summary.id or summary.directory for summary in found], what, directory)
     return found[0].directory if found else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,14 +82,22 @@ def existing_on(library: str, what: str) -> str:
         found = [summary.id for summary in there.iter_list() if (summary.id or "").startswith(what)]
     else:
         found = []
-    if len(found) > 1:
-        raise Misuse(
-            f"{there.directory}: {what} is the beginning of {len(found)} ids: {', '.join(map(str, found[:5]))}"
-        )
-    if not found or found[0] is None:
+    if (own_id := the_only(found, what, there.directory)) is None:
         reason = "there is no conversation yet" if what == LAST else f"there is no conversation {what!r}"
         raise ConversationNotFoundError(path=there.directory, reason=reason)
-    return conversation_on(library, found[0])
+    return conversation_on(library, own_id)
+
+
+def the_only(found: Sequence[str | None], what: str, where: str) -> str | None:
+    """The one whose id begins so; None if there is none.
+
+    Raises:
+        Misuse: there are several.
+    """
+    if len(found) > 1:
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise Misuse(f"{where}: {what} is the beginning of {len(found)} ids: {', '.join(map(str, found[:5]))}{more}")
+    return found[0] if found else None
 
 
 def library_at(name: str, *, creates: bool = False, **options: Any) -> ConversationLibrary:

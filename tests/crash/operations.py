@@ -765,6 +765,13 @@ def rename_by_another(store: ConversationStore) -> None:
         other.update_metadata(labels={"title": "renamed by another"})
 
 
+def rename_by_another_seen_by_a_third(store: ConversationStore) -> None:
+    """The same; behind it a third one looks at all, and leaves a statement of it."""
+    rename_by_another(store)
+    with another(store):
+        pass
+
+
 def rename_by_another_killed(store: ConversationStore) -> None:
     """The same; killed when metadata.json has its name, and this store shows what it says."""
     with another(store) as (disk, other):
@@ -978,6 +985,8 @@ CASES = [
 TURNS = [
     Case(grown, (append, append_by_another, append), world=IN_TURNS),
     Case(grown, (rename_by_another, update_compaction_count, append), world=IN_TURNS),
+    Case(grown, (append, rename_by_another, update_compaction_count), world=IN_TURNS),
+    Case(grown, (rename_by_another_seen_by_a_third, update_compaction_count), world=IN_TURNS),
     Case(grown, (rename_by_another_killed, update_compaction_count), world=IN_TURNS),
     Case(grown, (append_by_another_killed, append), world=IN_TURNS),
     Case(grown, (append_by_another_with_failed_sync, append), world=IN_TURNS),

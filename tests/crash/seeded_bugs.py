@@ -56,6 +56,7 @@ from tests.crash.operations import (
     prune_what_somebody_writes_to,
     rename_by_another,
     rename_by_another_killed,
+    rename_by_another_seen_by_a_third,
     replace,
     replace_with_times,
     replaced_twice,
@@ -622,7 +623,16 @@ def head_in_memory_believed(patch: Patch) -> None:
 
 def memory_believed_between_turns(patch: Patch) -> None:
     """Whoever takes the lock again looks at the transcript alone: what another one changed beside it is not seen, and overwritten."""
-    patch.setattr(TurnWriter, "_is_as_i_left_it", lambda self, statement: self.log.is_as_remembered())
+    patch.setattr(TurnWriter, "_is_as_i_left_it", lambda self: self.log.is_as_remembered())
+
+
+def name_not_looked_at(patch: Patch) -> None:
+    """Who left nothing behind his name, and finds nothing behind another's, takes that for what he left."""
+
+    def is_as_i_left_it(self: TurnWriter) -> bool:
+        return self.lock.found in (b"", self._statement()) and self.log.is_as_remembered()
+
+    patch.setattr(TurnWriter, "_is_as_i_left_it", is_as_i_left_it)
 
 
 def statement_without_the_metadata(patch: Patch) -> None:
@@ -789,8 +799,14 @@ BUGS = [
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
+        name_not_looked_at,
+        Case(grown, (append, rename_by_another, update_compaction_count), world=IN_TURNS),
+        "kills",
+        (),  # on the kernel the other one closes, and leaves a statement
+    ),
+    Bug(
         statement_without_the_metadata,
-        Case(grown, (rename_by_another, update_compaction_count), world=IN_TURNS),
+        Case(grown, (rename_by_another_seen_by_a_third, update_compaction_count), world=IN_TURNS),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),

@@ -36,6 +36,7 @@ from tests.crash.operations import (
     unmarked,
     update_metadata,
 )
+from tests.kit.machines import machine_of
 from transcript_store import (
     ConversationChangedError,
     ConversationLibrary,
@@ -67,7 +68,7 @@ EACH = pytest.mark.parametrize(("base", "step"), WORK, ids=lambda one: one.__nam
 
 
 class Two(NamedTuple):
-    """Two processes on one disk that take turns at a conversation, and know it."""
+    """Two processes on one disk that take turns at a conversation, and know it; the first was there last, and left its statement."""
 
     disk: SimulatedFileSystem
     """That of the first."""
@@ -85,7 +86,9 @@ def two_at(base: Callable[[], SimulatedFileSystem], **options: Any) -> Two:
         store.load()
     first.get_messages()
     assert opened(other, second.get_messages) == 0, "the second does not know what it should"
-    return Two(disk, first, second, state_of(second))
+    before = state_of(second)
+    assert opened(disk, first.get_messages) == 0, "nor does the first"
+    return Two(disk, first, second, before)
 
 
 def opened(disk: SimulatedFileSystem, call: Callable[[], object]) -> int:
@@ -311,7 +314,7 @@ def test_memory_is_believed_while_nobody_writes() -> None:
 
 
 def test_no_statement_stands_there_in_a_turn() -> None:
-    """U1: from before the first change to the end of a call there is the writer's name, and nothing else."""
+    """U1: from before the first change on there is the writer's name, and nothing else; also when the call is over: who knew it before?"""
     two = two_at(grown)
     written = 0
 
@@ -321,26 +324,78 @@ def test_no_statement_stands_there_in_a_turn() -> None:
             written += 1
             assert (two.disk.tree()[LOCK] or b"").count(b"\n") == 1
 
-    two.disk.on_call = look
     for step in (append, update_metadata, replace):
+        assert _lines(two)[1]
+        two.disk.on_call = look
         step(two.first)
-        assert (two.disk.tree()[LOCK] or b"").count(b"\n") == 2
+        assert not _lines(two)[1]
+        two.second.get_messages()
+        assert _lines(two)[1], "who looked at all knows what others may know"
+        assert opened(two.disk, two.first.get_messages) == 0
     assert written == 8
 
 
-def test_a_turn_that_only_reads_leaves_the_lock_as_it_is() -> None:
-    """U1: who finds his own name and his own statement writes nothing to the lock; killed at any call, he leaves what he found."""
-    two = two_at(grown)
+def test_nothing_is_written_to_the_lock_by_who_was_there_last() -> None:
+    """U1: turn after turn of one writer, whatever it does, its name stands there alone, and is looked at once in each."""
+    two = two_at(retractable)
     append(two.first)
     left = two.disk.tree()[LOCK]
+    made: list[Call] = []
+    two.disk.on_call = made.append
+    steps = (append, retract, update_metadata, lambda store: store.get_messages(), replace, append)
+    for step in steps:
+        step(two.first)
+        assert two.disk.tree()[LOCK] == left
+    names = [call.name for call in made if call.path == LOCK]
+    assert not {*names} & {"write", "truncate"}
+    assert names.count("read") == len(steps)
+
+
+@pytest.mark.parametrize("pids", ["of one number", "of two"])
+def test_whose_name_it_is_is_told_whatever_the_clock_says(pids: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U1: in a name alone, one that stands before another is told from it, also if the clock stands still and the processes are called the
+    same (two containers): what one changed beside the transcript is seen by the other in its next turn, and is not overwritten.
+    """
+    two = two_at(grown)
+    other = machine_of(two.second)
+    for number, disk in enumerate((two.disk, other)):
+        monkeypatch.setattr(disk, "now_us", lambda: 1_800_000_000_000_000)
+        monkeypatch.setattr(disk, "process_id", lambda number=number: number if pids == "of two" else 7)
+    stores = [
+        store_on(disk, hold_lock=False, lock_timeout_seconds=0) for disk in (two.disk, other, two.disk)
+    ]  # which know their process from their first call on
+    for store in stores:
+        store.load()
+    for number in range(9):
+        stores[number % 3].update_metadata(labels={"title": str(number)})
+        assert stores[number % 3].get_metadata().labels == {"title": str(number)}
+        assert stores[(number + 2) % 3].get_metadata().labels == {"title": str(number)}
+        stores[(number + 2) % 3].update_metadata(compaction_count=number)
+    assert [store.get_metadata().compaction_count for store in stores] == [8, 8, 8]
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["a name alone", "a statement"])
+def test_a_turn_that_only_reads_leaves_the_lock_as_it_is(others: bool) -> None:
+    """U1: who finds the file as he left it writes nothing to the lock; killed at any call, he leaves what he found."""
+
+    def left_by_the_first() -> Two:
+        two = two_at(grown)
+        append(two.first)
+        if others:
+            two.second.get_messages()
+            two.first.get_messages()
+        return two
+
+    two = left_by_the_first()
+    left = two.disk.tree()[LOCK]
+    assert bool(_lines(two)[1]) == others
     made: list[Call] = []
     two.disk.on_call = made.append
     two.first.get_messages()
     assert not {call.name for call in made} & {"write", "truncate", "sync", "sync_data"}, made
     assert two.disk.tree()[LOCK] == left
     for at in range(made[0].number, made[-1].number + 1):
-        two = two_at(grown)
-        append(two.first)
+        two = left_by_the_first()
 
         def stop(call: Call, at: int = at) -> None:
             if call.number >= at:
@@ -401,11 +456,10 @@ def test_what_a_turn_that_reads_finds_out_takes_the_statement_away() -> None:
     two = two_at(grown, durability="process-crash")
     append(two.first)
     two.first.get_messages()
-    assert _lines(two)[1]
 
     def refuse(call: Call) -> None:
         if call.name in ("sync", "sync_data"):
-            assert not _lines(two)[1], "it goes before the sync that may fail"
+            assert not _lines(two)[1], "nothing tells others of what is not synced"
             raise OSError(errno.EIO, "injected")
 
     two.disk.on_call = refuse
@@ -415,7 +469,7 @@ def test_what_a_turn_that_reads_finds_out_takes_the_statement_away() -> None:
     assert not _lines(two)[1]
 
     two = two_at(grown, cache_bytes=0)
-    append(two.first)
+    assert _lines(two)[1]
     path = f"{DIRECTORY}/transcript.jsonl"
     two.disk.write_file(path, (two.disk.tree()[path] or b"").replace(b"message 1", b"massage 1"))
     with pytest.raises(TranscriptStoreError, match=r"transcript\.jsonl"):
@@ -423,15 +477,11 @@ def test_what_a_turn_that_reads_finds_out_takes_the_statement_away() -> None:
     assert not _lines(two)[1]
 
 
-@pytest.mark.parametrize("without", ["begin_write", "settle_to_copy"])
-def test_a_change_with_the_statement_in_place_is_noticed(without: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests themselves: a writer that leaves the statement while it writes, or syncs for a copy, is met by one of them."""
-    monkeypatch.delattr(TurnWriter, without)
+def test_a_change_with_the_statement_in_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests themselves: a writer that leaves the statement while it writes is met by one of them."""
+    monkeypatch.delattr(TurnWriter, "begin_write")
     with pytest.raises((AssertionError, TranscriptStoreError)):
-        if without == "begin_write":
-            test_killed_at_any_call_it_leaves_what_the_other_can_go_on_with(grown, update_metadata, lambda *_: None)
-        else:
-            test_what_a_turn_that_reads_finds_out_takes_the_statement_away()
+        test_killed_at_any_call_it_leaves_what_the_other_can_go_on_with(grown, update_metadata, lambda *_: None)
 
 
 def _lines(two: Two) -> tuple[bytes, bytes]:
@@ -444,6 +494,7 @@ def test_a_statement_is_compared_and_never_believed() -> None:
     two = two_at(grown)
     old = _lines(two)[1]
     append(two.first)
+    two.second.get_messages()
     messages = two.first.get_messages()
     name, statement = _lines(two)
     assert statement != old
@@ -477,9 +528,13 @@ def test_a_statement_of_another_kernel_is_not_believed(monkeypatch: pytest.Monke
         assert opened(nowhere, lambda: append(store)) == 1
 
 
-def test_a_statement_that_cannot_be_removed_ends_the_turn() -> None:
+@pytest.mark.parametrize("alone", [False, True], ids=["a statement", "another's name alone"])
+def test_what_another_goes_on_with_ends_the_turn_if_it_cannot_be_removed(alone: bool) -> None:
     """U1: the disk refuses to empty the lock file and to write to it: there is no turn, and nothing was changed."""
     two = two_at(grown)
+    if alone:
+        append(two.second)
+        two = two._replace(before=state_of(two.second))
 
     def refuse(call: Call) -> None:
         if call.path == LOCK and call.name in ("truncate", "write"):

@@ -1,50 +1,53 @@
 """Turns at one conversation: a writer that takes the lock for each call, and still knows what the conversation holds.
 
 A writer that keeps its lock knows what the disk holds, since nobody else may write. One that gives the lock back knows nothing
-afterwards, and would have to load before every call. But mostly nobody came in between, or somebody who only read. So whoever
-lets go of the lock leaves a *statement* in its file, one line:
+afterwards, and would have to load before every call. But mostly nobody came in between, or somebody who only read.
+
+Whether somebody came, the name in the lock's file tells: each who takes the lock puts his own there, and no two are equal. Who finds
+the file to the byte as he left it was here last. What others who came did, a *statement* tells, one line behind the name:
 
     {"boot":"…","generation":0,"seq":12,"offset":3456,"head":"…","synced":3456,"metadata":"…"}
 
 where the transcript ends, how far it is synced, the hash of metadata.json, and under which start of which kernel that was true.
-Whoever takes the lock next makes the statement that he would have left himself. If the very same bytes stand there, and the
-transcript has the inode and the length that he remembers, he goes on at once. In any other case he loads, as a process that was
-just started does: he syncs, reads past the cache and recovers.
+Whoever looked at the conversation and changed nothing leaves it, for those who know the same. Whoever changed something leaves his
+name alone: nobody else can know yet what he knows. Who comes next makes the statement that he would have left himself.
+
+If the file is as he left it, or the very same statement stands there, and the transcript has the inode and the length that he
+remembers, he goes on at once. In any other case he loads, as a process that was just started does: he syncs, reads past the cache
+and recovers.
 
 Invariants, which the tests name:
 
 U1  A statement stands there only while nothing was changed since it was left. Whoever has the lock removes it before he writes or
-    syncs anything; if he cannot, he does neither. Who only reads, and finds his own, leaves it as it is: it is true, and killed he
-    leaves what he found. Anybody else removes it as soon as he has the lock: who finds another one, every writer that keeps its
-    lock, a repair and a delete, and earlier versions. Each of them signs the lock with its own name.
-U2  It is left only by a call that came to its end: memory is what the disk holds, no sync failed, nothing was interrupted.
-U3  It is compared, and never believed. Nobody learns a number or a hash from it.
+    syncs anything; if he cannot, he does neither. Who finds the file as he left it, and only reads, leaves it so: it is true, and
+    killed he leaves what he found. Anybody else removes it as soon as he has the lock: who finds another one, every writer that
+    keeps its lock, a repair and a delete, and earlier versions. Each of them signs the lock with its own name, or does nothing.
+U2  Memory is believed, and a statement left, only behind a call that came to its end: memory is what the disk holds, no sync failed,
+    nothing was interrupted.
+U3  What stands there is compared, and never believed. Nobody learns a number or a hash from it.
 
 So what may go wrong has one answer:
 
-* A process was killed in its turn, perhaps between a write and its sync: its name stands there (U1). The next one loads, and the
-  load syncs what it shows.
+* A process was killed in its turn, perhaps between a write and its sync: its name stands there (U1), and who would go on with that
+  is dead. The next one loads, and the load syncs what it shows.
 * A statement is torn, stale, or written by hand: it differs from mine in some byte, or it says what I know (U3).
 * The power failed: the file may hold anything, but who knew something is dead. A process that outlives its kernel (a checkpoint),
   or shares the folder with another machine, meets another boot id: what one kernel caches says nothing about another's.
 * Somebody moved, deleted or replaced the folder, the lock file or the transcript: the lock, or the transcript, is looked for at its
   path in each turn.
-* Appends that are not synced (``process-crash``): ``synced`` stands before the end. A writer that syncs never has such a statement
-  to leave, so it meets one that differs from its own, and loads: it builds on nothing that is not synced.
+* Appends that are not synced (``process-crash``): no statement tells of them. Whoever did not make them loads, and a load syncs. So
+  nobody builds on what is not synced, except the one who said that it need not be.
 
 Where the system tells no boot id (all but Linux) there are no statements, and each call loads. The lock file itself is never synced.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from transcript_store._conversation.metadata import document_hash
 from transcript_store._conversation.storage import Options, State
 from transcript_store._conversation.writer import MARK_EVERY, Writer
-from transcript_store._log.record import Mark
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import LOCK
@@ -67,10 +70,10 @@ class TurnWriter(Writer):
         self._boot_id = files.boot_id()
         self._id: str | None = None
         """The conversation's id, once there was a turn."""
-        self._hashed: tuple[dict[str, Any], Mark | None, str] = ({}, None, "")
-        """Metadata, with their mark and hash: a prompt or tools may be long, and seldom change."""
+        self._met: tuple[object, ...] = ()
+        """What was true when the turn began, or when it had looked at all."""
         self._stated: tuple[tuple[object, ...], bytes] = ((), b"")
-        """What was stated last, and the statement: what one turn leaves is what the next one looks for."""
+        """What was true when a statement was made last, and the statement: what one turn leaves is what the next one looks for."""
 
     def begin_turn(self) -> None:
         """Take the lock, and make sure that memory is what the disk holds; a poisoned writer has no more turns.
@@ -80,10 +83,10 @@ class TurnWriter(Writer):
         if self.is_poisoned or (self.lock.is_taken and self.state is State.READY):
             return
         with refusals(self.path, "look at the conversation again"):
-            i_left = self._statement() if self.state is State.BETWEEN_TURNS else b""
-            if not self.take_lock(expecting=i_left):  # also if the last turn was interrupted at its end
+            is_known = self.state is State.BETWEEN_TURNS
+            if not self.take_lock():  # also if the last turn was interrupted at its end
                 self.load()  # it was moved away: there is nothing, or another one, at its path
-            elif self._is_as_i_left_it(i_left):
+            elif is_known and self._is_as_i_left_it():
                 self.state, self.was_looked_at = State.READY, True
             else:
                 self.lock.sign()  # to load is to sync, and perhaps to recover
@@ -96,14 +99,25 @@ class TurnWriter(Writer):
             reason = f"conversation {self._id} is gone, and another one stands in its place"
             raise ConversationNotFoundError(path=self.path, reason=reason, way_out=WayOut.LOAD_ANEW)
 
+    def look_at_all(self) -> None:
+        super().look_at_all()
+        self._met = self._facts()
+
     def end_turn(self) -> None:
-        """Let go of the lock, and leave a statement (U2). May be interrupted and called again; then there is none."""
-        leaving, self.was_looked_at = b"", False
+        """Let go of the lock, and leave what those may go on with who know the same (U2). May be interrupted and called again."""
+        leaving, self.was_looked_at = None, False
         if self.state is State.READY:
             self._id = self.members["id"]
-            leaving = self._statement() if self.log.settled else b""
+            if self._boot_id and self.log.settled:
+                leaving = self._to_leave()
             self.state = State.BETWEEN_TURNS
         self.lock.pause(leaving)
+
+    def _to_leave(self) -> bytes:
+        met, self._met = self._met, self._facts()
+        if met != self._met:
+            return b""  # nobody else knows it
+        return self.lock.found if self.lock.is_as_left else self._statement()
 
     def begin_write(self) -> None:
         self._sign()
@@ -112,10 +126,6 @@ class TurnWriter(Writer):
         if not self.log.settled:
             self._sign()  # to look again may be to recover
         super().settle()
-
-    def settle_to_copy(self) -> None:
-        self._sign()  # a sync may fail
-        super().settle_to_copy()
 
     def _sign(self) -> None:
         """Remove the statement before anything is changed (U1)."""
@@ -135,7 +145,6 @@ class TurnWriter(Writer):
             self.let_go()
 
     def _sync_to_close(self) -> None:
-        i_left = self._statement()  # before the sync, which it tells
         try:
             self.log.sync()  # without the lock: nothing is written
         except SyncFailedError as error:
@@ -143,8 +152,8 @@ class TurnWriter(Writer):
             raise refused(error, self.path, "sync the transcript while closing", consequence) from error
         left = b""
         try:
-            if self.lock.take(0, i_left):
-                if self._is_as_i_left_it(i_left):
+            if self.lock.take(0):
+                if self._is_as_i_left_it():
                     self.lock.sign()
                     self.state = State.READY
                     self.renew_mark()
@@ -156,31 +165,31 @@ class TurnWriter(Writer):
         finally:
             self.lock.pause(left)
 
-    def _is_as_i_left_it(self, statement: bytes) -> bool:
-        if not statement or self.lock.found != statement:
+    def _is_as_i_left_it(self) -> bool:
+        if not self.lock.is_as_left and (not self.lock.found or self.lock.found != self._statement()):
             return False
         try:
             return self.log.is_as_remembered()
         except CorruptTranscriptError:
             return False  # another file stands there, or none: the load says what is the matter
 
+    def _facts(self) -> tuple[object, ...]:
+        """What a statement tells."""
+        return self.log.header.generation, self.log.end, self.log.synced.offset_bytes, self.members, self.mark
+
     def _statement(self) -> bytes:
         """What is true of the conversation as memory has it, on one line; nothing where there is no boot id."""
         if not self._boot_id:
             return b""
-        if self._hashed[0] is not self.members or self._hashed[1] is not self.mark:
-            self._hashed = self.members, self.mark, document_hash(self.document(self.members, self.mark))
-        facts = self.log.header.generation, self.log.end, self.log.synced.offset_bytes, self._hashed[2]
-        if facts != self._stated[0]:
-            generation, end, synced, metadata = facts
+        if self._stated[0] != (facts := self._facts()):
             statement = {
                 "boot": self._boot_id,
-                "generation": generation,
-                "seq": end.seq,
-                "offset": end.offset_bytes,
-                "head": end.head.decode(),
-                "synced": synced,
-                "metadata": metadata,
+                "generation": self.log.header.generation,
+                "seq": self.log.end.seq,
+                "offset": self.log.end.offset_bytes,
+                "head": self.log.end.head.decode(),
+                "synced": self.log.synced.offset_bytes,
+                "metadata": document_hash(self.document(self.members, self.mark)),
             }
             self._stated = facts, orjson.dumps(statement, option=orjson.OPT_APPEND_NEWLINE)
         return self._stated[1]

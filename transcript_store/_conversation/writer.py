@@ -178,11 +178,11 @@ class Writer(Changes):
         if what is not None:
             raise ConversationExistsError(path=self.path, reason=what)
 
-    def take_lock(self, *, can_read_only: bool = False, expecting: bytes = b"") -> bool:
+    def take_lock(self, *, can_read_only: bool = False) -> bool:
         """Take the writer's lock, as :meth:`Lock.take` does; False if the folder was moved away, or removed, before it was taken."""
         with refusals(self.folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only):
             try:
-                self.lock.take(self.options.lock_timeout_seconds, expecting)
+                self.lock.take(self.options.lock_timeout_seconds)
                 if self.folder.is_at_its_path():  # nor is one that was removed, in which there was nothing to lock
                     return True
                 self.lock.release()

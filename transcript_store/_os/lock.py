@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import orjson
 
-from transcript_store._json.times import format_time
+from transcript_store._json.times import format_time, parse_time
 from transcript_store._os.directory import Folder, identity
 from transcript_store._os.names import LOCK
 from transcript_store._os.protocol import Status
@@ -18,13 +18,15 @@ _POLL_SECONDS = 0.02
 _LONGEST_BYTES = 4096
 _HOLDER = {"pid", "host", "at"}
 """What a writer says of itself."""
+_NO_NAME = ValueError, KeyError, TypeError, OverflowError
+"""What it says who reads a time in a line that is no writer's name."""
 
 
 class Lock:
     """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies.
 
     In the file stands the name of the writer that has the lock, or had it last; on the next line what that one left for whoever
-    takes it next (:meth:`pause`).
+    takes it next (:meth:`pause`). No two writers have equal names: the time in one is later than the time in the name before it.
     """
 
     def __init__(
@@ -38,6 +40,10 @@ class Lock:
         self.is_taken = False
         self.found = b""
         """What the last one left; nothing if it left nothing, or if this may be somebody else's file."""
+        self.is_as_left = False
+        """Whether nobody else had the lock since our last pause: the file is to the byte as we left it."""
+        self._left: bytes | None = None
+        """How we left the file, name and all, if we may go on with that."""
         self._is_ours = self._is_signed = False
         self._signature = b""
         """The line with our name, as we wrote it last."""
@@ -53,11 +59,10 @@ class Lock:
         self._inode: tuple[int, int] | None = None
         """What tells that file from every other, once it was locked: as long as it is open, it is no other's."""
 
-    def take(self, timeout_seconds: float, expecting: bytes = b"") -> bool:
+    def take(self, timeout_seconds: float) -> bool:
         """Take the lock, waiting for it at most so long. False if the folder was removed, so that there is nothing to lock.
 
-        Then our name stands in the file, and nothing else. Only if what we left there ourselves is what we are ``expecting``, it
-        stands there until :meth:`sign`.
+        Then our name stands in the file, and nothing else. Only if it is as we left it (:meth:`pause`), it stays so until :meth:`sign`.
 
         Raises:
             ConversationLockedError: another writer has it; the error says what that one wrote about itself.
@@ -82,7 +87,7 @@ class Lock:
                     there = self._at_its_name()
                     if there is not None:
                         self._look(there)
-                        if not expecting or (self._name_found, self.found) != (self._signature, expecting):
+                        if not self.is_as_left:
                             self.sign()
                         self.is_taken = True
                         return True
@@ -110,15 +115,21 @@ class Lock:
             self._inode = identity(self._files.handle_status(self._handle))
         return there if identity(there) == self._inode else None
 
-    def pause(self, leaving: bytes) -> None:
-        """Let go of the lock, keep its file open, and leave this for the next one. May be called again."""
+    def pause(self, leaving: bytes | None) -> None:
+        """Let go of the lock, keep its file open, and leave this for the next one, behind our name. May be called again.
+
+        With None nothing is left, and we ourselves may not go on with it either: however we find the file, it is not as we left it.
+        """
         if not self.is_taken:
             return
+        self._left = None
         if self._is_ours and (self._is_signed or leaving != self.found):
             with suppress(OSError):  # then the next one finds nothing, or a part of it, or what is true still
                 self.sign()
                 if leaving:
                     self._files.write(self._handle, leaving)
+        if leaving is not None and self._is_ours:
+            self._left = self._signature + leaving  # as it has to be: the next look sees whether it is
         try:
             self._files.unlock(self._handle)
             self.is_taken = False
@@ -153,12 +164,14 @@ class Lock:
         Call it with the lock taken, before anything is changed. A second time it does nothing.
 
         Raises:
-            OSError: what was left stands there still, so nothing may be changed.
+            OSError: what was left stands there still, so nothing may be changed. Another's name alone says to that one that nobody
+                came behind him.
         """
         if self._is_signed or not self._is_ours:
             return
-        is_gone = self._name_found is not None and not self.found
-        keeping = len(self._signature) if self.found and self._name_found == self._signature else 0
+        self._left = None  # first: interrupted behind the write, our name stands there for a turn that never was
+        is_gone = self._name_found == b""
+        keeping = len(self._signature) if self._name_found == self._signature else 0
         with suppress(OSError):
             self._files.truncate(self._handle, keeping)
             is_gone = True
@@ -167,11 +180,10 @@ class Lock:
         self._is_signed = True
 
     def _write_name(self, is_gone: bool) -> None:
-        holder = {
-            "pid": self._files.process_id(),
-            "host": self._files.host_name(),
-            "at": format_time(self._files.now_us()),
-        }
+        at = format_time(self._files.now_us())
+        with suppress(*_NO_NAME):
+            at = max(at, format_time(parse_time(orjson.loads(self._name_found or b"")["at"]) + 1))
+        holder = {"pid": self._files.process_id(), "host": self._files.host_name(), "at": at}
         self._signature = orjson.dumps(holder) + b"\n"
         try:
             self._files.write(self._handle, self._signature)
@@ -182,7 +194,7 @@ class Lock:
 
     def _look(self, status: Status) -> None:
         """See what stands in the file, which has this status, and whether it is ours to change."""
-        self._is_signed, self._name_found, self.found = False, None, b""
+        self._is_signed, self.is_as_left, self._name_found, self.found = False, False, None, b""
         # A hard link that somebody planted locks as well, and what it holds is not ours. But a backup may be made of links too
         # (cp -al), and what was left in the file must go all the same: the link may be gone before who left it looks again.
         length = min(status.st_size, _LONGEST_BYTES)
@@ -190,6 +202,8 @@ class Lock:
         if self._is_ours:
             with suppress(OSError):
                 self._name_found, self.found = self._content(length)
+                self.is_as_left = self._left == self._name_found + self.found
+                self._is_signed = self.is_as_left and not self.found
 
     def _is_a_lock(self, length: int) -> bool:
         """Whether the file holds what a lock holds, and so nothing that anybody would miss."""

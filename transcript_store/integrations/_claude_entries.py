@@ -7,11 +7,10 @@ session too, in the same commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from transcript_store.conversation import AppendResult, ConversationStore, Record, Redact
 from transcript_store.errors import ConversationChangedError
@@ -21,8 +20,7 @@ from transcript_store.messages import EncodedMessage, decode_message
 Entry = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """An entry that a call was given, encoded and so copied: the model's message, and the record's extra around it."""
 
     name: str
@@ -40,12 +38,11 @@ class Given:
         said = stored(message, f"{name}.message", max_bytes)
         return cls(name, said, stored({"entry": around}, name, max_bytes), redact)
 
-    @cached_property
-    def entry(self) -> Entry:
+    def read(self) -> Read:
         """The entry as it will be read again. The SDK cuts texts for its summary, and half a secret would not be known as one."""
-        return (
-            _joined(restored(self._read(self.around)), None if self.message is None else self._read(self.message)) or {}
-        )
+        message = None if self.message is None else self._read(self.message)
+        entry = _joined(restored(self._read(self.around)), message) or {}
+        return Read(self, entry, _uuid(entry))
 
     def _read(self, encoded: EncodedMessage) -> dict[str, Any]:
         plain = decode_message(encoded.text)
@@ -54,6 +51,14 @@ class Given:
     def with_summary(self, summary: Any, max_bytes: int) -> EncodedMessage:
         extra = restored(decode_message(self.around.text))
         return self.around if summary is None else stored({**extra, "summary": summary}, "summary", max_bytes)
+
+
+class Read(NamedTuple):
+    """What was given, and what comes back of it."""
+
+    given: Given
+    entry: Entry
+    uuid: str | None
 
 
 def _joined(extra: dict[str, Any], message: dict[str, Any] | None) -> Entry | None:
@@ -110,26 +115,29 @@ class Memo:
         self.generation = generation
         for record in records:
             extra = restored_extra(record.extra)
-            self.uuids.update(_uuids([extra.get("entry") or {}]))
+            if (uuid := _uuid(extra.get("entry") or {})) is not None:
+                self.uuids.add(uuid)
             if extra.get("summary") is not None:
                 self.summary = extra["summary"]
             self.seq, self.at = record.seq, record.at
         return True
 
-    def new_ones(self, given: Iterable[Given]) -> list[Given]:
+    def new_ones(self, given: Iterable[Read]) -> list[Read]:
         new, seen = [], set[str]()
         for one in given:
-            uuids = set(_uuids([one.entry]))
-            if not uuids or uuids - seen - self.uuids:
+            if one.uuid is None:
                 new.append(one)
-                seen |= uuids
+            elif one.uuid not in self.uuids and one.uuid not in seen:
+                new.append(one)
+                seen.add(one.uuid)
         return new
 
-    def note(self, new: Sequence[Given], last: AppendResult, summary: Any) -> None:
-        self.uuids.update(_uuids(one.entry for one in new))
+    def note(self, new: Iterable[Read], last: AppendResult, summary: Any) -> None:
+        self.uuids.update(one.uuid for one in new if one.uuid is not None)
         self.head, self.seq, self.at = last.head, last.seq, last.at
         self.summary = summary
 
 
-def _uuids(entries: Iterable[Entry]) -> Iterator[str]:
-    return (entry["uuid"] for entry in entries if isinstance(entry.get("uuid"), str))
+def _uuid(entry: Entry) -> str | None:
+    uuid = entry.get("uuid")
+    return uuid if isinstance(uuid, str) else None

@@ -19,7 +19,6 @@ Frameworks make a session object for each request, and several for one key. So t
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import threading
@@ -27,11 +26,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
-from uuid import UUID, uuid5
+from typing import Any, TypeVar
 
 from transcript_store.aio import AsyncConversationStore
-from transcript_store.conversation import ConversationStore, Durability, Redact
+from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
@@ -46,26 +44,17 @@ from transcript_store.errors import (
     StorageError,
     TranscriptStoreError,
 )
-from transcript_store.file_names import TRANSCRIPT, absolute_path
-from transcript_store.integrations._values import of_items
-from transcript_store.library import ConversationLibrary
+from transcript_store.file_names import TRANSCRIPT
+from transcript_store.integrations._homes import CACHE_BYTES, Home, Options, is_folder
 from transcript_store.ways_out import WayOut
 
 logger: logging.Logger = logging.getLogger("transcript_store.integrations")
 
 T = TypeVar("T")
 
-Home = str | ConversationLibrary
-"""Where the conversations are: the absolute path of their folder, or a library, which may be on a place."""
-
-NAMESPACE = UUID("6d1f1f0a-2f3c-5f0e-8a43-0b6a54f1c7d9")
-"""It never changes: with another one no conversation would be found again."""
 MOST_OPEN = 32
-CACHE_BYTES = 1280 << 10
-"""Of each open conversation at most so much is in memory: the end, which the next request reads again. A thousand messages of 1 KB
-fit. What is read from the disk is verified again, which takes several times as long."""
 MOST_BYTES = 8 << 20
-"""Of all of them together. To open one again takes a few milliseconds; memory is taken all the time."""
+"""Of the ends of all of them together. To open one again takes a few milliseconds; memory is taken all the time."""
 
 _ABOUT_THE_CALL = (
     ConversationChangedError,
@@ -74,90 +63,6 @@ _ABOUT_THE_CALL = (
     InvalidMetadataError,
     RedactionError,
 )
-
-
-class Options(NamedTuple):
-    """What a conversation is opened with."""
-
-    durability: Durability = "power-loss"
-    lock_timeout_seconds: float = 10.0
-    redact: Redact | None = None
-
-    @classmethod
-    def of(cls, home: Home, durability: Durability, lock_timeout_seconds: float, redact: Redact | None) -> Options:
-        """With what the library takes out of messages, if nothing else was asked for."""
-        if redact is None and isinstance(home, ConversationLibrary):
-            redact = home.redact
-        return cls(durability, lock_timeout_seconds, redact)
-
-    def store(self, home: Home, id: str) -> ConversationStore:
-        """A store that is not loaded; raises ``TypeError`` or ``ValueError`` if an option cannot be."""
-        options: Any = {
-            **self._replace(redact=of_items(self.redact))._asdict(),
-            "hold_lock": False,
-            "cache_bytes": CACHE_BYTES,
-        }
-        library = ConversationLibrary(home) if isinstance(home, str) else home
-        return library.store(id, **options)
-
-    def key(self) -> tuple[object, ...]:
-        """Equal for two options that one store can be opened with."""
-        try:
-            hash(self.redact)
-        except TypeError:  # an object that can be called, and compared by its value
-            return *self[:2], id(self.redact)
-        return tuple(self)
-
-
-def id_of(framework: str, *key: str) -> str:
-    """The id of the conversation that belongs to a key, which may hold any characters and any number of them.
-
-    Raises:
-        TypeError: it is no text. An id that a program forgot to set, None, would be one conversation for everybody.
-    """
-    for part in key:
-        if not isinstance(part, str):
-            raise TypeError(f"a key must be text, not {type(part).__name__}")
-    return str(uuid5(NAMESPACE, json.dumps([framework, *key])))
-
-
-def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
-    """The library that was given, or the absolute path of the folder with the conversations.
-
-    Raises:
-        TypeError: it is no path, and no library.
-        ValueError: a file is there: the database of the store that was used before, say.
-        NotAPathError: it is an address; make a library of its place.
-    """
-    if isinstance(directory, ConversationLibrary):
-        return directory
-    path = os.path.realpath(absolute_path(directory))
-    if os.path.isfile(path):
-        raise ValueError(f"{path} is a file: name the folder for the conversations, which is made if there is none")
-    return path
-
-
-def path_of(home: Home) -> str:
-    """What errors call a home, and what a conversation's path begins with."""
-    return home if isinstance(home, str) else home.directory
-
-
-def is_folder(home: Home) -> bool:
-    """Whether the conversations are in a folder, and not on a place."""
-    return isinstance(home, str) or type(home) is ConversationLibrary
-
-
-def to_read(home: Home, id: str) -> ConversationStore:
-    """The conversation's store, loaded to read.
-
-    Raises:
-        ConversationNotFoundError: nothing was stored yet.
-        TranscriptStoreError: as ``ConversationStore.load``.
-    """
-    library = ConversationLibrary(home) if isinstance(home, str) else home
-    store = library.store(id, read_only=True)
-    store.load()
-    return store
 
 
 class Conversation:

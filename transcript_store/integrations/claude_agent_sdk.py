@@ -42,19 +42,9 @@ except ModuleNotFoundError as _error:
 
 import anyio.to_thread
 
-from transcript_store.integrations._claude_entries import Entry, Given, Memo, entries_of
-from transcript_store.integrations._conversations import (
-    Conversation,
-    Home,
-    Options,
-    close_within,
-    conversation,
-    home_at,
-    id_of,
-    is_folder,
-    path_of,
-    to_read,
-)
+from transcript_store.integrations._claude_entries import Entry, Given, Memo, Read, entries_of
+from transcript_store.integrations._conversations import Conversation, close_within, conversation
+from transcript_store.integrations._homes import Home, Options, home_at, id_of, is_folder, path_of, to_read
 from transcript_store.integrations._values import (
     of_items,
     readable,
@@ -285,9 +275,10 @@ class TranscriptSessionStore:
 
     def _append(self, found: Conversation, key: Key, given: Sequence[Given], store: ConversationStore) -> None:
         memo: Memo = found.memo or Memo.read(store)
+        read = [one.read() for one in given]
         while True:
             found.memo = memo
-            if new := memo.new_ones(given):
+            if new := memo.new_ones(read):
                 messages, extras, summary = self._records(key, new, memo.summary)
                 with suppress(ConversationChangedError):  # another process was faster: its entries may be among these
                     memo.note(new, store.append_messages(messages, extras=extras, if_head=memo.head)[-1], summary)
@@ -297,7 +288,7 @@ class TranscriptSessionStore:
             memo = Memo.read(store, memo)
 
     def _begin(self, found: Conversation, key: Key, given: Sequence[Given], store: ConversationStore) -> None:
-        messages, extras, _ = self._records(key, Memo().new_ones(given), None)
+        messages, extras, _ = self._records(key, Memo().new_ones(one.read() for one in given), None)
         name = readable(key.get("subpath") or key["session_id"])
         store.initialize(
             id=found.id,
@@ -308,15 +299,15 @@ class TranscriptSessionStore:
         )
 
     def _records(
-        self, key: Key, new: Sequence[Given], before: Any
+        self, key: Key, new: Sequence[Read], before: Any
     ) -> tuple[list[EncodedMessage | None], list[EncodedMessage], Any]:
         """Messages and extras; and the session's summary, which the last extra has. A sub-agent has none."""
         summary = None
         if key.get("subpath") is None:
             known = None if before is None else {"session_id": key["session_id"], "mtime": 0, "data": before}
             summary = fold_session_summary(known, key, [one.entry for one in new])["data"]
-        extras = [*(one.around for one in new[:-1]), new[-1].with_summary(summary, self._max_bytes)]
-        return [one.message for one in new], extras, summary
+        extras = [*(one.given.around for one in new[:-1]), new[-1].given.with_summary(summary, self._max_bytes)]
+        return [one.given.message for one in new], extras, summary
 
 
 async def _listed(home: Home, *, last_extra: bool = False) -> list[ConversationSummary]:

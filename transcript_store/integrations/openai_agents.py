@@ -33,17 +33,8 @@ except ModuleNotFoundError as _error:
         raise
     raise MissingExtraError(feature="transcript_store.integrations.openai_agents", extra="openai-agents") from _error
 
-from transcript_store.integrations._conversations import (
-    Conversation,
-    Options,
-    close,
-    conversation,
-    home_at,
-    id_of,
-    is_folder,
-    path_of,
-    to_read,
-)
+from transcript_store.integrations._conversations import Conversation, close, conversation
+from transcript_store.integrations._homes import Options, home_at, id_of, is_folder, path_of, to_read
 from transcript_store.integrations._values import readable, require_items, restored, stored
 from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage, decode_message, encode_message

@@ -47,16 +47,8 @@ except ModuleNotFoundError as _error:
         raise
     raise MissingExtraError(feature="transcript_store.integrations.pydantic_ai", extra="pydantic-ai") from _error
 
-from transcript_store.integrations._conversations import (
-    Home,
-    Options,
-    close,
-    conversation,
-    home_at,
-    id_of,
-    path_of,
-    to_read,
-)
+from transcript_store.integrations._conversations import close, conversation
+from transcript_store.integrations._homes import Home, Options, home_at, id_of, path_of, to_read
 from transcript_store.integrations._values import of_items, readable, redacted, restored, stored
 from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage

@@ -36,6 +36,7 @@ from tests.crash.operations import (
     unmarked,
     update_metadata,
 )
+from tests.kit.interruption import Interruption
 from tests.kit.machines import machine_of
 from transcript_store import (
     ConversationChangedError,
@@ -372,6 +373,53 @@ def test_whose_name_it_is_is_told_whatever_the_clock_says(pids: str, monkeypatch
         assert stores[(number + 2) % 3].get_metadata().labels == {"title": str(number)}
         stores[(number + 2) % 3].update_metadata(compaction_count=number)
     assert [store.get_metadata().compaction_count for store in stores] == [8, 8, 8]
+
+
+def test_a_change_that_compares_equal_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U1: ``1`` and ``True`` are equal in Python, and a clock that was set back gives a change the time of the one before."""
+    two = two_at(grown)
+    for disk in (two.disk, machine_of(two.second)):
+        monkeypatch.setattr(disk, "now_us", lambda: 1_800_000_000_000_000)
+    two.second.update_metadata(tools=[tool(1)])
+    two.first.get_messages()
+    two.second.get_messages()
+    two.first.get_messages()  # the statement is its own, and both know the same
+    two.first.update_metadata(tools=[tool(True)])
+    two.second.update_metadata(labels={"title": "kept"})
+    for store in (two.first, two.second):
+        assert [type(each["parameters"]["default"]) for each in store.get_metadata().tools or ()] == [bool]
+
+
+def tool(default: object) -> dict[str, Any]:
+    return {"name": "t", "description": "", "parameters": {"type": "object", "default": default}}
+
+
+def test_interrupted_at_any_line_of_its_end_a_turn_leaves_nothing_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U2: a debugger, or another interpreter, looks for Ctrl-C where CPython does not; the end of the turn is made again."""
+    for nth in range(1, 1000):
+        two = two_at(grown)
+        two.first.get_messages()
+        interruption = Interruption(nth)
+        ends = TurnWriter.end_turn
+
+        def end_turn(writer: TurnWriter, interruption: Interruption = interruption, ends: Any = ends) -> None:
+            if interruption.lines:
+                ends(writer)  # which is made again
+                return
+            with interruption:
+                ends(writer)
+
+        monkeypatch.setattr(TurnWriter, "end_turn", end_turn)
+        with suppress(KeyboardInterrupt):
+            two.first.update_metadata(labels={"title": "new"})
+        monkeypatch.setattr(TurnWriter, "end_turn", ends)
+        assert two.second.get_metadata().labels == {"title": "new"}, interruption.where
+        two.second.update_metadata(compaction_count=7)
+        assert two.first.get_metadata().labels == {"title": "new"}, interruption.where
+        assert two.first.get_metadata().compaction_count == 7, interruption.where
+        if interruption.where is None:
+            break
+    assert nth > 10
 
 
 @pytest.mark.parametrize("others", [False, True], ids=["a name alone", "a statement"])

@@ -119,3 +119,13 @@ def test_f5_where_somebody_went_on_with_it_the_copy_that_was_made_then_is_kept_u
     path.write_text(path.read_text() + said("more of theirs"))
     assert (imported(path, library).action, imported(path, library).id) == ("grew", copy.id)
     assert len(everything(library)) == 2
+
+
+@pytest.mark.parametrize("goes_on", ["\n", "\n" + line(role="user", content="a")])
+def test_a_prompt_that_is_still_being_written(goes_on: str, library: ConversationLibrary, tmp_path: Path) -> None:
+    """F2: its line end comes with the next message, or before; the session is the same."""
+    source = session(tmp_path, "s", PROMPT.removesuffix("\n"))
+    first = imported(source, library)
+    source.write_text(source.read_text() + goes_on)
+    assert imported(source, library).id == first.id
+    assert len(everything(library)) == 1

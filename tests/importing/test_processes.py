@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import multiprocessing
 import os
@@ -12,8 +14,10 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,20 +120,94 @@ def test_beside_another_thread_nothing_is_forked(sources: Path, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
 def test_f4_a_process_that_is_killed_costs_time(
-    sources: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    by: signal.Signals, sources: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As a system does that has no memory left: this process goes on with what was not reported."""
+    """As a system does that has no memory left: this process goes on with what was not reported. By SIGTERM the pool ends the others."""
     library = ConversationLibrary(tmp_path / "library")
     reports = import_conversations([sources], library, jobs=2)
     seen = [next(reports)]
-    os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+    os.kill(multiprocessing.active_children()[0].pid or 0, by)
     seen += reports
     assert len(seen) == SESSIONS + 2
     assert {report.action for report in seen} <= {"created", "grew", "unchanged", "skipped"}
     assert "a process that shared the work was killed" in caplog.text
     assert not multiprocessing.active_children()
     assert len(everything(library)) == SESSIONS
+
+
+@pytest.mark.usefixtures("alone")
+def test_whoever_stops_in_between_waits_for_nothing_long(sources: Path, library: ConversationLibrary) -> None:
+    """What has begun is interrupted: the processes have ended, and nothing is left over."""
+    reports = import_conversations([sources], library, jobs=2)
+    assert next(reports).action == "created"
+    del reports
+    assert not multiprocessing.active_children()
+    assert 0 < len(everything(library)) < SESSIONS
+    assert not [entry.name for entry in os.scandir(library.directory) if entry.name.startswith(".")]
+
+
+@pytest.mark.usefixtures("alone")
+def test_ctrl_c_while_they_begin(sources: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes to this process when all have begun; and then it ends them."""
+    submit = ProcessPoolExecutor.submit
+
+    def interrupted(*arguments: Any) -> Future[Any]:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # to this thread, as where there is no other
+        return submit(*arguments)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(import_conversations([sources], library, jobs=2))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("lacking", ["semaphores", "the second process", "a thread"])
+def test_a_system_that_gives_no_processes(
+    lacking: str,
+    sources: Path,
+    library: ConversationLibrary,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A container without /dev/shm, or a limit of processes: one process does everything, and none is left."""
+    fork, calls = os.fork, itertools.count()
+
+    def refuse(*_: object, **__: object) -> int:
+        if lacking == "semaphores" or next(calls) == 1:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    def refuse_thread(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    if lacking == "a thread":
+        monkeypatch.setattr("concurrent.futures.process._ExecutorManagerThread.start", refuse_thread)
+    else:
+        monkeypatch.setattr("_multiprocessing.SemLock" if lacking == "semaphores" else "os.fork", refuse)
+    assert len(list(import_conversations([sources], library, jobs=2))) == SESSIONS + 2
+    assert "the work is not shared among processes" in caplog.text
+    assert not multiprocessing.active_children()
+
+
+def test_where_nobody_tells_how_many_threads_there_are(
+    sources: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without /proc nothing is forked."""
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if path.startswith("/proc"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return listdir(path)
+
+    monkeypatch.setattr("os.listdir", refuse)
+    reports = import_conversations([sources], library, jobs=2)
+    next(reports)
+    assert not multiprocessing.active_children()
+    assert sum(1 for _ in reports) == SESSIONS + 1
 
 
 @contextmanager

@@ -36,7 +36,7 @@ THEIRS = {
         ),
         passed=1360,
         skipped=4,
-        ours=41,
+        ours=42,
     ),
     "claude-agent-sdk": Theirs(
         # Every file that names InMemorySessionStore, except one about an example for S3.

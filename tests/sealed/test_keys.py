@@ -333,6 +333,21 @@ def test_a_key_is_destroyed_whatever_is_left_beside_it(lost: list[str], is_renam
         assert len(done.still_readable) == (is_there and "transcript.jsonl" in lost)  # of damaged bytes nobody can tell
 
 
+def test_a_key_of_another_conversation_is_not_destroyed(tmp_path: Path) -> None:
+    """In a folder of another name, whose transcript is lost, metadata.json says whose it is; the key beside it is another's."""
+    library = ConversationLibrary(tmp_path, encryption_key=bytes(32))
+    ours, other = (library.create(messages=[{"role": "user", "content": "hi"}]) for _ in range(2))
+    for store in (ours, other):
+        store.close()
+    folder = Path(ours.directory).rename(tmp_path / "odd")
+    folder.joinpath("transcript.jsonl").unlink()
+    key = Path(other.directory, "key.json").read_bytes()
+    folder.joinpath("key.json").write_bytes(key)
+    with pytest.raises(CorruptTranscriptError):
+        library.shred_folder("odd")
+    assert folder.joinpath("key.json").read_bytes() == key
+
+
 def test_what_is_no_key_of_the_conversation_is_not_destroyed(tmp_path: Path) -> None:
     """A key.json that somebody put into a folder of something else is no key of ours."""
     library, folder = ConversationLibrary(tmp_path), tmp_path / "6d2a1c1e-0000-4000-8000-000000000000"

@@ -54,12 +54,12 @@ def id_of(folder: Folder) -> str:
         if not isinstance(found, NotAHeader):
             return found[0].conversation
     try:
-        require_conversation(folder)
         return str(read_metadata(folder).members["id"])
-    except _NOT_WHOLE:
-        if (of := conversation_in_key_file(folder)) is None or not is_id(of):
-            raise
-        return of
+    except (CorruptMetadataError, UnsupportedVersionError):
+        if (of := conversation_in_key_file(folder)) is not None and is_id(of):
+            return of
+        require_conversation(folder)  # says more of a folder in which there is none
+        raise
 
 
 def shred(folder: Folder, id: str) -> Shredding:

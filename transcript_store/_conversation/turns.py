@@ -3,8 +3,9 @@
 A writer that keeps its lock knows what the disk holds, since nobody else may write. One that gives the lock back knows nothing
 afterwards, and would have to load before every call. But mostly nobody came in between, or somebody who only read.
 
-Whether somebody came, the name in the lock's file tells: each who takes the lock puts his own there, and no two are equal. Who finds
-the file to the byte as he left it was here last. What others who came did, a *statement* tells, one line behind the name:
+Whether somebody came, the name in the lock's file tells: each who takes the lock puts his own there, with a later time than that of
+the name that stood there. Who finds the file to the byte as he left it was here last. What others who came did, a *statement*
+tells, one line behind the name:
 
     {"boot":"…","generation":0,"seq":12,"offset":3456,"head":"…","synced":3456,"metadata":"…"}
 
@@ -31,8 +32,9 @@ So what may go wrong has one answer:
 * A process was killed in its turn, perhaps between a write and its sync: its name stands there (U1), and who would go on with that
   is dead. The next one loads, and the load syncs what it shows.
 * A statement is torn, stale, or written by hand: it differs from mine in some byte, or it says what I know (U3).
-* The power failed: the file may hold anything, but who knew something is dead. A process that outlives its kernel (a checkpoint),
-  or shares the folder with another machine, meets another boot id: what one kernel caches says nothing about another's.
+* The power failed: the file may hold anything, but who knew something is dead. A statement of another kernel, of a machine that shares
+  the folder, has another boot id: what one kernel caches says nothing about another's. A process that was saved as an image, and goes
+  on from that after a power cut, is not provided for: it has to open the conversation anew.
 * Somebody moved, deleted or replaced the folder, the lock file or the transcript: the lock, or the transcript, is looked for at its
   path in each turn.
 * Appends that are not synced (``process-crash``): no statement tells of them. Whoever did not make them loads, and a load syncs. So
@@ -43,11 +45,14 @@ Where the system tells no boot id (all but Linux) there are no statements, and e
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import orjson
 
 from transcript_store._conversation.metadata import document_hash
 from transcript_store._conversation.storage import Options, State
 from transcript_store._conversation.writer import MARK_EVERY, Writer
+from transcript_store._log.record import Mark
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import LOCK
@@ -61,6 +66,20 @@ _POLL_SECONDS = 0.002
 """Between two looks at the lock. One that takes turn after turn leaves it free for some 20 µs: a hundredth of the time, or less."""
 
 
+class _Facts(NamedTuple):
+    """What a statement tells."""
+
+    transcript: tuple[object, ...]
+    members: dict[str, Any]
+    mark: Mark | None
+
+    def are(self, others: _Facts | None) -> bool:
+        """Whether these are the same. A change of metadata makes new members: those that are only equal (``1`` and ``True`` are) differ."""
+        if others is None or self.transcript != others.transcript:
+            return False
+        return self.members is others.members and self.mark is others.mark
+
+
 class TurnWriter(Writer):
     """A conversation as one of several writers sees it, each in its turn."""
 
@@ -70,9 +89,9 @@ class TurnWriter(Writer):
         self._boot_id = files.boot_id()
         self._id: str | None = None
         """The conversation's id, once there was a turn."""
-        self._met: tuple[object, ...] = ()
+        self._met: _Facts | None = None
         """What was true when the turn began, or when it had looked at all."""
-        self._stated: tuple[tuple[object, ...], bytes] = ((), b"")
+        self._stated: tuple[_Facts | None, bytes] = (None, b"")
         """What was true when a statement was made last, and the statement: what one turn leaves is what the next one looks for."""
 
     def begin_turn(self) -> None:
@@ -87,6 +106,7 @@ class TurnWriter(Writer):
             if not self.take_lock():  # also if the last turn was interrupted at its end
                 self.load()  # it was moved away: there is nothing, or another one, at its path
             elif is_known and self._is_as_i_left_it():
+                self._met = self._facts()
                 self.state, self.was_looked_at = State.READY, True
             else:
                 self.lock.sign()  # to load is to sync, and perhaps to recover
@@ -114,8 +134,7 @@ class TurnWriter(Writer):
         self.lock.pause(leaving)
 
     def _to_leave(self) -> bytes:
-        met, self._met = self._met, self._facts()
-        if met != self._met:
+        if not self._facts().are(self._met):
             return b""  # nobody else knows it
         return self.lock.found if self.lock.is_as_left else self._statement()
 
@@ -173,15 +192,14 @@ class TurnWriter(Writer):
         except CorruptTranscriptError:
             return False  # another file stands there, or none: the load says what is the matter
 
-    def _facts(self) -> tuple[object, ...]:
-        """What a statement tells."""
-        return self.log.header.generation, self.log.end, self.log.synced.offset_bytes, self.members, self.mark
+    def _facts(self) -> _Facts:
+        return _Facts((self.log.header.generation, self.log.end, self.log.synced.offset_bytes), self.members, self.mark)
 
     def _statement(self) -> bytes:
         """What is true of the conversation as memory has it, on one line; nothing where there is no boot id."""
         if not self._boot_id:
             return b""
-        if self._stated[0] != (facts := self._facts()):
+        if not (facts := self._facts()).are(self._stated[0]):
             statement = {
                 "boot": self._boot_id,
                 "generation": self.log.header.generation,

@@ -26,7 +26,7 @@ class Lock:
     """The kernel's lock on a file in a folder: held by one writer, free the moment its process dies.
 
     In the file stands the name of the writer that has the lock, or had it last; on the next line what that one left for whoever
-    takes it next (:meth:`pause`). No two writers have equal names: the time in one is later than the time in the name before it.
+    takes it next (:meth:`pause`). Names that follow each other differ: the time in one is later than the time in the name before it.
     """
 
     def __init__(

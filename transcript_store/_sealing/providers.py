@@ -26,8 +26,9 @@ _RAW_PLACE = b"transcript-store/1/key/"
 class KeyProvider(Protocol):
     """Wraps and unwraps data keys: a keyring, a vault, a key management service. ``testing.check_key_provider`` is its contract.
 
-    It is asked once when a conversation is created, opened or rotated, never for a record, and by several threads. What it raises
-    is the cause of a ``KeyProviderError``, and nothing was written then.
+    It is asked once when a conversation is created, opened or rotated, never for a record, and by several threads; by forked
+    processes only if an import was told to use them (``jobs=``). What it raises is the cause of a ``KeyProviderError``, and nothing
+    was written then.
     """
 
     @property

@@ -46,11 +46,11 @@ class JsonLines:
                 provider = _provider(message)
         if not lines.count:
             return
-        by_first_line = hashlib.sha256(first).hexdigest()
+        beginning = beginning if is_begun else hashlib.sha256(_whole(first))
         yield Plan(
             format=self.name,
-            session=beginning.hexdigest() if is_begun else by_first_line,
-            former_session=by_first_line,
+            session=beginning.hexdigest(),
+            former_session=hashlib.sha256(first).hexdigest(),
             lines=lines.count,
             generations=(partial(_entries, source),),
             provider=provider,

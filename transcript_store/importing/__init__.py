@@ -82,7 +82,8 @@ def import_conversations(
         jobs: how many processes may share the work. With more than one, 200 sources or more that have to be read are shared among
             so many forked processes, on Linux, if the library is a directory and this process has no other thread. Otherwise it
             is done in this process. What comes of it is the same, except that of two files with the same session either may be
-            the one that was first.
+            the one that was first. A :class:`KeyProvider` of the library is asked by them: one that keeps a connection has to make
+            another after a fork.
 
     Raises:
         TypeError: an argument is of another type: one path instead of a list, a directory instead of a library; before anything is read.

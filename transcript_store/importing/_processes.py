@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from contextlib import contextmanager, suppress
+from itertools import islice
+from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -21,6 +22,10 @@ FEWEST = 200
 """To start two processes takes as long as importing some dozens of sessions."""
 _MOST = 500
 """So many items are handed to a process at a time: as many wait for their results if one of them takes long."""
+_STOP = signal.SIGUSR1
+"""Tells a process to take it as Ctrl-C where it is at work. SIGTERM ends it, by which the pool ends what is left when one was killed."""
+_NO_PROCESSES = (OSError, ImportError, NotImplementedError, RuntimeError)
+"""What it raises to begin them where the system has no semaphores, allows no process or thread more, or kills one at once."""
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
@@ -28,7 +33,9 @@ _log = logging.getLogger(__name__)
 
 def may_fork() -> bool:
     """Whether a forked child would be whole: it has one thread, and the locks that the others held. Elsewhere systems forbid it."""
-    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
+    with suppress(OSError):  # no /proc: nobody tells
+        return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
+    return False
 
 
 def in_processes(
@@ -36,51 +43,100 @@ def in_processes(
 ) -> Generator[_Result, None, None]:
     """The function's results for the items, in their order. It is called with some of the items at a time, and gives a result for each.
 
-    The processes are forked, so the function needs no pickling; items, results and errors do. Where one is killed, as by a system
-    that has no memory left, this process does what is not reported yet. All have ended on return; whoever stops in between waits for
-    what has begun. If this process is killed they end at once.
+    The processes are forked, so the function needs no pickling; items, results and errors do. Where the system gives no processes, or
+    kills one, as it does without memory, this process does what is not reported yet. All have ended on return. Whoever stops in
+    between interrupts what has begun, as Ctrl-C would. If this process is killed they end at once.
     """
     size = max(1, min(_MOST, len(items) // (4 * processes)))
     parts = (items[first : first + size] for first in range(0, len(items), size))
     pending: deque[Future[tuple[list[_Result], TranscriptStoreError | None]]] = deque()
-    reported = 0
-    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (function,))
+    others, pool, reported = {*active_children()}, None, 0
     try:
-        with _without_ctrl_c():  # it is this process's to handle, in which it is pending meanwhile
-            pending.extend(pool.submit(_all_of, part) for _, part in zip(range(2 * processes), parts, strict=False))
+        try:
+            pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (function,))
+            with _without_ctrl_c():  # it is this process's to handle, in which it is pending meanwhile
+                pending.extend(pool.submit(_all_of, part) for part in islice(parts, 2 * processes))
+        except _NO_PROCESSES as error:
+            _log.warning("the work is not shared among processes: %s", error)
+            for child in {*active_children()} - others:
+                child.kill()
+                child.join()
+            pool = None
+            yield from function(items)
+            return
         while pending:
-            results, error = pending.popleft().result()
-            pending.extend(pool.submit(_all_of, part) for _, part in zip(range(1), parts, strict=False))
+            results, ended_by = pending.popleft().result()
+            pending.extend(pool.submit(_all_of, part) for part in islice(parts, 1))
             for result in results:
                 yield result
                 reported += 1
-            if error is not None:
-                raise error
+            if ended_by is not None:
+                raise ended_by
     except BrokenProcessPool:
         _log.warning("a process that shared the work was killed; this one goes on alone with what was not reported")
         yield from function(items[reported:])
     finally:
-        pool.shutdown(cancel_futures=True)
+        if pool is not None:
+            for child in {*active_children()} - others if reported < len(items) else ():
+                with suppress(ProcessLookupError):
+                    if child.pid is not None:
+                        os.kill(child.pid, _STOP)
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """What begins here inherits that Ctrl-C, which a terminal sends to all processes, is not for it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """What begins here inherits that Ctrl-C, which a terminal sends to all processes, is not for it, and a stop not yet."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, _STOP})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_function: Callable[[list[Any]], Iterable[Any]]
-"""Of a process that shares the work."""
+class _Work:
+    """What a process that shares the work does."""
+
+    def __init__(self, function: Callable[[list[Any]], Iterable[Any]]) -> None:
+        self._function = function
+        self._is_stopped = self._is_at_work = False
+        Thread(target=_end_with_the_parent, daemon=True).start()
+        signal.signal(_STOP, self._stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {_STOP})
+
+    def all_of(self, items: list[Any]) -> tuple[list[Any], TranscriptStoreError | None]:
+        """The results, up to the error that ended them; nobody waits for them where it was told to stop."""
+        results: list[Any] = []
+        try:
+            self._is_at_work = True
+            if not self._is_stopped:
+                results.extend(self._function(items))  # one by one: those before an error stay
+        except TranscriptStoreError as error:
+            return results, error
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self._is_at_work = False
+        return results, None
+
+    def _stop(self, *_: object) -> None:
+        self._is_stopped = True
+        if self._is_at_work:
+            self._is_at_work = False
+            raise KeyboardInterrupt
+
+
+_work: _Work
+"""That of this process."""
 
 
 def _begin(function: Callable[[list[Any]], Iterable[Any]]) -> None:
-    global _function  # noqa: PLW0603 - a process has one
-    _function = function
-    Thread(target=_end_with_the_parent, daemon=True).start()
+    global _work  # noqa: PLW0603 - a process has one
+    _work = _Work(function)
+
+
+def _all_of(items: list[Any]) -> tuple[list[Any], TranscriptStoreError | None]:
+    return _work.all_of(items)
 
 
 def _end_with_the_parent() -> None:
@@ -88,13 +144,3 @@ def _end_with_the_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def _all_of(items: list[Any]) -> tuple[list[Any], TranscriptStoreError | None]:
-    """The results, up to the error that ended them."""
-    results: list[Any] = []
-    try:
-        results.extend(_function(items))  # one by one: those before an error stay
-    except TranscriptStoreError as error:
-        return results, error
-    return results, None

@@ -46,6 +46,16 @@ def test_a_directory_may_begin_with_a_tilde(tmp_path, monkeypatch):
         TranscriptSession("user-1", ConversationStore(tmp_path))  # type: ignore[arg-type]
 
 
+def test_a_link_is_followed_before_what_stands_above_it(tmp_path):
+    """``link/../chats`` is beside what the link leads to, as for the system: else all sessions began anew, in another folder."""
+    tmp_path.joinpath("real/sub").mkdir(parents=True)
+    tmp_path.joinpath("link").symlink_to(tmp_path / "real/sub")
+    session = TranscriptSession("user-1", tmp_path / "link/../chats")
+    asyncio.run(session.add_items([item(1)]))
+    session.close()
+    assert len(ConversationLibrary(tmp_path / "real/chats").list()) == 1
+
+
 def test_the_contract_of_integrations():
     """I1 to I11."""
     check_integration(Bench)

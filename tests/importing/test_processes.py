@@ -149,6 +149,20 @@ def test_whoever_stops_in_between_waits_for_nothing_long(sources: Path, library:
 
 
 @pytest.mark.usefixtures("alone")
+def test_one_that_somebody_else_stops_is_told(sources: Path, library: ConversationLibrary) -> None:
+    """Its sessions are not left out in silence (F6): the import ends, and the next one brings them."""
+    reports = import_conversations([sources], library, jobs=2)
+    next(reports)
+    for child in multiprocessing.active_children():
+        os.kill(child.pid or 0, signal.SIGUSR1)
+    with pytest.raises(KeyboardInterrupt):
+        list(reports)
+    assert not multiprocessing.active_children()
+    list(import_conversations([sources], library))
+    assert len(everything(library)) == SESSIONS
+
+
+@pytest.mark.usefixtures("alone")
 def test_ctrl_c_while_they_begin(sources: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes to this process when all have begun; and then it ends them."""
     submit = ProcessPoolExecutor.submit

@@ -465,7 +465,7 @@ def test_a_folder_that_is_there_is_not_touched() -> None:
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 def test_whatever_the_system_refuses_a_restore_says_whether_the_folder_is_there(key: bytes | None) -> None:
-    """A sync that failed behind the rename was told with "There is none yet". A second call makes it last."""
+    """After a sync that failed behind the rename, the error denied that the folder is there. A second call makes it last."""
     source, place = with_a_history(key), SimulatedPlace()
     shipped(source, place, with_key=True)
     whole, told = back(place), set[str]()

@@ -554,7 +554,7 @@ def test_an_edit_is_a_diff(arguments, lines):
         {"file_path": "a", "old_string": "", "new_string": ""},
         {"file_path": "a", "edits": [{"oldText": "kept", "newText": "kept"}, {"oldText": "", "newText": ""}]},
     ],
-    ids=["same", "but for its end", "empty", "several"],
+    ids=["same", "another line end", "empty", "several"],
 )
 def test_an_edit_that_changes_no_line_is_shown_as_it_was_given(tmp_path, arguments):
     """Models make such calls. The whole page of two real sessions was refused for one: ``zip() argument 2 is longer``."""

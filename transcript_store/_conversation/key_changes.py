@@ -58,7 +58,7 @@ def id_of(folder: Folder) -> str:
     except (CorruptMetadataError, UnsupportedVersionError):
         if (of := conversation_in_key_file(folder)) is not None and is_id(of):
             return of
-        require_conversation(folder)  # says more of a folder in which there is none
+        require_conversation(folder)  # if this is no conversation, its error says why
         raise
 
 

@@ -19,7 +19,7 @@ _LONGEST_BYTES = 4096
 _HOLDER = {"pid", "host", "at"}
 """What a writer says of itself."""
 _NO_NAME = ValueError, KeyError, TypeError, OverflowError
-"""What it says who reads a time in a line that is no writer's name."""
+"""What is raised when the time is read in a line that is no writer's name."""
 
 
 class Lock:

@@ -67,7 +67,7 @@ def read_key_file_of(folder: Folder, conversation: str) -> WrappedKey:
 
 
 def conversation_in_key_file(folder: Folder) -> str | None:
-    """As :func:`conversation_of`, of the key file in a folder; None if there is none, or it is not whole."""
+    """Whose the key file in a folder is (:func:`conversation_of`); None if the file is missing or damaged."""
     try:
         return conversation_of(_read(folder), folder.path_of(KEY))
     except CorruptKeyFileError:

@@ -55,8 +55,10 @@ def is_mark(data: bytes) -> bool:
 
 
 def has_size_of_mark(size: int) -> bool:
-    """Whether so many bytes may be a mark. What is none then is damaged, or written by hand: the members that every snapshot is
-    written with, ours and Go's, take more than twice as much.
+    """Whether so many bytes may be a mark.
+
+    Every snapshot that is written, by us or by Go, takes more than twice as many. So other bytes of this size are damaged, or
+    written by hand.
     """
     return size == len(_MARK) + 2 * MARK_BYTES
 

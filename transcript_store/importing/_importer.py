@@ -87,7 +87,7 @@ class Importer:
             return refused(source.name, str(error), report)
 
     def _put(self, plan: Plan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool) -> ImportReport:
-        """Into the conversation of this session; where there is none, into one that has it by its former id."""
+        """Into the conversation of this session, or else into the one that has it by its former id, or else into a new one."""
         into = partial(self._put_into, plan, source, report, is_alone=is_alone)
         former = plan.former_session or plan.session
         if former == plan.session or self._is_first:
@@ -128,7 +128,7 @@ class Importer:
         raise AssertionError("count() does not end")
 
     def _known_as(self, plan: Plan, source: FileSource | Rows, former: str) -> tuple[str, int]:
-        """The id by which a session is known of which there is nothing by its own, and the first copy of it to look at."""
+        """The session, its own or the former one, under which it is on record, and the first copy to look at."""
         for copy in count(1):
             its_id = conversation_id(plan.format, former, copy)
             try:

@@ -25,7 +25,7 @@ _MOST = 500
 _STOP = signal.SIGUSR1
 """Tells a process to take it as Ctrl-C where it is at work. SIGTERM ends it, by which the pool ends what is left when one was killed."""
 _NO_PROCESSES = (OSError, ImportError, NotImplementedError, RuntimeError)
-"""What it raises to begin them where the system has no semaphores, allows no process or thread more, or kills one at once."""
+"""What is raised at their beginning if the system has no semaphores, refuses a process or a thread, or kills one at once."""
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def in_processes(
         yield from function(items[reported:])
     finally:
         if pool is not None:
-            for child in {*active_children()} - others if reported < len(items) else ():
+            for child in {*active_children()} - others:
                 with suppress(ProcessLookupError):
                     if child.pid is not None:
                         os.kill(child.pid, _STOP)
@@ -105,16 +105,19 @@ class _Work:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {_STOP})
 
     def all_of(self, items: list[Any]) -> tuple[list[Any], TranscriptStoreError | None]:
-        """The results, up to the error that ended them; nobody waits for them where it was told to stop."""
+        """The results, up to the error that ended them.
+
+        Raises:
+            KeyboardInterrupt: it was told to stop.
+        """
         results: list[Any] = []
         try:
             self._is_at_work = True
-            if not self._is_stopped:
-                results.extend(self._function(items))  # one by one: those before an error stay
+            if self._is_stopped:
+                raise KeyboardInterrupt
+            results.extend(self._function(items))  # one by one: those before an error stay
         except TranscriptStoreError as error:
             return results, error
-        except KeyboardInterrupt:
-            pass
         finally:
             self._is_at_work = False
         return results, None
@@ -122,7 +125,7 @@ class _Work:
     def _stop(self, *_: object) -> None:
         self._is_stopped = True
         if self._is_at_work:
-            self._is_at_work = False
+            self._is_at_work = False  # what it interrupts is cleaned up undisturbed
             raise KeyboardInterrupt
 
 

@@ -87,9 +87,8 @@ class _Import:
         except (StorageError, PoisonedError, UnreadableSourceError):
             raise
         except Exception as error:  # a reader met what nobody thought of: the other sources are imported all the same
-            if (
-                isinstance(source, FileSource) and source.is_rewritten
-            ):  # its second look was at another file than its first
+            # The file of the second look may be another than that of the first.
+            if isinstance(source, FileSource) and source.is_rewritten:
                 yield refused(source.name, "was rewritten or cut while it was read; import it again")
                 return
             yield refused(source.name, self._without_secrets(f"cannot be read as {_said_by(reader, error)}"))

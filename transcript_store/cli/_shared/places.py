@@ -89,7 +89,7 @@ def existing_on(library: str, what: str) -> str:
 
 
 def the_only(found: Sequence[str | None], what: str, where: str) -> str | None:
-    """The one whose id begins so; None if there is none.
+    """The only one of those whose ids begin so; None if the list is empty.
 
     Raises:
         Misuse: there are several.

@@ -9,7 +9,7 @@ import pytest
 
 from transcript_store.formats import Entry, Plan, Reader, head_of
 from transcript_store.testing import MemorySource, MemoryTables
-from transcript_store.testing._format_contract import check_accounts, check_storable, original_of
+from transcript_store.testing._format_case import check_accounts, check_storable, original_of
 
 Bytes = MemorySource
 Rows = MemoryTables

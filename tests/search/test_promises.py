@@ -234,7 +234,7 @@ def test_what_sqlite_refuses_has_a_way_out(library, cache, full, number, way_out
     """It was told as an error of the disk, also where its temporary files found no space."""
 
     def refusing(_):
-        with sqlite3.connect(":memory:") as connection:
+        with closing(sqlite3.connect(":memory:")) as connection:
             connection.execute("PRAGMA max_page_count=2")
             connection.execute("CREATE TABLE t (v BLOB)")
             connection.execute("INSERT INTO t VALUES (zeroblob(100000))" if full else "INSERT INTO t VALUES (no_such)")

@@ -51,6 +51,7 @@ import typing as _typing
 from transcript_store._doors import opened as _opened
 
 if _typing.TYPE_CHECKING:
+    from transcript_store.testing._chat_bench import *
     from transcript_store.testing._chat_contract import *
     from transcript_store.testing._crash_test import *
     from transcript_store.testing._format_contract import *
@@ -74,6 +75,7 @@ else:  # a test that only needs the disk must not import the chat clients
         "_integration_contract",
         "_simulated_place",
         "_place_contract",
+        "_chat_bench",
         "_chat_contract",  # last: what is behind it can only be had with the chat clients
     )
     __getattr__, __dir__ = _opened(__name__, *_doors)

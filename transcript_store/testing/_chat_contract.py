@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from transcript_store import (
     ConversationStore,
@@ -26,66 +26,13 @@ from transcript_store.chat import (
     ToolCallStarted,
 )
 from transcript_store.testing._arguments import require_function
+from transcript_store.testing._chat_bench import ChatBench, ScriptedReply
 from transcript_store.testing._simulated import SimulatedFileSystem
 
-__all__ = ["ChatBench", "ScriptedReply", "SentRequest", "check_chat_client"]
-
-_Calls = tuple[tuple[str, dict[str, Any]], ...]
+__all__ = ["check_chat_client"]
 
 PROMPT = "Be brief."
 TOKEN = "token-canary-5f2c"  # noqa: S105 (a canary)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptedReply:
-    """The model's reply to the next request: a text, tool calls, or both.
-
-    Args:
-        text: the text of the reply.
-        calls: tool calls, as pairs of name and arguments.
-        fails: the request fails instead, with any ``Exception`` of the client's own.
-        ends_early: the stream ends after the text, before a stop reason and without ``calls``.
-    """
-
-    text: str = ""
-    calls: _Calls = ()
-    fails: bool = False
-    ends_early: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentRequest:
-    """The content of a request.
-
-    Args:
-        system_prompts: every system prompt that it carried; a correct request has one, or none if none is set.
-        messages: its native messages in order, without system prompts.
-        unpaired: the number of tool calls without a result and of results without a call.
-    """
-
-    system_prompts: list[str]
-    messages: list[dict[str, Any]]
-    unpaired: int
-
-
-class ChatBench(Protocol):
-    """What the contract needs of a provider: clients that talk to a model with scripted replies."""
-
-    sent: Sequence[SentRequest]
-    """Every request that reached the scripted model, in order."""
-
-    def script(self, *replies: ScriptedReply) -> None:
-        """Add replies to those of the model. Each request takes the next one."""
-        ...
-
-    def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
-        """Make a client.
-
-        Args:
-            conversation: where the client records, if anywhere.
-            config: fields of ``ChatConfig``: ``token``, ``system_prompt``, ``max_steps`` and ``initial_history``.
-        """
-        ...
 
 
 def check_chat_client(make_bench: Callable[[], AbstractContextManager[ChatBench]]) -> None:
@@ -201,8 +148,8 @@ def _two_calls(rig: _Rig) -> None:
     def fails(x: str) -> str:
         raise LookupError(f"no {x} here")
 
-    calls: _Calls = (("works", {"x": "first"}), ("fails", {"x": "second"}), ("unknown", {}))
-    rig.bench.script(ScriptedReply(calls=calls), ScriptedReply(text="done"))
+    called = ScriptedReply(calls=(("works", {"x": "first"}), ("fails", {"x": "second"}), ("unknown", {})))
+    rig.bench.script(called, ScriptedReply(text="done"))
     client = rig.client()
     client.set_tools([_tool("works", lambda x: x + " result"), _tool("fails", fails)])
     assert client.chat("go") == "done"

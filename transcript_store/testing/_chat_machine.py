@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from transcript_store import ConversationStore
 from transcript_store.chat import Tool
-from transcript_store.testing._chat_contract import ChatBench, ScriptedReply
+from transcript_store.testing._chat_bench import ChatBench, ScriptedReply
 from transcript_store.testing._modelled import close_after_kill
 from transcript_store.testing._simulated import Call, SimulatedFileSystem, SimulatedStop
 

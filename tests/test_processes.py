@@ -9,10 +9,12 @@ Children are forked and talk over pipes. What is random is seeded, and the seed 
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -24,7 +26,7 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +48,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._os.filesystem import PosixFileSystem
+from transcript_store.transcripts import open_transcript
 
 # ---- SIGKILL ---------------------------------------------------------------------------------------------------------
 
@@ -329,6 +332,75 @@ def test_the_lock_does_not_outlive_the_parent_in_a_child(scratch, how):
         os.kill(grandchild, 0)
     finally:
         os.kill(grandchild, signal.SIGKILL)
+
+
+def _iterating(store: ConversationStore) -> Iterator[None]:
+    for _ in store.iter_records(generation=0):
+        yield
+
+
+def _holding(store: ConversationStore) -> Iterator[None]:
+    with store.held():
+        yield
+
+
+def _reading_the_file(store: ConversationStore) -> Iterator[None]:
+    with open_transcript(store.directory):
+        yield
+
+
+@pytest.mark.parametrize("hold_lock", [True, False])
+@pytest.mark.parametrize("block", [_iterating, _holding, _reading_the_file])
+def test_what_a_child_inherits_in_the_middle_of_a_call_ends_without_harm(scratch, block, hold_lock):
+    """P11: the incident was a child whose own transcript was closed by an iterator of its parent, so that its next message,
+    acknowledged, went into whatever it had opened last; and a file of its own that a turn of its parent's wrote over.
+    """
+    with ConversationStore(scratch / "c", hold_lock=hold_lock) as parent:
+        parent.initialize(messages=[{"n": number} for number in range(3)])
+        parent.replace_transcript([])
+        with ConversationStore(scratch / "c", hold_lock=False) as other:
+            if not hold_lock:  # or the lock would have nothing to say at the end of the turn
+                other.load()
+                other.append_message({"n": "another's"})
+        inherited = block(parent)
+        next(inherited)
+
+        def use(say: Callable[[object], None]) -> None:
+            own = [(scratch / f"own {number}").open("w+") for number in range(9)]
+            mine = ConversationStore(scratch / "mine")
+            mine.initialize()
+            inherited.close()
+            own += [(scratch / f"later {number}").open("w+") for number in range(9)]
+            mine.append_message({"n": "child"})
+            for file in own:
+                file.write("x")
+                file.close()
+            say({Path(file.name).read_text() for file in own})
+            mine.close()
+
+        before = (scratch / "c" / "lock").read_bytes()
+        assert Child(use).end() == ["{'x'}"]
+        assert (scratch / "c" / "lock").read_bytes() == before
+        inherited.close()
+        parent.append_message({"n": 4})
+    with ConversationStore(scratch / "mine", read_only=True) as mine:
+        mine.load()
+        assert mine.get_messages() == [{"n": "child"}]
+    assert verify(scratch / "c").is_whole
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda library: pickle.loads(pickle.dumps(library))])
+def test_a_copied_library_knows_what_its_own_process_has_open(scratch, copied):
+    """P11: the copy had a file system of its own, whose descriptors a fork kept: the lock outlived its writer."""
+    library = copied(ConversationLibrary(scratch / "library"))
+    with library.create(messages=[{"n": 1}]) as store:
+        open_here = f"{store.directory}/lock"
+
+        def look(say: Callable[[object], None]) -> None:
+            links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+            say(open_here in [os.readlink(link) for link in links if os.path.lexists(link)])
+
+        assert Child(look).end() == ["False"]
 
 
 def test_a_fork_while_another_thread_is_in_a_call(scratch):

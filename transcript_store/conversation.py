@@ -174,6 +174,9 @@ class ConversationStore(Reads, Writes):
         self._opened = Opened(self._files, self._path, hold_lock=hold_lock)
         self._on_close: dict[object, Callable[[], object]] = {}
 
+    _own_id: str | None = None
+    """The id of what is created here, where a library or a place calls the conversation by it; None for any."""
+
     @staticmethod
     def _named(directory: Any) -> str:
         """What errors, and ``directory``, call the conversation."""
@@ -224,7 +227,7 @@ class ConversationStore(Reads, Writes):
         or nothing is. Missing parent folders are made.
 
         Args:
-            id: a canonical lower-case UUID; a new random one if none is given.
+            id: a canonical lower-case UUID; a new random one if none is given. A store that a library made knows its id.
             contents: members of :class:`NewConversation`; none of them is required.
 
         Raises:
@@ -387,7 +390,7 @@ class ConversationStore(Reads, Writes):
     ) -> None:
         """Make the conversation hold these messages, and this metadata, in one commit; it is loaded on return.
 
-        If there is no conversation, it is created with an id of its own. If there is one, it is loaded if necessary, and its
+        If there is no conversation, it is created, as :meth:`initialize` does it. If there is one, it is loaded if necessary, and its
         transcript is replaced as :meth:`replace_transcript` does it. On return all of it survives a power loss; before that,
         the old conversation is untouched.
 
@@ -481,7 +484,9 @@ class ConversationStore(Reads, Writes):
     def _initialize(self, new: Contents, id: str | None = None) -> None:
         if self._opened.is_loaded:
             raise ConversationExistsError(path=self._path, reason="there is a conversation, and it is loaded")
-        members_at = partial(_metadata.new_members, id=id or new_id(self._files), **new.fields)
+        if self._own_id is not None and id not in (None, self._own_id):
+            raise ValueError(f"the conversation's id is {self._own_id}: where it lives is called by that")
+        members_at = partial(_metadata.new_members, id=self._own_id or id or new_id(self._files), **new.fields)
         storage = self._new_storage(self._options, read_only=False)
         assert isinstance(storage, Writer)
         self._opened.begin(storage, lambda: storage.create(members_at, new.entries, new.features))

@@ -362,6 +362,8 @@ class ConversationLibrary:
         """As :meth:`delete`, of a conversation whose folder in this library is called ``name``, and not by its id.
 
         Raises:
+            TypeError: the name is no text.
+            ValueError: the name leads out of the library, or cannot be that of a folder.
             TranscriptStoreError: as :meth:`delete`.
         """
         self._folders.delete(name)
@@ -438,10 +440,12 @@ class ConversationLibrary:
         When nothing that is sealed is ``left_alone``, the earlier keys are not needed any more, except for backups of key files.
 
         Args:
-            names: folders of the library, whatever they are called; None for all that are called by an id.
+            names: folders of the library, whatever they are called; None for all that are called by an id. One that is not there is
+                ``left_alone``.
 
         Raises:
-            ValueError: the library has no ``encryption_key``.
+            TypeError: ``names`` is one text, or holds what is none.
+            ValueError: the library has no ``encryption_key``, or a name leads out of it.
             KeyProviderError: the provider failed. What comes before that conversation is rotated.
             StorageError: the system refused; the message says what holds.
         """
@@ -468,6 +472,7 @@ class ConversationLibrary:
         """As :meth:`shred`, of a conversation whose folder in this library is called ``name``, and not by its id.
 
         Raises:
+            TypeError, ValueError: as :meth:`delete_folder`.
             TranscriptStoreError: as :meth:`shred`.
         """
         return self._folders.shred(name, None)
@@ -476,7 +481,15 @@ class ConversationLibrary:
 
     def _store(self, id: str, options: Mapping[str, Any]) -> ConversationStore:
         options = {"redact": self._redact, **self._given, **options}
-        return ConversationStore(self._folders.path_of(checked_id(id)), file_system=self._folders.files, **options)
+        return _StoreInALibrary(checked_id(id), self._folders.path_of(id), file_system=self._folders.files, **options)
+
+
+class _StoreInALibrary(ConversationStore):
+    """A store whose folder is called by the conversation's id."""
+
+    def __init__(self, id: str, directory: str, **options: Any) -> None:
+        self._own_id = id
+        super().__init__(directory, **options)
 
 
 def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:

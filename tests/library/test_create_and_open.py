@@ -31,6 +31,20 @@ def test_help_shows_what_a_library_takes():
     assert {"encryption_key", "retired_keys", "redact"} <= shown.keys()
 
 
+@pytest.mark.parametrize("begin", ["load_or_initialize", "initialize", "restore"])
+def test_what_a_store_of_the_library_creates_has_the_id_of_its_folder(library, begin):
+    """It got another one: ``open`` refused what ``load_or_initialize`` had created and filled."""
+    with library.store(ID) as store:
+        getattr(store, begin)(*([[says("a")]] if begin == "restore" else []))
+        store.append_message(says("b"))
+        assert store.id == ID
+    with library.open(ID) as store:
+        assert texts(store)[-1] == "b"
+    with library.store(OTHER_ID) as store, pytest.raises(ValueError, match=OTHER_ID):
+        store.initialize(id=ID)
+    assert [summary.id for summary in library.list()] == [ID]
+
+
 def test_a_conversation_is_created_with_everything_it_begins_with(library, root):
     """create() gives a loaded store on a folder of the new id, with its metadata and first messages."""
     tools = [{"name": "look", "description": "looks", "parameters": {"type": "object"}}]

@@ -119,3 +119,23 @@ def test_a_library_that_is_a_file(tmp_path):
         with pytest.raises(StorageError):
             act(ID)
     assert (tmp_path / "chats").read_bytes() == b"mine"
+
+
+LEADS_OUT = ["", ".", "..", "../elsewhere", "a/b", "/etc", "a\0b"]
+
+
+@pytest.mark.parametrize("name", [*LEADS_OUT, None, 5, b"x"], ids=repr)
+def test_the_name_of_a_folder_does_not_lead_out_of_the_library(name):
+    """P16: ``delete_folder("../private/…")`` deleted a conversation of another library."""
+    disk = SimulatedFileSystem()
+    elsewhere = ConversationLibrary("/elsewhere", file_system=disk)
+    make(elsewhere, "a", id=ID)
+    library = ConversationLibrary("/chats", file_system=disk, encryption_key=bytes(range(32)))
+    make(library, "b", id=ID)
+    if name == "../elsewhere":
+        name = f"../elsewhere/{ID}"
+    before = disk.tree()
+    for call in (library.delete_folder, library.shred_folder, lambda name: library.rotate_key([name])):
+        with pytest.raises(ValueError if isinstance(name, str) else TypeError):
+            call(name)
+    assert disk.tree() == before

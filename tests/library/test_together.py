@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -423,6 +424,34 @@ def test_threads_share_a_group(library: ConversationLibrary, monkeypatch: pytest
             thread.join()
     assert len(library.list()) == 200
     assert not [name for name in names(library) if name.startswith(".")]
+
+
+@pytest.mark.parametrize("add", ["add", "adding", "commit"])
+def test_a_group_ends_with_its_block(library: ConversationLibrary, add: str) -> None:
+    """What was added behind it got an id, and was created by nobody."""
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+    with pytest.raises(RuntimeError, match="has ended"), ExitStack() as stack:
+        if add == "adding":
+            stack.enter_context(group.adding())
+        else:
+            getattr(group, add)()
+    assert names(library) == [A]
+
+
+def test_a_child_that_leaves_the_block_of_a_group_is_told_whose_it_is(library: ConversationLibrary) -> None:
+    """It was told of a disk that fails: the descriptors were closed."""
+
+    def forked(say: Callable[[object], None]) -> None:
+        try:
+            group.commit()
+        except RuntimeError as error:
+            say(error)
+
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+        assert Child(forked).end() == ["the group belongs to the process that made it; make another one here"]
+    assert names(library) == [A]
 
 
 def test_a_group_belongs_to_its_process(library: ConversationLibrary) -> None:

@@ -249,3 +249,17 @@ def test_a_folder_that_is_closed_to_this_user_is_left_alone(can_sync_all: bool, 
     assert os.strerror(number) in why
     disk.on_call = None
     assert library("/library", OTHER_KEY, [KEY], disk=disk).rotate_key().rotated == (first,)
+
+
+def test_a_name_that_is_not_there_is_told() -> None:
+    """P17: nothing was said of it, so whoever misspelled one threw the earlier key away. One text was taken apart into letters."""
+    disk = SimulatedFileSystem()
+    (one,) = made(library("/library", disk=disk), 1)
+    turned = library("/library", OTHER_KEY, [KEY], disk)
+    with pytest.raises(TypeError, match="several"):
+        turned.rotate_key(one)
+    done = turned.rotate_key([one, "misspelled", ".hidden"])
+    why = "there is no such folder in the library"
+    assert (done.rotated, done.left_alone) == ((one,), ((".hidden", why), ("misspelled", why)))
+    assert library("/nowhere", OTHER_KEY, [KEY], disk).rotate_key([one]).left_alone == ((one, why),)
+    assert library("/nowhere", OTHER_KEY, [KEY], disk).rotate_key().left_alone == ()

@@ -36,7 +36,7 @@ class Opened:
 
     def exclusively(self) -> AbstractContextManager[object]:
         """What makes a call atomic, for a ``with`` statement."""
-        if self._files.process_id() != self._process_id:
+        if self.is_inherited:
             # A forked child. The handles are its parent's, and closed here already; the mutex may be held for ever.
             self.storage = None
             self._loaded_by, self._process_id = self._process_id, self._files.process_id()
@@ -57,6 +57,11 @@ class Opened:
         end = _EndOfTurn(self)
         with self._mutex, end, end:  # the second time if the first is interrupted (Ctrl-C)
             yield
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child, and no call was made in it yet: what is open here is its parent's."""
+        return self._files.process_id() != self._process_id
 
     # ---- what is loaded ------------------------------------------------------------------------------------------
 
@@ -86,7 +91,7 @@ class Opened:
     def let_go_of_what_is_forgotten(self) -> bool:
         """Release the lock of a store that is collected and was not closed, in the process that loaded it; whether there was one."""
         storage = self.storage
-        if storage is None or not storage.is_open or self._files.process_id() != self._process_id:
+        if storage is None or not storage.is_open or self.is_inherited:
             return False
         with suppress(BaseException):
             storage.let_go()
@@ -132,5 +137,5 @@ class _EndOfTurn:
         pass
 
     def __exit__(self, *_: object) -> None:
-        if self._opened.storage is not None:
+        if self._opened.storage is not None and not self._opened.is_inherited:
             self._opened.storage.end_turn()

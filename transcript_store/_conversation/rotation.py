@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from transcript_store._conversation.key_changes import id_of, is_sealed
@@ -71,6 +71,7 @@ def required(keys: Keyring | None) -> Keyring:
 
 
 NOT_SEALED = "it is not sealed"
+IS_NOT_THERE = "there is no such folder in the library"
 KEY_IS_GONE = (
     "it is sealed, and the key beside it is gone, without which nobody can read it: put that back from a backup"
 )
@@ -118,7 +119,8 @@ class Rotator:
 
     def rotate(self, names: Sequence[str]) -> Rotation:
         """Wrap the data keys of these folders anew, as far as each can be; raises for what concerns more than one of them."""
-        waiting = [name for name in names if not name.startswith(".")]  # the others are being made, or deleted
+        # The others are being made, or deleted; whoever names one means it.
+        waiting = [name for name in names if self._by_any_name or not name.startswith(".")]
         most = MOST_TOGETHER if self._together else 1
         while waiting:
             batch, noted = waiting[:most], len(self._left_alone)
@@ -157,10 +159,12 @@ class Rotator:
 
     @contextmanager
     def _passing_by(self, name: str) -> Iterator[None]:
-        """Note why one is left alone, and go on; say nothing of one that was deleted just now."""
+        """Note why one is left alone, and go on; say nothing of one that was deleted just now, unless somebody named it."""
         try:
-            with suppress(FileNotFoundError):
-                yield
+            yield
+        except FileNotFoundError:
+            if self._by_any_name:
+                self._left_alone.append((name, IS_NOT_THERE))
         except _LEFT_ALONE as error:
             self._left_alone.append((name, getattr(error, "reason", None) or str(error)))
         except OSError as error:

@@ -11,7 +11,7 @@ from transcript_store._conversation import leftovers
 from transcript_store._conversation.deleting import delete
 from transcript_store._conversation.key_changes import Shredding, id_of, shred
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import Rotation, Rotator
+from transcript_store._conversation.rotation import IS_NOT_THERE, Rotation, Rotator
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
@@ -148,25 +148,29 @@ class Folders:
 
     def delete(self, name: str) -> None:
         """Delete a conversation, with all that it has."""
+        checked_name(name)
         self.sweep("delete the conversation", self.path_of(name))
         self.require(name)
         delete(self.files, self.path, name)
 
     def rotate(self, keys: Keyring, names: Iterable[str] | None) -> Rotation:
         """Wrap the data keys of these folders anew, or of all that are called by an id."""
+        if isinstance(names, str):
+            raise TypeError(f"names must be several; for one of them write [{names!r}]")
+        chosen = None if names is None else [checked_name(name) for name in names]
         with refusals(self.path, "rotate the key"):
             try:
                 parent = Folder.open(self.files, self.path)
             except FileNotFoundError:
-                return Rotation(rotated=(), already=(), left_alone=())
+                return Rotation(rotated=(), already=(), left_alone=tuple((name, IS_NOT_THERE) for name in chosen or ()))
             with parent:
-                if names is not None:
-                    return Rotator(parent, keys, by_any_name=True).rotate([*names])
+                if chosen is not None:
+                    return Rotator(parent, keys, by_any_name=True).rotate(chosen)
                 return Rotator(parent, keys).rotate(parent.names())
 
     def shred(self, name: str, id: str | None) -> Shredding:
         """Destroy the key of the conversation in this folder; ``id`` is whose it should be, None if that is not known."""
-        path = self.path_of(name)
+        path = self.path_of(checked_name(name))
         self.require(name)
         with refusals(path, "destroy the key"):
             try:
@@ -175,6 +179,15 @@ class Folders:
                 raise self._not_found(name) from None
             with folder:
                 return shred(folder, id or id_of(folder))
+
+
+def checked_name(name: str) -> str:
+    """The name of a folder in a library; raises ``TypeError`` or ``ValueError`` for what would lead elsewhere."""
+    if type(name) is not str:
+        raise TypeError(f"a folder's name must be a str, not {type(name).__name__}")
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} is not the name of a folder in the library: it must be one part of a path")
+    return name
 
 
 def _misplaced(summary: ConversationSummary, name: str) -> ConversationSummary:

@@ -56,7 +56,8 @@ class ConversationGroup:
         self._unknown: set[str] = set()
         """Those of a commit that failed."""
         self._taken: set[str] = set()
-        self._process_id = files.process_id()
+        self._process_id: int | None = files.process_id()
+        """The process that may use it; None when it is closed."""
 
     @property
     def taken(self) -> frozenset[str]:
@@ -92,6 +93,7 @@ class ConversationGroup:
         Raises:
             ConversationExistsError: something has this name, or it is in the group already.
             PoisonedError: a commit failed; ``list()`` shows what is there, and the rest can be created again in a new group.
+            RuntimeError: the group has ended, or this is a fork of the process that made it.
             TranscriptStoreError: as :meth:`ConversationStore.initialize`. The others in the group wait as before.
         """
         own_id = new_id(self._files) if id is None else checked_id(id)
@@ -138,9 +140,11 @@ class ConversationGroup:
             StorageError: the system refused; the message says what holds and what to do. After a sync that failed the group
                 takes nothing more.
             PoisonedError: an earlier commit failed.
+            RuntimeError: the group has ended, or this is a fork of the process that made it.
             ConversationLockedError: somebody removed the group's note from the library, and perhaps what waited.
         """
         with self._mutex:
+            self._require_open()
             if self._unknown:
                 raise PoisonedError(path=self._library, reason="a commit of this group", way_out=WayOut.CREATE_THE_REST)
             if self._stage is not None and self._staged:
@@ -160,15 +164,20 @@ class ConversationGroup:
             if self._stage is not None and self._files.process_id() == self._process_id:
                 self._stage.discard(*self._staged)
                 self._stage.close()
-            self._stage, self._staged, self._staged_bytes = None, {}, 0
+            self._stage, self._staged, self._staged_bytes, self._process_id = None, {}, 0, None
 
     # ---- within --------------------------------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._process_id is None:
+            raise RuntimeError("the group has ended: nothing is added behind its with statement; make another one")
+        if self._files.process_id() != self._process_id:
+            raise RuntimeError("the group belongs to the process that made it; make another one here")
 
     def _ready_stage(self, id: str) -> Stage | None:
         """The stage, with room for one more; None where each conversation is created by itself."""
         with self._mutex:
-            if self._files.process_id() != self._process_id:
-                raise RuntimeError("the group belongs to the process that made it; make another one here")
+            self._require_open()
             if self.creates_alone:
                 return None
             if id in self:

@@ -39,6 +39,8 @@ AnyPath = str | os.PathLike[str]
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
+_NEITHER = getattr(os, "O_PATH", os.O_RDONLY)
+"""To open what can neither be read nor written. (macOS knows no such way.)"""
 _BLOCK_BYTES = 4096
 _PIECE_BYTES = 1 << 18
 
@@ -64,13 +66,24 @@ class PosixFileSystem:
     def close_in_child(self) -> None:
         """Close what a child of fork() shares with its parent: the parent's lock ends with the parent, and the child cannot write.
 
-        It must not unlock: there is one lock for both.
+        It must not unlock: there is one lock for both. The numbers stay taken. Whatever the child inherited in the middle of a
+        call (a suspended iterator, an open block) closes or uses them later, and must not meet a file of somebody else there.
         """
+        with suppress(OSError):  # a bare container without /dev: the numbers are free
+            nothing = os.open(os.devnull, _NEITHER | os.O_CLOEXEC)
+            for handle in self._handles:
+                with suppress(OSError):
+                    os.dup2(nothing, handle, inheritable=False)
+            os.close(nothing)
+            return
         for handle in self._handles:
             with suppress(OSError):
                 os.close(handle)
         self._handles.clear()
-        self._past_cache.clear()
+
+    def __reduce__(self) -> str:
+        """Copied and pickled it is the one of its process: what is open is known there."""
+        return "REAL"
 
     def _keep(self, handle: int) -> int:
         self._handles.add(handle)

@@ -53,7 +53,7 @@ class PlacedConversation(ConversationStore):
         pack_each: int = PACK_EACH,
         **options: Any,
     ) -> None:
-        self._id = checked_id(id)
+        self._own_id = checked_id(id)
         self._machine: FileSystem = options.get("file_system") or filesystem.REAL
         self._slots = ClaimedLog(place, id, waits_seconds=waits_seconds, sleep=self._machine.wait, pack_each=pack_each)
         self._writer: PlacedWriter | None = None
@@ -123,8 +123,3 @@ class PlacedConversation(ConversationStore):
 
     def _occupant(self) -> str | None:
         return "there is a conversation, or was one" if self._slots.is_there() else None
-
-    def _initialize(self, new: Any, id: str | None = None) -> None:
-        if id not in (None, self._id):
-            raise ValueError(f"the conversation's id is {self._id}, and its place knows it by that")
-        super()._initialize(new, self._id)

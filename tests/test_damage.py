@@ -462,6 +462,15 @@ def test_a_header_with_a_time_that_is_none(base, at):
         assert caught.value.kind == "damaged-header"
 
 
+def test_an_empty_line_in_front_of_the_header(base: Base) -> None:
+    """P10: it is called what it is; it was the whole file that was described."""
+    with scratch_directory() as directory:
+        write(f"{directory}/c", base.metadata, b"\n" + b"".join(base.lines))
+        with pytest.raises(CorruptTranscriptError, match="not a header of ours: an empty line") as caught:
+            ConversationStore(f"{directory}/c", file_system=HASTY).load()
+        assert caught.value.kind == "foreign"
+
+
 _AT = b'"at":"2026-01-01T00:00:00.000000Z"'
 
 

@@ -100,6 +100,19 @@ def test_a_conversation_is_the_same_as_one_that_was_created_alone(monkeypatch: p
     assert grouped.tree() == {path: data for path, data in alone.tree().items() if not path.endswith("/lock")}
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_what_a_store_was_opened_on_has_no_lock_file_either(is_removed: bool) -> None:
+    """S2: or whoever writes to it next takes its name for synced. Somebody may have removed that file already."""
+    disk, library = on_a_disk()
+    with library.together() as group, group.adding(id=A, messages=SAID) as store:
+        store.append_message({"role": "assistant", "content": "Much."})
+        assert f"{store.directory}/lock" in disk.tree()
+        if is_removed:
+            disk.unlink(disk.open_directory(store.directory), "lock")
+    assert disk.tree().keys() >= {f"/library/{A}/transcript.jsonl", f"/library/{A}/metadata.json"}
+    assert f"/library/{A}/lock" not in disk.tree()
+
+
 def test_a_thousand_wait_for_the_disk_as_one(library: ConversationLibrary, files: SyncedWhole) -> None:
     """One sync of the file system, one of the library; nothing is listed, removed or replaced in between."""
     with library.together() as group:

@@ -116,6 +116,22 @@ def test_a_key_that_is_there_stays() -> None:
         assert conversation.get_messages()[-1] == said("last")
 
 
+def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None:
+    """It goes on with sealed generations, which nobody could read without the key beside them."""
+    disk, place = Disk(), SimulatedPlace()
+    begun(disk).close()
+    shipped(disk, place)
+    behind = disk.copy()
+    with ConversationStore(FOLDER, encryption_key=KEY, file_system=disk) as conversation:
+        conversation.seal(keep_plain=True)
+        conversation.append_message(said("sealed"))
+    shipped(disk, place, with_key=True)
+    brought_up(behind, place, with_key=True)
+    assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
+    with library_on(behind, KEY).open(ID) as conversation:
+        assert conversation.get_messages()[-1] == said("sealed")
+
+
 # ---- left alone ------------------------------------------------------------------------------------------------------------
 
 

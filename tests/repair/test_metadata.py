@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.kit.damage import write
 from tests.kit.machines import HASTY
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
-from transcript_store import ConversationStore
+from transcript_store import ConversationStore, repair
 from transcript_store._log.salvage import MODES, Mode
 
 
@@ -93,6 +94,18 @@ def test_an_edit_cannot_make_it_another_conversation(base: Base) -> None:
         Path(f"{directory}/c/metadata.json").write_bytes(edit)
         repaired(f"{directory}/c", "accept-edits")
         assert (metadata_of(f"{directory}/c").id, metadata_of(f"{directory}/c").generation) == (own, 0)
+
+
+def test_beside_the_metadata_of_another_conversation_the_archive_stays(tmp_path: Path) -> None:
+    """P10: the metadata is kept aside, and the transcript that it refused; not the generations that nothing is wrong with."""
+    for name in ("c", "other"):
+        with ConversationStore(tmp_path / name) as store:
+            store.initialize(messages=[{"n": 1}])
+            store.replace_transcript([{"n": 2}])
+    shutil.copy(tmp_path / "other/metadata.json", tmp_path / "c/metadata.json")
+    refused = {(tmp_path / "c" / name).read_bytes() for name in ("metadata.json", "transcript.jsonl")}
+    done = repair(tmp_path / "c", mode="accept-edits", dry_run=False)
+    assert {Path(kept).read_bytes() for kept in done.originals} == refused
 
 
 @pytest.mark.parametrize("mode", MODES)

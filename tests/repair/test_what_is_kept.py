@@ -212,6 +212,20 @@ def test_a_first_record_that_was_edited_stays_taken_back(tmp_path: Path) -> None
         assert store.get_messages() == []
 
 
+@pytest.mark.parametrize("features", [[], ["retract"]])
+def test_an_edit_takes_back_only_where_a_record_may(tmp_path: Path, features: list[str]) -> None:
+    """P14: a line that somebody wrote by hand does not take messages back in a transcript whose header knows no such thing."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(features=features, messages=[{"content": "plum"}, {"content": "pear"}])
+    with (tmp_path / "c/transcript.jsonl").open("ab") as transcript:
+        transcript.write(b'{"seq":3,"retracts":[1,2]}\n')
+    done = repair(tmp_path / "c", mode="accept-edits", dry_run=False)
+    assert (done.records_kept, len(done.gaps)) == ((3, 0) if features else (2, 1))
+    with ConversationStore(tmp_path / "c", read_only=True) as store:
+        store.load()
+        assert len(store.get_messages()) == (0 if features else 2)
+
+
 @pytest.mark.parametrize("cut", [0, 60])
 def test_what_stands_beside_a_record_on_its_line_is_told(tmp_path: Path, cut: int) -> None:
     """Each byte of a damaged transcript is in a record or in a gap. In front of one is garbage, or the beginning of another record."""

@@ -261,6 +261,22 @@ def test_nothing_of_what_was_said_is_in_any_file_log_or_temporary(caplog):
     assert CANARY not in caplog.text
 
 
+def test_what_was_deleted_does_not_excuse_what_stood_between(tmp_path):
+    """P18: the generations before it and behind it were deleted with the key; without it nobody can take it away unnoticed."""
+    with ConversationStore(tmp_path / "c", encryption_key=KEY) as store:
+        store.initialize(messages=MESSAGES)
+        for _ in range(3):
+            store.replace_transcript(MESSAGES)
+        store.delete_generation(0)
+        store.delete_generation(2)
+        store.close()
+        store.load()
+        store.close()
+        (tmp_path / "c/archive/transcript-000001.jsonl").unlink()
+        with pytest.raises(CorruptTranscriptError, match="generation 1 is missing"):
+            store.load()
+
+
 def test_a_version_that_does_not_know_it_refuses_the_file(monkeypatch):
     """P20: it would otherwise show a conversation without messages, and append plain ones."""
     disk = sealed()

@@ -1,6 +1,6 @@
 """How many secrets ``SecretRedactor`` misses, and its false alarms: ``python -m tests.measured_secrets`` prints it.
 
-The forms here are written from what the services publish (prefix, alphabet, length), and not from ``redaction.py``. Each secret is
+The forms here are written from what the services publish (prefix, alphabet, length), and not from ``redaction/_forms.py``. Each secret is
 random, and planted at a random place of a text that somebody else wrote: of the corpora, if they are there. A secret is found if
 no half of it is left in the message. docs/secrets.md has the tables.
 """
@@ -55,6 +55,27 @@ def _within(before: str, alphabet: str, length: int, after: str = "") -> Callabl
 def _private_key(draw: Draw) -> tuple[str, str]:
     body = "\n".join(some(draw, STANDARD, 64) for _ in range(12))
     return f"-----BEGIN OPENSSH PRIVATE KEY-----\n{body}\n-----END OPENSSH PRIVATE KEY-----", body[:64]
+
+
+def _cut_key(front: str) -> Callable[[Draw], tuple[str, str]]:
+    """A private key of which the end was not shown, with this in front of each line."""
+
+    def make(draw: Draw) -> tuple[str, str]:
+        key, body = _private_key(draw)
+        return "\n".join(front.format(n=n) + line for n, line in enumerate(key.split("\n")[:8], 1)), body
+
+    return make
+
+
+def _password_with(character: str) -> Callable[[Draw], tuple[str, str]]:
+    """A password in the URL of a database, with this somewhere within."""
+
+    def make(draw: Draw) -> tuple[str, str]:
+        before = draw.randrange(1, 16)
+        secret = some(draw, ALNUM, before) + character + some(draw, ALNUM, 16 - before)
+        return f"postgres://app:{secret}@db.example/x", secret
+
+    return make
 
 
 def _web_token(draw: Draw) -> tuple[str, str]:
@@ -121,6 +142,20 @@ KNOWN: dict[str, Callable[[Draw], tuple[str, str]]] = {
     "RubyGems key": _of("rubygems_", (HEX, 48)),
     "Notion token": _of("ntn_", (ALNUM, 46)),
     "Netlify token": _of("nfp_", (ALNUM, 36)),
+    "Google OAuth token of a service": _of("ya29.", "c.", (URLSAFE, 200)),
+    "AWS secret key, set by a command": _within("aws configure set aws_secret_access_key ", STANDARD, 40),
+    "AWS secret key, asked for": _within("AWS Secret Access Key [None]: ", STANDARD, 40),
+    "AWS_SECRET_KEY": _within("AWS_SECRET_KEY=", STANDARD, 40),
+    "Authorization header in a HAR file": _within('{"name":"Authorization","value":"Bearer ', ALNUM, 40, '"}'),
+    "Authorization header as a pair": _within("('Authorization', 'Bearer ", ALNUM, 40, "')"),
+    "Authorization header as a pair of bytes": _within("(b'Authorization', b'Bearer ", ALNUM, 40, "')"),
+    "private key cut off, by Read": _cut_key("{n:6d}→"),
+    "private key cut off, by grep -n": _cut_key("{n}:"),
+    "private key cut off, quoted": _cut_key("> "),
+    "private key cut off, in a diff": _cut_key("-"),
+    "password in a URL, with @": _password_with("@"),
+    "password in a URL, with /": _password_with("/"),
+    "password in a URL, with $": _within("postgres://app:$", ALNUM, 8, "$9@db.example/x"),
 }
 """Secrets that show what they are by their form."""
 
@@ -221,6 +256,9 @@ def look_alikes(draw: Draw) -> Iterator[str]:
     yield f"data:image/png;base64,iVBORw0KGgo{some(draw, STANDARD, 400)}"
     yield f"toolu_01{some(draw, ALNUM, 22)} call_{some(draw, ALNUM, 24)} msg_{some(draw, ALNUM, 24)}"
     yield f"Eq{some(draw, STANDARD, 600)}=="  # a signature of thinking
+    yield f"uses: docker://alpine:3.18@sha256:{some(draw, HEX, 64)}"
+    yield f"http://localhost:{draw.randrange(1000, 9999)}?user={some(draw, ALNUM, 8)}@example.com"
+    yield f"-----BEGIN PRIVATE KEY----- is in {some(draw, HEX, 40)}, and its sum is {some(draw, HEX, 64)}"
     yield f"https://x.example:8080/{some(draw, URLSAFE, 22)}?page=2#{some(draw, ALNUM, 6)}"
 
 

@@ -23,7 +23,7 @@ SECRETS: dict[str, list[str]] = {  # put together here, so that nobody who looks
     "openai-key": ["sk-" + WORD[:48], "sk-" + "proj-" + WORD[:100], "sk-" + "svcacct-" + WORD[:60]],
     "openrouter-key": ["sk-or-" + "v1-" + HEX],
     "google-key": ["AIza" + WORD[:35]],
-    "google-token": ["ya29." + WORD[:60], "GOCSPX" + "-" + WORD[:28]],
+    "google-token": ["ya29." + WORD[:60], "ya29." + "c." + WORD[:60], "GOCSPX" + "-" + WORD[:28]],
     "aws-key-id": ["AKIA" + "ABCDEFGHIJKLMNOP", "ASIA" + "ABCDEFGHIJKLMNOP"],
     "github-token": ["ghp_" + WORD[:36], "ghs_" + WORD[:36], "github_pat_" + WORD[:22] + "_" + WORD[:59]],
     "gitlab-token": ["glpat-" + WORD[:20], "gldt-" + WORD[:20]],
@@ -65,12 +65,38 @@ SECRETS: dict[str, list[str]] = {  # put together here, so that nobody who looks
     ],
 }
 WITHIN = {  # the secret, and the text around it that says what it is
-    "aws-secret": [("aws_secret_access_key = {}", WORD[:40]), ('"SecretAccessKey": "{}"', WORD[:40])],
+    "aws-secret": [
+        ("aws_secret_access_key = {}", WORD[:40]),
+        ('"SecretAccessKey": "{}"', WORD[:40]),
+        ("aws configure set aws_secret_access_key {}", WORD[:40]),
+        ("AWS Secret Access Key [None]: {}", WORD[:40]),
+        ("AWS Secret Access Key [****************ABCD]: {}", WORD[:40]),
+        ("AWS_SECRET_KEY={}", WORD[:40]),
+        ("AWS_SESSION_TOKEN=\n{}", "b" + WORD[:60]),
+        ("'secret_access_key' => '{}'", "b" + WORD[:60]),
+        ('{{"name": "AWS_SECRET_ACCESS_KEY", "value": "{}"}}', WORD[:40]),
+    ],
     "telegram-token": [("1234567890:AA{}", WORD[:33])],
     "slack-webhook": [("https://hooks.slack.com/services/{}", "T01234567/B01234567/" + WORD[:24])],
     "azure-key": [("DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};", WORD[:86] + "==")],
-    "authorization": [("Authorization: Bearer {}", WORD[:32]), ('"authorization":"Basic {}"', WORD[:24])],
-    "password": [("postgres://me:{}@db.example/x", "hunter2!"), ("redis://:{}@localhost:6379", "s3cr3t-%40")],
+    "authorization": [
+        ("Authorization: Bearer {}", WORD[:32]),
+        ('"authorization":"Basic {}"', WORD[:24]),
+        ('{{"name":"Authorization","value":"Bearer {}"}}', WORD[:40]),
+        ('{{\n    "name": "Authorization",\n    "value": "Bearer {}"\n}}', WORD[:40]),
+        ("('Authorization', 'Bearer {}')", WORD[:40]),
+        ("(b'Authorization', b'Bearer {}')", WORD[:40]),
+        ("{{b'Authorization': b'Bearer {}'}}", WORD[:40]),
+    ],
+    "password": [
+        ("postgres://me:{}@db.example/x", "hunter2!"),
+        ("redis://:{}@localhost:6379", "s3cr3t-%40"),
+        ("postgres://me:{}@db.example/x?mail=a@b.example", "p@ssw0rdLong"),
+        ("redis://:{}@cache:6379/0", "abc/defGHI123"),
+        ("postgres://me:{}@db/x", "$uper$ecret99"),
+        ("postgres://me:{}@db/x", "{abc123}xyz"),
+        ("https://me:{}@x.example/", "what?ever#1"),
+    ],
 }
 EVERY = [(kind, secret, secret) for kind, secrets in SECRETS.items() for secret in secrets]
 EVERY += [(kind, around.format(secret), secret) for kind, pairs in WITHIN.items() for around, secret in pairs]
@@ -110,6 +136,20 @@ def test_a_secret_is_found_wherever_it_stands(kind, text, secret):
         "sk-learn and sk-ant-farm, hf_hub_download_with_a_long_name_of_a_function",
         "postgres://user:$PASSWORD@host, postgres://me:<password>@host, https://x:{token}@host, http://a:****@b",
         "-----BEGIN PRIVATE KEY----- is how it begins, and -----END PRIVATE KEY----- how it ends",
+        "If a file starts with -----BEGIN PRIVATE KEY----- then it is PKCS8 and openssl can convert it into the other form",
+        "echo -----BEGIN PRIVATE KEY-----\necho line two of a script that goes on and on and on and on\nrm it",
+        'f"-----BEGIN PRIVATE KEY-----\\n{base64.b64encode(bytes_of_the_key).decode()}\\n-----END PRIVATE KEY-----"',
+        '"-----BEGIN PRIVATE KEY-----" + Base64EncodedBytesOf2Keys(key) + newline',
+        "-----BEGIN PRIVATE KEY-----\n./com/Example/keys/implementation/loaders/Loader.java",
+        "-----BEGIN PRIVATE KEY----- " + "is how it begins. " * 20 + f"data:image/png;base64,{KEY}",
+        "grep -l 'BEGIN PRIVATE KEY-----'\n-----BEGIN PRIVATE KEY-----\n" + HEX + "  src/keys",
+        f"-----BEGIN PRIVATE KEY----- (left out)\n-----BEGIN CERTIFICATE-----\n{KEY}\n-----END CERTIFICATE-----",
+        "uses: docker://alpine:3.18@sha256:" + HEX,
+        "http://localhost:8080?user=bob@example.com http://localhost:$PORT/@scope/pkg redis://localhost:6379/0?by=me@x redis://[::1]:6379/0?by=me@x app://C:/me@x",
+        "http://registry:4873/@scope/pkg ssh://example.com:group/x@v1 http://[::1]:8080/@x file://C:/me@x",
+        "postgres://u:${PASSWORD}@h postgres://u:{{password}}@h f'postgres://u:{settings.password}@h' postgres://%s:%s@h",
+        "authentication, authorization, token introspection-endpoint",
+        "aws_secret_access_key is read from the environment",
         "AKIA, AIza, eyJ, ghp_, 12:30:AAA, https://example.com:8080/a@b",
         "the password is hunter2",
         "commit 0123456789abcdef0123456789abcdef01234567",
@@ -129,6 +169,10 @@ def test_patterns_of_ones_own():
     assert found == {"[redacted:pattern]": "[redacted:pattern] 7"}
     assert redact(found) is found
     assert "ACME" not in repr(redact)
+    number = SecretRedactor(patterns=[r"\d+"])  # what was a port is not taken for a password now
+    found = number.redact("redis://localhost:6379/x?by=me@x.example").value
+    assert found == "redis://localhost:[redacted:pattern]/x?by=me@x.example"
+    assert number.redact(found).value is found
 
 
 @pytest.mark.parametrize(
@@ -138,6 +182,7 @@ def test_patterns_of_ones_own():
         ("aws_secret_access_key", WORD[:40], WORD[:40]),
         ("Authorization", f"Bearer {WORD[:32]}", WORD[:32]),
         ("proxy-authorization", f"Basic {WORD[:24]}", WORD[:24]),
+        ("Authorization", [f"Bearer {WORD[:32]}", "x"], WORD[:32]),
     ],
 )
 def test_a_secret_whose_name_is_the_members(name, value, secret):
@@ -153,6 +198,70 @@ def test_a_secret_whose_name_is_the_members(name, value, secret):
         assert redact(found.value) is found.value
         text = found.value.get("content")
         assert text is None or json.loads(text)["input"]["headers"].keys() == {name}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [{"name": "Authorization", "value": f"Bearer {WORD[:40]}"}],
+        [{"value": f"Bearer {WORD[:40]}", "enabled": True, "key": "authorization"}],
+        [["Accept", "*/*"], ["Authorization", f"Bearer {WORD[:40]}"]],
+        ["Accept", "*/*", "Authorization", f"Bearer {WORD[:40]}", "Host", "x.example"],
+        ["aws", "configure", "set", "aws_secret_access_key", WORD[:40]],
+        [{"Name": "AWS_SECRET_ACCESS_KEY", "Value": WORD[:40]}],
+    ],
+)
+def test_a_secret_whose_name_stands_beside_it_or_in_front_of_it(headers):
+    """Headers as a HAR file, Postman, Node and Python have them, a command in pieces, the environment of a container."""
+    redact = SecretRedactor()
+    for message in ({"headers": headers}, {"content": json.dumps({"headers": headers})}):
+        found = redact.redact(message)
+        assert WORD[:40] not in json.dumps(found.value)
+        assert sum(found.counts.values()) == 1
+        assert redact(found.value) is found.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"limit": 1e400, "price": 1.10, "big": 1E5, "n": -0, "x": 0.1000000000000000055511151231257827, "t": "%s"}',
+        '{"n": [Infinity, NaN, 12345678901234567890123], "t": ["%s", "%s"]}',
+        '{\n\t"a" : [ 1 ,2 ],\r\n  "%s": {"b\\/": "\\u00e9\\ud83d", "c": "\\"%s"}\n}\n',
+        '[[], {}, "\\\\", "é", {"%s": "%s", "e": []}, true, null, "%s"]',
+    ],
+)
+def test_json_in_a_text_is_spelled_as_it_was(text):
+    """Numbers that Python writes in another way, or not at all: 1e400 became Infinity, which is no JSON. Blanks, and escapes."""
+    secrets = iter(["ghp_" + WORD[n : n + 36] for n in range(3)])
+    written = re.sub("%s", lambda _: next(secrets), text)
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": written}}]}
+    found = SecretRedactor()(call)["tool_calls"][0]["function"]["arguments"]
+    names = json.loads(written)
+    assert found == text.replace("%s", "[redacted:github-token]")
+    assert isinstance(json.loads(found), type(names))
+
+
+def test_json_in_a_text_of_which_a_part_becomes_another_one():
+    """Thinking that is no longer signed, two names that become one, a value too deep: what stands around them stays."""
+    secret = SECRETS["github-token"][0]
+    signed = f'{{"type": "thinking", "thinking": "{secret}", "signature": "c2ln"}}'
+    deep = "[" * 300 + '"]["' + "]" * 300
+    text = f'{{"a": 1.0, "b": [{signed}, 2.50], "{secret}": 1e2, "{secret[:-1]}B": 1.0, "deep": {deep}, "z": 1.0}}'
+    found = SecretRedactor()({"content": text})["content"]
+    assert found.startswith(
+        '{"a": 1.0, "b": [{"type": "text", "text": "[redacted:thinking]"}, 2.50], "[redacted:github-token]": 1e2, '
+    )
+    assert found.endswith(', "z": 1.0}')
+    assert json.loads(found)["[redacted:github-token]'"] == 1.0
+    assert "[redacted:too-deep]" in found
+
+
+def test_an_escape_that_no_text_can_hold_alone_stays_an_escape():
+    """Half a character, escaped in JSON within a text: spelled out it could not be stored."""
+    text = '{"é": "\\ud83d ' + SECRETS["github-token"][0] + '"}'
+    found = SecretRedactor()({"content": text})["content"]
+    assert found == '{"é": "\\ud83d [redacted:github-token]"}'
+    assert found.encode()
 
 
 def test_json_in_a_text_that_has_a_name_twice():
@@ -204,6 +313,15 @@ def test_thinking_that_had_a_secret_is_no_longer_signed():
     assert found["content"] == [{"type": "text", "text": "[redacted:thinking]"}, blocks[1]]
 
 
+def test_a_signature_that_a_pattern_changes_signs_nothing():
+    """Only the signature has the digits: the block was stored with a broken one, which its provider refuses at every later turn."""
+    block = {"type": "thinking", "thinking": "ok", "signature": "EqQBCkYIBxgCKkA1234567890123456abc=="}
+    redact = SecretRedactor(patterns=[r"\d{16}"])
+    assert redact({"content": [block]}) == {"content": [{"type": "text", "text": "[redacted:thinking]"}]}
+    described = {"name": "f", "signature": "def f(n=1234567890123456)"}  # not of thinking: as any other text
+    assert redact(described) == {"name": "f", "signature": "def f(n=[redacted:pattern])"}
+
+
 def test_names_that_become_one_keep_both_values():
     one, other = "ghp_" + WORD[:36], "ghp_" + WORD[1:37]
     assert sorted(SecretRedactor()({one: 1, other: 2}).values()) == [1, 2]
@@ -215,7 +333,53 @@ def test_a_key_of_which_the_end_is_missing():
     text = f"{begin}{KEY}\n{KEY}\n... (truncated)\n{begin}{KEY}\n{end} after"
     found = SecretRedactor().redact(text).value
     assert KEY not in found
-    assert found == "[redacted:private-key]... (truncated)\n[redacted:private-key] after"
+    assert found == "[redacted:private-key]\n... (truncated)\n[redacted:private-key] after"
+
+
+LINES = [f"{KEY[n:]}{KEY[:n]}"[:64] for n in range(12)]
+SHOWN = {
+    "as it is": "{line}",
+    "by Read of Claude Code": "{n:6d}→{line}",
+    "by cat -n": "{n:6d}\t{line}",
+    "by grep -n": "{n}:{line}",
+    "by grep -rn": "keys/id_rsa:{n}:{line}",
+    "in a diff": "-{line}",
+    "quoted": "> {line}",
+    "commented": "# {line}",
+    "in a log": "2026-11-26T08:00:00.123Z app[1] {line}",
+    "as pieces of a program": '    "{line}\\n"',
+}
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize("header", [[], ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-256-CBC," + HEX[:32].upper(), ""]])
+def test_a_key_that_is_cut_off_by_what_shows_it(shown, header):
+    """Each line has something in front of it, and the last one is a piece of one: no line is left, and what comes after stays."""
+    key = ["-----BEGIN RSA PRIVATE KEY-----", *header, *LINES, "QUJD"]
+    text = "\n".join(SHOWN[shown].format(n=n, line=line) for n, line in enumerate(key, 1))
+    redact = SecretRedactor()
+    for whole in (text, f"{text}\n\n(The rest was left out, because it is too long for this place.)\n" + HEX):
+        for spelled in (whole, json.dumps(whole)):  # the second one escaped, in quotes
+            found = redact.redact(spelled)
+            assert found.counts == {"private-key": 1}
+            assert not [line for line in (*LINES, "QUJD") if line in found.value]
+            assert ("left out" in found.value) == ("left out" in spelled)
+            assert redact.redact(found.value).value is found.value
+
+
+def test_a_key_of_which_the_middle_was_left_out():
+    """The note between two of its lines does not end it."""
+    lines = ["-----BEGIN PRIVATE KEY-----", *LINES[:5], "... [20 lines omitted] ...", *LINES[7:]]
+    assert SecretRedactor().redact("\n".join(lines)).value == "[redacted:private-key]"
+    lines += ["The rest of it was left out."]
+    assert SecretRedactor().redact("\n".join(lines)).value == "[redacted:private-key]\nThe rest of it was left out."
+
+
+def test_a_key_whose_line_ends_were_dropped():
+    """As a variable of the environment has it, and as a tool prints that: with blanks for them, or without."""
+    for between in ("", " ", "\\n", "\\\\n"):
+        cut = between.join(["-----BEGIN PRIVATE KEY-----", *LINES])
+        assert SecretRedactor().redact(f"KEY={cut}").value == "KEY=[redacted:private-key]"
 
 
 def test_bytes_that_were_no_text():
@@ -261,6 +425,18 @@ HOSTILE = {
     "names of secrets": "secret_access_key=    ",
     "whitespace": " ",
     "colours": "\x1b[31m" + "[31;" * 9 + "msk-",
+    "lines of a key": "-----BEGIN PRIVATE KEY-----\n" + (LINES[0] + "\n") * 9 + "x" * 130,
+    "pieces behind a key": "-----BEGIN PRIVATE KEY-----" + LINES[0] + " a" * 100 + ":" + LINES[1] + " a" * 120,
+    "a line of a key that does not end": "-----BEGIN PRIVATE KEY-----" + "a1" * 40_000,
+    "a line of a key without digits": "-----BEGIN PRIVATE KEY-----" + "aA" * 40_000,
+    "passwords with @": "postgres://a:" + "b@" * 200,
+    "passwords with /": "postgres://a:" + "b/" * 200,
+    "passwords of ports": "redis://a:${" + "b" * 99,
+    "digests": "x://a:b@sha256:",
+    "names in front": "'Authorization', 'value': ",
+    "names asked for": "Secret Access Key [None",
+    "names and blanks": "'secret_access_key',                 'value'    :    ",
+    "many texts in JSON": '["ghp_' + WORD[:36] + '", 1e400],',
     "many secrets": "ghp_" + WORD[:36] + " ",
 }
 
@@ -272,6 +448,7 @@ def test_hostile_text_takes_time_by_its_length(name):
 
     def seconds(size: int) -> float:
         text = HOSTILE[name] * (size // len(HOSTILE[name]))
+        text = f"[{text[:-1]}]" if text.endswith("],") else text
         began = time.process_time()
         redact({"content": text})
         return time.process_time() - began

@@ -1,0 +1,202 @@
+r"""Secrets that should not be stored: a function from message to message that takes them out.
+
+.. code-block:: python
+
+    from transcript_store.redaction import SecretRedactor
+
+    redact = SecretRedactor(patterns=[r"ACME-\d{6}"])
+    message = redact({"role": "user", "content": "The ticket is ACME-123456."})
+    print(message["content"])  # The ticket is [redacted:pattern].
+
+What is found are secrets that show what they are by their form: keys and tokens of services, private keys, JSON web tokens, passwords
+in the URL of a server. A password in plain words is not found by anything: give a pattern for it. docs/import.md says what
+was measured.
+"""
+
+from __future__ import annotations
+
+import base64
+import operator
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from transcript_store.redaction._forms import DONE, secrets_in, secrets_named
+from transcript_store.redaction._private_keys import private_keys
+from transcript_store.redaction._spelling import respelled, said_in
+
+__all__ = ["Redacted", "SecretRedactor"]
+
+KNOWN = 4
+"""The version of the forms that are known. It grows when a form is added or changed."""
+
+_DONE = re.compile(DONE)
+_TEXTS_WITHIN = 8
+"""How deep JSON may stand within texts of JSON: arguments of a call in the arguments of a call."""
+_DEEPEST = 254
+"""How deep a value may nest: no record holds a deeper one."""
+
+
+class Redacted(NamedTuple):
+    """A value without secrets, and how many of each kind there were."""
+
+    value: Any
+    """The very object that was given, if there were none."""
+    counts: Mapping[str, int]
+
+
+def require_redactor(redact: object) -> None:
+    """Raise ``TypeError`` unless this is a :class:`SecretRedactor`: what says how many secrets it took out, and by what."""
+    if not isinstance(redact, SecretRedactor):
+        raise TypeError(f"redact must be a SecretRedactor, not {type(redact).__name__}: give SecretRedactor()")
+
+
+class SecretRedactor:
+    """Takes secrets out of messages: a call gives the message with ``[redacted:<kind>]`` in the place of each.
+
+    Every text anywhere in a message is looked at: names of members too, the values within a text that is JSON, and that text as
+    it stands. A message without secrets comes back as the very object that it was; no other is changed. A redacted message has
+    none, so it can be given again.
+
+    Thinking that had a secret in it, or in its signature, is no longer what its provider signed. Such a block becomes a text,
+    ``[redacted:thinking]``. JSON in a text stays as it was spelled, but for what was taken out.
+
+    Args:
+        patterns: regular expressions of one's own, which are replaced by ``[redacted:pattern]``. They are run as they are: one in
+            which a repetition is repeated (``(a+)+``) may take for ever.
+
+    Raises:
+        TypeError: a pattern is no text, or ``patterns`` is one pattern.
+        ValueError: a pattern is no regular expression, or matches the empty text.
+    """
+
+    def __init__(self, *, patterns: Iterable[str] = ()) -> None:
+        if isinstance(patterns, (str, bytes)):
+            raise TypeError("patterns must be a list of regular expressions, not one of them: give [pattern]")
+        self.patterns = tuple(patterns)
+        self._own: list[re.Pattern[str]] = []
+        for number, text in enumerate(self.patterns, 1):
+            if not isinstance(getattr(text, "pattern", text), str):
+                raise TypeError(f"pattern {number} must be text, not {type(text).__name__}")
+            try:
+                pattern = re.compile(text)
+            except re.error as error:
+                raise ValueError(f"pattern {number} is no regular expression: {error}") from None
+            if pattern.search("") is not None:
+                raise ValueError(f"pattern {number} matches the empty text, and so everywhere")
+            self._own.append(pattern)
+
+    def __repr__(self) -> str:
+        return f"SecretRedactor({len(self.patterns)} patterns of one's own)"  # a pattern may be the secret itself
+
+    def __call__(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The message without secrets."""
+        redacted: dict[str, Any] = self.redact(message).value
+        return redacted
+
+    def redact(self, value: Any) -> Redacted:
+        """Any JSON value without secrets, and how many of each kind there were."""
+        counts: Counter[str] = Counter()
+        return Redacted(self._value(value, counts, _TEXTS_WITHIN, 0), dict(sorted(counts.items())))
+
+    def _value(self, value: Any, counts: Counter[str], within: int, depth: int, name: str = "") -> Any:
+        """A value, and what says what it is."""
+        if isinstance(value, str):
+            return self._text(value, counts, within, depth, name)
+        if not isinstance(value, (list, dict)):
+            return value
+        if depth > _DEEPEST:
+            counts["too-deep"] += 1
+            return "[redacted:too-deep]"
+        if isinstance(value, dict):
+            return self._object(value, counts, within, depth + 1)
+        items = []
+        for item in value:
+            items.append(self._value(item, counts, within, depth + 1, name))
+            name = item if isinstance(item, str) else ""  # of a pair: what stands in front of an item says what it is
+        return items if any(map(operator.is_not, items, value)) else value
+
+    def _object(self, value: dict[str, Any], counts: Counter[str], within: int, depth: int) -> dict[str, Any]:
+        changed = False
+        members: dict[str, Any] = {}
+        for name, member in value.items():
+            if isinstance(member, str) and name.endswith("_base64"):
+                now: Any = self._bytes(member, counts)
+            else:
+                now = self._value(member, counts, within, depth, _name_of(name, value))
+            called = self._text(name, counts, 0, depth)
+            changed |= now is not member or called is not name
+            while called in members:  # two secrets as names: neither value is lost
+                called += "'"
+            members[called] = now
+        if not changed:
+            return value
+        is_signed = "thinking" in value and isinstance(value.get("signature"), str)
+        if is_signed and any(members.get(name) is not value[name] for name in ("thinking", "signature")):
+            return {"type": "text", "text": "[redacted:thinking]"}
+        return members
+
+    def _text(self, text: str, counts: Counter[str], within: int, depth: int, name: str = "") -> str:
+        """A text, and what says what it is."""
+        if within and text[:1] in ("{", "[") and text.rstrip()[-1:] in ("}", "]"):
+            try:
+                said = said_in(text)
+            except ValueError:
+                pass  # a text that only looks like JSON
+            except RecursionError:  # how deep Python goes differs from version to version
+                counts["too-deep"] += 1
+                return "[redacted:too-deep]"
+            else:
+                now = self._value(said, counts, within - 1, depth)
+                if now is not said:
+                    text = respelled(text, said, now)
+                # It is a text too: a pattern may be of a number, or of a name with its value.
+        found = [*self._found(text)]
+        found += [  # what has a form of its own is called by that
+            (first, last, kind)
+            for first, last, kind in secrets_named(name, text)
+            if not any(start <= first and last <= end for start, end, _ in found)
+        ]
+        found.sort()
+        if not found:
+            return text
+        pieces, done = [], 0
+        for start, end, kind in found:
+            if start >= done:
+                pieces += [text[done:start], f"[redacted:{kind}]"]
+                counts[kind] += 1
+            elif end > done:  # two kinds meet: both are taken out, the first one is named
+                pieces.append("")
+            done = max(done, end)
+        return "".join((*pieces, text[done:]))
+
+    def _bytes(self, text: str, counts: Counter[str]) -> str:
+        """Bytes that were no text: bytes again, without the secrets among them."""
+        try:
+            read = base64.b64decode(text, validate=True).decode("latin-1")
+        except ValueError:
+            return self._text(text, counts, 0, 0)
+        now = self._text(read, counts, 0, 0)
+        return text if now is read else base64.b64encode(now.encode("latin-1", "replace")).decode()
+
+    def _found(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Where secrets stand, and of which kinds."""
+        if "PRIVATE KEY" in text:
+            yield from private_keys(text)
+        yield from secrets_in(text)
+        done = [match.span() for match in _DONE.finditer(text)] if self._own and "[redacted:" in text else []
+        for pattern in self._own:
+            for match in pattern.finditer(text):
+                start, end = match.span()
+                before = bisect_right(done, (start, len(text))) - 1
+                if end > start and not (before >= 0 and end <= done[before][1]):
+                    yield start, end, "pattern"
+
+
+def _name_of(name: str, members: dict[str, Any]) -> str:
+    """What says what a member is: of a ``value`` the ``name`` beside it, as recorded headers have it."""
+    if name not in ("value", "Value"):
+        return name
+    return next((said for key in ("name", "Name", "key", "Key") if isinstance(said := members.get(key), str)), name)

@@ -115,6 +115,46 @@ def test_the_conversation_is_the_way_from_the_last_line_to_its_root():
     assert events == [(3,), (4,)]
 
 
+def attached(uuid, parent, kind, **more):
+    return line(uuid, parent, kind="attachment", attachment={"type": kind, **more})
+
+
+@pytest.mark.parametrize("prompt", ["And delete nothing", [text("And delete nothing")]], ids=["text", "blocks"])
+def test_what_is_said_while_the_model_is_at_work_is_the_users(prompt):
+    """The program writes it as an attachment and sends it; the reply to it answered nothing here."""
+    found = plan(
+        [
+            line("u1", None, "Start"),
+            reply("a1", "u1", call("t1"), id="m1"),
+            result("r1", "a1", "t1", "done"),
+            attached("q1", "r1", "queued_command", prompt=prompt),
+            attached("q2", "q1", "file", filename="a.txt", content={"type": "text"}),
+            attached("q3", "q2", "queued_command", prompt=None),
+            attached("q4", "q3", "todo_reminder", content=[]),
+            line("a2", "q4", "I delete nothing", kind="assistant"),
+        ]
+    )
+    assert texts_in(found) == ["Start", "Bash", "done", "And delete nothing", "I delete nothing"]
+    assert messages_in(found)[3] == {"role": "user", "content": prompt}
+    assert [(loss.kind, loss.count) for loss in found.losses] == [("attachments", 1)]
+
+
+def test_a_rewind_is_where_the_conversation_goes_on():
+    """Until something is said behind it, only the rewind says what was taken back: the last line is still what was."""
+    said = [line("u1", None, "one"), line("a1", "u1", "two", kind="assistant"), line("u2", "a1", "three")]
+
+    def rewind(leaf, **more):
+        return {"type": "last-prompt", "sessionId": SESSION, "leafUuid": leaf, **more}
+
+    back = rewind("a1", explicit=True, rewound=True, cutUuid="u2")
+    assert texts_in(plan([*said, back])) == ["one", "two"]
+    assert texts_in(plan([*said, back, line("p1", "u2", kind="progress")])) == ["one", "two"]
+    assert texts_in(plan([*said, rewind(None, explicit=True)])) == []
+    assert texts_in(plan([*said, back, line("u3", "a1", "four")])) == ["one", "two", "four"]
+    for nothing in (rewind("a1"), rewind("lost", explicit=True), {"type": "last-prompt", "explicit": True}):
+        assert texts_in(plan([*said, nothing])) == ["one", "two", "three"]
+
+
 def test_a_branch_that_was_left_is_a_plan_of_its_own_if_asked_for():
     values = [line("u1", None, "Hello"), line("u2", "u1", "left"), line("u3", "u1", "better")]
     main, branch = plans(values, branches=True)

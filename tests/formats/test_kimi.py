@@ -159,6 +159,17 @@ def test_the_log_of_the_python_version():
     assert entries(plan)[1].at == "2026-08-05T07:30:03.500000Z"
 
 
+def test_sessions_of_one_version_are_told_apart():
+    """Its first line is the version alone: of all sessions of a version the first was imported. One that is known by it goes on."""
+    one, other = plan_of(*PYTHON), plan_of(PYTHON[0], {**PYTHON[1], "timestamp": 1785915004.5}, *PYTHON[2:])
+    assert one.session != other.session
+    assert one.former_session == other.former_session == plan_of(PYTHON[0]).session
+    assert plan_of(*PYTHON[:2]).session == one.session
+    assert (
+        plan_of(*SESSION).session == plan_of(*SESSION).former_session == plan_of(META).session
+    )  # this line has a time
+
+
 @pytest.mark.skipif(SHARED is None, reason="TRANSCRIPT_STORE_SHARED is not set")
 def test_the_log_of_a_session_that_said_nothing():
     """A real one: it ends before the first prompt."""

@@ -70,6 +70,7 @@ def test_programs_are_found_where_they_keep_their_sessions(tmp_path: Path) -> No
     places = {
         home / ".claude/projects/-home-me/0b8f.jsonl": "claude-code",
         home / ".claude/projects/-home-me/0b8f/subagents/agent-1.jsonl": "claude-code",
+        home / ".claude/projects/-home-me/0b8f/subagents/workflows/run-1/agent-2.jsonl": "claude-code",
         elsewhere / "sessions/2026/11/23/rollout-1.jsonl": "codex",
         elsewhere / "archived_sessions/rollout-2.jsonl.zst": "codex",
         home / ".pi/agent/sessions/--home-me--/1.jsonl": "pi",

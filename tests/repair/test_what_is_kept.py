@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -212,8 +212,8 @@ def test_a_first_record_that_was_edited_stays_taken_back(tmp_path: Path) -> None
         assert store.get_messages() == []
 
 
-@pytest.mark.parametrize("features", [[], ["retract"]])
-def test_an_edit_takes_back_only_where_a_record_may(tmp_path: Path, features: list[str]) -> None:
+@pytest.mark.parametrize("features", [[], ["retract"]], ids=["plain", "retract"])
+def test_an_edit_takes_back_only_where_a_record_may(tmp_path: Path, features: list[Any]) -> None:
     """P14: a line that somebody wrote by hand does not take messages back in a transcript whose header knows no such thing."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize(features=features, messages=[{"content": "plum"}, {"content": "pear"}])

@@ -3,7 +3,9 @@
 A line of the type ``user`` or ``assistant`` carries a message of Claude's API. What follows was read from the program itself
 (2.1.112), and holds for its files since 2025:
 
-* The last line that is no sub-agent's (``isSidechain``) is the leaf. Branches that were left stay in the file: they are events.
+* The last line that is no sub-agent's (``isSidechain``) is the leaf, or the line that a rewind behind it names (``last-prompt``, explicit:
+  read from 2.1.330). Branches that were left stay in the file: they are events.
+* What the user says while the model is at work is an attachment, ``queued_command``. It is sent as the user's.
 * Each block of a reply stands on a line of its own, with the reply's ``message.id``: they are one message. Where tools ran side
   by side, the way to the leaf misses some of these lines, and results that hang on them. They belong to the conversation.
 * A compaction is a ``compact_boundary`` without a parent. Its ``logicalParentUuid`` is the line before it, and often is not there.
@@ -25,7 +27,7 @@ from transcript_store.formats._claude_code_lines import IN_THE_TREE, Look, Node,
 from transcript_store.formats._claude_code_tree import generations_of, with_side_lines
 from transcript_store.formats._kept import KeptLines
 from transcript_store.formats._original import pack
-from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
+from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
 from transcript_store.formats._trees import Said, told, way_through, way_to
 
 _MOST_LINES = 100
@@ -95,6 +97,7 @@ class ClaudeCode:
             model=next((node.model for node in reversed(way) if node.model and node.says), None),
             labels={**{name: text for name, text in found.items() if text}, **labels},
             findings=tuple(findings),
+            losses=_losses(look, way),
             is_part=only is not None,
             tail=look.lines.tail if only is None else b"",
         )
@@ -131,8 +134,19 @@ def _way(look: Look, nodes: list[Node], findings: list[Finding]) -> list[Node]:
     if not nodes:
         return []
     may_be = [node for node in nodes if node.kind != "progress"] or nodes
-    way = way_through(may_be, look.by_id, may_be[-1], look.lines, findings)
+    leaf = may_be[-1]
+    if look.rewound is not None and not leaf.sidechain:
+        if not look.rewound:
+            return []
+        leaf = look.by_id.get(look.rewound, leaf)
+    way = way_through(may_be, look.by_id, leaf, look.lines, findings)
     return with_side_lines(look, way)
+
+
+def _losses(look: Look, way: list[Node]) -> tuple[Loss, ...]:
+    given = sum(node.place in look.given for node in way)
+    why = "files that were attached stand in events, not in what is sent: the program gives them in a form of its own"
+    return (Loss("attachments", given, why),) if given else ()
 
 
 def _sub_agents(look: Look) -> Iterator[list[Node]]:

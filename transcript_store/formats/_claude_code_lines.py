@@ -13,6 +13,8 @@ from transcript_store.formats._plan import Finding
 IN_THE_TREE = frozenset({"user", "assistant", "system", "attachment", "progress"})
 """The types whose lines name a parent. ``progress`` is never a leaf: later versions pass it over."""
 _SPEAKERS = ("user", "assistant")
+_GIVEN = frozenset({"file", "directory", "pdf_reference", "mcp_resource", "selected_lines_in_ide", "edited_text_file"})
+"""Attachments that a model is sent beside what was said, in a form of the program's own."""
 _SYNTHETIC = "<synthetic>"
 
 
@@ -63,6 +65,10 @@ class Look:
     """The last one."""
     models: dict[str, str] = field(default_factory=dict)
     first: bytes = b""
+    given: set[int] = field(default_factory=set)
+    """Places of lines whose attachment is sent and is no message."""
+    rewound: str | None = None
+    """The uuid that a rewind behind all other lines went back to, empty for the beginning; None if there is none."""
     last: dict[bool, str] = field(default_factory=dict)
     """The uuid of the last line of the tree; of a sub-agent's at True."""
     findings: list[Finding] = field(default_factory=list)
@@ -84,6 +90,10 @@ def look_at(lines: KeptLines) -> Look:
 
 def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
     """What a line says, as a request carries it: no id, no usage. The content is the line's very object."""
+    if value.get("type") == "attachment":  # of these the user said one, while the model was at work
+        prompt = _attachment(value).get("prompt")
+        is_said = text_in(_attachment(value), "type") == "queued_command" and _is_said("user", "user", prompt)
+        return {"role": "user", "content": prompt} if is_said else None
     message = value.get("message")
     if not isinstance(message, dict):
         return None
@@ -116,6 +126,10 @@ def _take(look: Look, place: int, value: dict[str, Any]) -> None:
         node.parent = look.last.get(node.sidechain, "")
     if kind != "progress" and node.id:
         look.last[node.sidechain] = node.id
+    if kind != "progress" and not node.sidechain:
+        look.rewound = None
+    if kind == "attachment" and not node.says and text_in(_attachment(value), "type") in _GIVEN:
+        look.given.add(place)
     look.version = text_in(value, "version") or look.version
     look.cwd = look.cwd or text_in(value, "cwd")
     look.branch = text_in(value, "gitBranch") or look.branch
@@ -133,7 +147,10 @@ def _take(look: Look, place: int, value: dict[str, Any]) -> None:
 
 
 def _take_aside(look: Look, kind: Any, value: dict[str, Any]) -> None:
-    """A line that is not in the tree: a title, or nothing that is asked for."""
+    """A line that is not in the tree: a title, a rewind, or nothing that is asked for."""
+    # The program writes the line also where nothing was taken back; then it is not explicit.
+    if kind == "last-prompt" and "leafUuid" in value and True in (value.get("explicit"), value.get("rewound")):
+        look.rewound = text_in(value, "leafUuid")
     if kind == "summary":
         look.summaries[text_in(value, "leafUuid")] = text_in(value, "summary")
     for name, member in (("custom-title", "customTitle"), ("agent-name", "agentName"), ("ai-title", "aiTitle")):
@@ -164,7 +181,7 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
         text_in(value, "parentUuid") or text_in(value, "logicalParentUuid"),
         get("isSidechain") is True,
         text_in(value, "agentId"),
-        not hidden and not by_the_program and _is_said(kind, message.get("role"), content),
+        not hidden and not by_the_program and message_of(value) is not None,
         reply,
         answers,
         boundary,
@@ -172,6 +189,11 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
         _kept(value) if boundary else None,
         model,
     )
+
+
+def _attachment(value: dict[str, Any]) -> dict[str, Any]:
+    found = value.get("attachment")
+    return found if isinstance(found, dict) else {}
 
 
 def _kept(value: dict[str, Any]) -> tuple[str, str, str] | None:

@@ -7,7 +7,7 @@
 * ``config.update``: the model, the system prompt, the folder.
 
 Kimi speaks chat completions with any server, so that is what messages become; thinking is ``reasoning_content``. The file does not
-say which session it is of: its first line stands for it. ``_kimi_python`` reads the lines of the version before.
+say which session it is of: its beginning stands for it. ``_kimi_python`` reads the lines of the version before.
 
 Source: ``packages/agent-core-v2`` of MoonshotAI/kimi-code, protocol 1.5; ``wire-short.jsonl`` of openclaw-session-viewer (1.4).
 """
@@ -46,7 +46,8 @@ class Kimi:
             return
         yield Plan(
             format=self.name,
-            session=hashlib.sha256(session.first).hexdigest(),
+            session=session.beginning.hexdigest(),
+            former_session=session.former,
             lines=lines.count,
             generations=said.generations,
             version=session.version,
@@ -70,7 +71,10 @@ class _Session:
     """What is known of a session, and what of it is in force, as its lines are read."""
 
     def __init__(self) -> None:
-        self.first = b""
+        self.beginning = hashlib.sha256()
+        self.former: str | None = None
+        """Of the first line alone."""
+        self._is_begun = False
         self.version: str | None = None
         self.model: str | None = None
         self.prompt: str | None = None
@@ -83,6 +87,13 @@ class _Session:
         """What was appended while results were missing."""
         self._step: Draft | None = None
         self._missing: set[str] = set()
+
+    def begin(self, line: Line, at: str | None) -> None:
+        """The id of a session is its beginning, through the first line with a time: all of a version may have the same first line."""
+        if not self._is_begun:
+            self.beginning.update(line.raw if self.former is None else line.raw.removesuffix(b"\n"))
+            self.former = self.former or self.beginning.hexdigest()
+            self._is_begun = at is not None
 
     def learn(self, value: Json) -> None:
         if value.get("type") == "metadata":
@@ -171,13 +182,13 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
     for line in lines:
         if not line.raw:
             continue
-        session.first = session.first or line.raw
         value = line.value or {}
         if "message" in value and "type" not in value:
             at, value = time_of(value.get("timestamp")), record_of(value)
         else:
             at = time_of(value.get("time", value.get("created_at")), per_second=_MILLISECONDS)
         kind = text(value.get("type"))
+        session.begin(line, at)
         session.learn(value)
         if kind == "context.append_message":
             session.append(obj(value.get("message")), line, at)

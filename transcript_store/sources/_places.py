@@ -24,7 +24,12 @@ _ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3")
 
 
 PLACES: tuple[Place, ...] = (
-    Place("claude-code", ".claude", ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"), "CLAUDE_CONFIG_DIR"),
+    Place(
+        "claude-code",
+        ".claude",
+        ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl", "projects/*/*/subagents/*/*/*.jsonl"),
+        "CLAUDE_CONFIG_DIR",
+    ),
     Place(
         "codex",
         ".codex",

@@ -69,7 +69,7 @@ def _kind(line: object) -> str:
         with suppress(ValueError, RecursionError):
             value = json.loads(line["raw"])
     if not isinstance(value, dict):
-        return "unreadable line"
+        return "text that is no JSON object"  # a line that cannot be read, or a piece of a document between its objects
     kind = next((value[name] for name in ("type", "kind", "role") if isinstance(value.get(name), str)), "line")
     inner = value.get("message")
     if isinstance(inner, dict) and isinstance(inner.get("role"), str):  # said, and not sent: it failed, or was left

@@ -116,8 +116,9 @@ class ConversationLibrary:
         file_system: another file system, for tests (``transcript_store.testing``).
     """
 
-    def __new__(cls, directory: filesystem.AnyPath | Home = "", **_: Any) -> Self:
-        # As pathlib.Path() is the Path of the system that it runs on, a library is one of the kind of place that it is on.
+    def __new__(cls, directory: filesystem.AnyPath | Home = "", *_: Any, **__: Any) -> Self:
+        # As pathlib.Path() is the Path of the system that it runs on, a library is one of the kind of place that it is on. What else
+        # a subclass is made with is its own.
         if isinstance(directory, type):
             raise TypeError(f"{directory.__name__} is a class, and no place: {directory.__name__}(…) makes one")
         other: type[ConversationLibrary] = getattr(directory, "library_class", cls)

@@ -83,7 +83,7 @@ class Options(NamedTuple):
     take_over: bool = False
     """On a place: whether to claim what another writer has. In a folder a lock ends with its process."""
     holder: str = ""
-    """On a place: what a writer that is deposed is told of this one."""
+    """On a place: the name of this writer, which is told to one whose conversation it takes over."""
 
 
 class Storage(ABC):

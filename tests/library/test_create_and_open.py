@@ -31,19 +31,6 @@ def test_help_shows_what_a_library_takes():
     assert {"encryption_key", "retired_keys", "redact"} <= shown.keys()
 
 
-def test_a_subclass_takes_what_it_likes(root):
-    """The incident: one whose own argument comes first could not be made, since ``__new__`` took a directory and no more."""
-
-    class Mine(ConversationLibrary):
-        def __init__(self, user, directory, *more):
-            super().__init__(directory)
-            self.user, self.more = user, more
-
-    mine = Mine("somebody", root, 3)
-    assert (mine.user, mine.directory, mine.more) == ("somebody", str(root), (3,))
-    assert texts(mine.create(messages=[says("a")])) == ["a"]
-
-
 def test_a_conversation_is_created_with_everything_it_begins_with(library, root):
     """create() gives a loaded store on a folder of the new id, with its metadata and first messages."""
     tools = [{"name": "look", "description": "looks", "parameters": {"type": "object"}}]
@@ -81,6 +68,19 @@ def test_an_id_can_be_chosen_once(library, root):
     with pytest.raises(ConversationExistsError):
         library.create(id=ID, messages=[says("b")])
     assert tree(root) == before
+
+
+def test_a_subclass_takes_what_it_likes(root):
+    """The incident: one whose own argument comes first could not be made, since ``__new__`` took a directory and no more."""
+
+    class Mine(ConversationLibrary):
+        def __init__(self, user, directory, *more):
+            super().__init__(directory)
+            self.user, self.more = user, more
+
+    mine = Mine("somebody", root, 3)
+    assert (mine.user, mine.directory, mine.more) == ("somebody", str(root), (3,))
+    assert texts(mine.create(messages=[says("a")])) == ["a"]
 
 
 def test_options_go_to_the_store(library):

@@ -21,9 +21,10 @@ from typing import Any
 
 import pytest
 
-from tests.kit.gate import Gate
+from tests.kit.gate import Gate, LockGate
 from tests.kit.interruption import Interruption
 from transcript_store import (
+    ConversationLockedError,
     ConversationNotLoadedError,
     ConversationStore,
     InvalidMessageError,
@@ -32,6 +33,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation.group_commit import GroupCommit, _Member
+from transcript_store._conversation.turns import TurnWriter
 from transcript_store._conversation.writer import Writer
 
 FIRST = {"n": "first"}
@@ -40,10 +42,17 @@ FIRST = {"n": "first"}
 class Calls:
     """A store with one append at the gate, and calls of other threads that wait behind it."""
 
-    def __init__(self, directory: Path, **options: Any) -> None:
-        self.files = Gate()
+    def __init__(
+        self,
+        directory: Path,
+        files: Gate | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
+        **options: Any,
+    ) -> None:
+        self.files = files or Gate()
         self.store = ConversationStore(directory, file_system=self.files, **options)
         self.store.initialize()
+        meanwhile()
         self.results: dict[object, Any] = {}
         self._threads: list[threading.Thread] = []
         self.files.armed = True
@@ -330,6 +339,56 @@ def test_an_interrupted_group_is_decided_before_the_transcript_is_replaced(tmp_p
     assert calls.results[other].seq == (3 if other else 2) if stored else 3
     seen = [message["n"] for message in calls.stored(tmp_path / "c")]
     assert seen == (["first", 0, 1, "compacted"] if stored else ["first", "compacted", other])
+
+
+def test_a_lock_that_is_not_got_is_waited_for_once_by_all_that_wait(tmp_path):
+    """A lock_timeout_seconds is as long for many threads as for one. The incident: each waited again when the one before had
+    waited in vain, so that of twenty threads the last was told after twenty times that long.
+    """
+    gate = LockGate()
+    with ConversationStore(tmp_path / "c") as holder:
+        calls = Calls(tmp_path / "c", gate, holder.load, hold_lock=False, lock_timeout_seconds=1)
+        for n in range(19):
+            calls.wait(n, partial(calls.store.append_message, {"n": n}))
+        calls.go()
+        assert len(calls.results) == 20
+        assert {type(result) for result in calls.results.values()} == {ConversationLockedError}
+        assert gate.waited_seconds < 3, "once for the first, once for all others"
+        assert holder.get_messages() == []
+    assert calls.store.append_message({"n": "goes on"}).seq == 1
+    calls.store.close()
+
+
+def test_a_lock_that_is_not_got_says_nothing_of_what_may_be_stored(tmp_path, monkeypatch):
+    """P21: a leader stored the group and was interrupted, and the next one does not get the lock. The third is not told that nothing
+    was done: it finds its message, which is there once.
+    """
+    calls = Calls(tmp_path / "c", hold_lock=False)
+    held = calls.group.leading = Held(calls.group.leading)  # type: ignore[assignment]
+    for n in range(3):
+        calls.wait(n, partial(calls.store.append_message, {"n": n}))
+    answer, begin_turn = GroupCommit._answer, TurnWriter.begin_turn
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(GroupCommit, "_answer", staticmethod(answer))
+        raise KeyboardInterrupt
+
+    def locked(_: TurnWriter) -> None:
+        monkeypatch.setattr(TurnWriter, "begin_turn", begin_turn)
+        raise ConversationLockedError(path="c", reason="somebody has it")
+
+    monkeypatch.setattr(GroupCommit, "_answer", staticmethod(interrupted))
+    calls.files.open.set()
+    until = time.monotonic() + 120
+    while not any(isinstance(result, KeyboardInterrupt) for result in calls.results.values()):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    monkeypatch.setattr(TurnWriter, "begin_turn", locked)
+    held.go.set()
+    calls.go()
+    kinds = sorted(type(calls.results[n]).__name__ for n in range(3))
+    assert kinds == ["AppendResult", "ConversationLockedError", "KeyboardInterrupt"]
+    assert [message["n"] for message in calls.stored(tmp_path / "c")] == ["first", 0, 1, 2]
 
 
 def test_what_was_stored_together_is_not_asked_for_again(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from transcript_store import ConversationStore
+from transcript_store import ConversationNotFoundError, ConversationStore, CorruptTranscriptError
 from transcript_store._log import scan
 from transcript_store.transcripts import open_transcript
 
@@ -40,3 +40,34 @@ def test_behind_each_record_reading_goes_on_with_the_next(
             assert at_it is not None
             assert (at_it.record.message, at_it.head) == (placed.record.message, behind.head)
             assert list(transcript.records(behind)) == found[n + 1 :]
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(2, "mine"), FileExistsError(17, "mine"), OSError(28, "mine")], ids=repr
+)
+def test_an_error_of_the_caller_s_own_block_is_his(scratch: Path, error: OSError) -> None:
+    """The incident: a file of the caller's that was not there became a conversation that is not there."""
+    with ConversationStore(scratch / "c") as store:
+        store.initialize(messages=[{"n": 0}])
+    with pytest.raises(type(error)) as raised, open_transcript(scratch / "c"):
+        raise error
+    assert raised.value is error
+
+
+def test_what_is_no_transcript_is_told_when_it_is_opened(scratch: Path) -> None:
+    """No folder, no file in it, something else in the file's place, a first line that is not ours: each says what it is."""
+    with pytest.raises(ConversationNotFoundError, match="there is no conversation"), open_transcript(scratch / "c"):
+        pass
+    (scratch / "c").mkdir()
+    with (
+        pytest.raises(ConversationNotFoundError, match=r"there is no transcript\.jsonl"),
+        open_transcript(scratch / "c"),
+    ):
+        pass
+    (scratch / "c/transcript.jsonl").mkdir()
+    with pytest.raises(CorruptTranscriptError, match="a directory stands"), open_transcript(scratch / "c"):
+        pass
+    (scratch / "c/transcript.jsonl").rmdir()
+    (scratch / "c/transcript.jsonl").write_bytes(b"mine\n")
+    with pytest.raises(CorruptTranscriptError), open_transcript(scratch / "c"):
+        pass

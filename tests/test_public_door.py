@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,9 +203,11 @@ def test_a_restore_that_is_refused_changed_nothing(arguments: dict[str, Any], er
     """Another provider's messages, and arguments that are none: position and metadata are what they were."""
     with begun(USER, provider="openai") as store:
         before = store.state()
-        with pytest.raises(error):
+        with pytest.raises(error) as raised:
             store.restore([REPLY], **arguments)
         assert store.state() == before
+        if not arguments:
+            assert "messages without a provider cannot be continued with 'openai'" in str(raised.value)
 
 
 def test_a_reader_restores_nothing(tmp_path):
@@ -271,6 +274,42 @@ def test_a_callback_records_its_last_word(tmp_path):
     store.load()
     assert [record.extra for record in store.get_records()] == [{"end": 0}, {"end": 1}]
     store.close()
+
+
+def test_a_callback_is_not_called_where_nothing_is_loaded(tmp_path):
+    """Before a load, and after a close: it could record nothing. The incident: a second ``close()`` raised what its append raised."""
+    called: list[int] = []
+
+    def last_word() -> None:
+        called.append(store.append_event({"end": 1}).seq)
+
+    store = ConversationStore(tmp_path / "c")
+    store.on_close(last_word)
+    store.close()
+    store.initialize()
+    store.close()
+    store.close()
+    assert called == [1]
+    with pytest.raises(TypeError, match="callback must be a function without arguments, not NoneType"):
+        store.on_close(None)  # type: ignore[arg-type]
+
+
+def test_a_forked_child_records_no_last_word(tmp_path):
+    """It has nothing loaded: its ``close()`` does nothing, and its parent's comes."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize()
+        store.on_close(lambda: store.append_event({"pid": os.getpid()}))
+        child = os.fork()
+        if not child:
+            try:
+                store.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    with ConversationStore(tmp_path / "c", read_only=True) as reader:
+        reader.load()
+        assert [record.extra for record in reader.get_records()] == [{"pid": os.getpid()}]
 
 
 def test_a_callback_that_raises_keeps_nobody_out(tmp_path):

@@ -31,8 +31,10 @@ from transcript_store import (
     ConversationStore,
     CorruptMetadataError,
     CorruptTranscriptError,
+    GenerationNotFoundError,
     RefreshResult,
     TranscriptStoreError,
+    repair,
     verify,
 )
 from transcript_store._conversation.metadata import MetadataDocument, decode_document, encode_document
@@ -349,6 +351,56 @@ def test_a_writer_works_between_any_two_calls_of_a_reader(scratch, work, reads):
         assert reader.get_metadata() == writer.get_metadata()
         reader.close()
         writer.close()
+        shutil.rmtree(directory)
+        if not struck:
+            break
+        looks += 1
+    assert looks > 5
+
+
+ARCHIVE_READS: dict[str, Callable[[ConversationStore, Any], bool]] = {
+    "generations": lambda reader, _: all(found.damage is None for found in reader.generations()),
+    "get_records": lambda reader, _: reader.get_records(generation=0)[0].message == OLD[0],
+    "verify": lambda reader, files: verify(reader.directory, file_system=files).is_whole,
+    "repair": lambda reader, files: not repair(reader.directory, file_system=files).findings,
+}
+
+
+@pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["plain", "sealed"])
+@pytest.mark.parametrize("deleted", [(1,), (2, 1, 0)], ids=str)
+@pytest.mark.parametrize("read", ARCHIVE_READS)
+def test_a_writer_deletes_generations_between_any_two_calls_of_whoever_reads_them(scratch, read, deleted, key):
+    """P12: a generation is there, whole, or it is not there. No damage and no error of the system is told of what was only deleted.
+
+    The incident: a reader with the key was told that an archived generation is not genuine, since it had read the metadata before
+    the generation behind that one was deleted; and verify() met a file that had just gone, and raised.
+    """
+    options: dict[str, Any] = {"encryption_key": key} if key else {}
+    with ConversationStore(scratch / "c", **options) as writer:
+        writer.initialize(messages=OLD)
+        for n in range(3):
+            writer.replace_transcript([{"new": n}])
+    looks = 0
+    for nth in range(1, 1000):
+        directory = scratch / str(nth)
+        shutil.copytree(scratch / "c", directory)
+        files: Any = Between()
+        with ConversationStore(directory, **options) as writer:
+            writer.load()
+            with ConversationStore(directory, read_only=True, file_system=files, **options) as reader:
+                reader.load()
+                files.calls, files.nth = 0, nth
+                files.happen = lambda writer=writer: [writer.delete_generation(number) for number in deleted]
+                try:
+                    assert ARCHIVE_READS[read](reader, files), f"before call {nth}"
+                except GenerationNotFoundError:
+                    assert read == "get_records"
+                    assert 0 in deleted
+                finally:
+                    struck, files.nth = files.calls >= nth, 0
+                if not struck:
+                    files.happen()
+                assert [found.damage for found in reader.generations()] == [None] * (4 - len(deleted))
         shutil.rmtree(directory)
         if not struck:
             break

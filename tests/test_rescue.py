@@ -152,6 +152,18 @@ def test_a_later_version_is_not_guessed_at(tmp_path: Path) -> None:
     assert "a later version" in complaints
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-16"])
+def test_what_is_printed_is_utf_8_whatever_the_system_s_encoding_is(tmp_path: Path, encoding: str) -> None:
+    """The incident: it ended, with a traceback, at the first character that the code page of a Windows machine lacks."""
+    with ConversationStore(tmp_path / "chat") as store:
+        store.initialize(messages=[{"t": "one"}, {"t": "a \u2192 b"}, {"t": "\U0001f600"}])
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [sys.executable, PROGRAM, tmp_path / "chat"], capture_output=True, timeout=60, check=True, env=environment
+    )
+    assert done.stdout == '{"t":"one"}\n{"t":"a \u2192 b"}\n{"t":"\U0001f600"}\n'.encode()
+
+
 def test_a_terminal_gets_no_control_characters(tmp_path: Path) -> None:
     """P18: what a message holds is data; a pipe gets it as it is."""
     with ConversationStore(tmp_path / "chat") as store:

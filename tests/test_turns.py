@@ -258,11 +258,12 @@ def test_reading_goes_on_piece_by_piece_while_others_write(scratch):
                     ConversationStore(directory, hold_lock=False, lock_timeout_seconds=0).load()
 
 
-def test_only_a_bool_says_whether_the_lock_is_held(scratch):
+@pytest.mark.parametrize("option", ["hold_lock", "read_only"])
+def test_only_a_bool_says_whether_the_lock_is_held(scratch, option):
     """``"no"`` would count as True."""
     for other in ("no", 0, None):
-        with pytest.raises(TypeError, match="hold_lock must be a bool"):
-            ConversationStore(scratch, hold_lock=other)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=f"{option} must be a bool"):
+            ConversationStore(scratch, **{option: other})  # type: ignore[arg-type]
 
 
 def test_who_is_kept_out_is_told_of_turns(scratch):

@@ -107,12 +107,14 @@ class ConversationStore(Reads, Writes):
         retired_keys: earlier keys, for what is not wrapped with the key of today yet (``ConversationLibrary.rotate_key``).
         take_over: for a conversation on a place (``transcript_store.places``): with True it is claimed even if its last writer neither
             closed it nor was idle for a minute; that one is told. In a folder it changes nothing: a lock ends with its process.
-        holder: on a place, what a writer that is deposed is told of this one, beside host and pid: a name for people.
+        holder: on a place, a name of this writer, for people. A writer whose conversation this one takes over is told it, beside host
+            and pid.
         file_system: another file system, for tests (``transcript_store.testing``).
 
     Raises:
         TypeError: any call; an argument has the wrong type.
-        ValueError: any call; an argument has a value that it cannot have.
+        ValueError: any call; an argument has a value that it cannot have. Where a count or one of several words is expected, such a
+            value may be of any type.
         ConversationNotLoadedError: any call before a load, or after ``close()``; call ``load()``.
         RuntimeError: a call within another call of the same thread (in a ``held()`` block, or a signal handler).
         ConversationLockedError: a call that writes; somebody removed the lock file. Call ``load()`` again. With
@@ -147,6 +149,7 @@ class ConversationStore(Reads, Writes):
         file_system: FileSystem | None = None,
     ) -> None:
         arguments.require_one_of("durability", durability, _DURABILITIES)
+        arguments.require_bool("read_only", read_only)
         arguments.require_bool("hold_lock", hold_lock)
         if lock_timeout_seconds is None:
             lock_timeout_seconds = 0.0 if hold_lock else WAIT_SECONDS
@@ -260,8 +263,9 @@ class ConversationStore(Reads, Writes):
                 metadata, and each thousandth record that is synced.) The rest is read and verified when a call first needs
                 it: ``get_records()``, ``replace_transcript()``, a snapshot, or ``get_messages()`` that reaches so far back.
                 Such a call may then raise ``CorruptTranscriptError`` for damage that ``load()`` would have refused.
-            accept_unkeyed_repair: take a sealed conversation as a repair without its key left it. Records may be missing that
-                whoever lacks the key took out; none was added or changed. A writer notes that it is accepted. All is verified.
+            accept_unkeyed_repair: load a sealed conversation that somebody has repaired without its key. That repair may have left
+                records out, or brought some of earlier generations back. It cannot have added or changed one. A writer notes that it
+                is accepted, and the next load needs only the key. Every line is verified, whatever ``verify`` says.
 
         Raises:
             ConversationNotFoundError: nothing is there; check the path, or ``initialize()``.
@@ -324,7 +328,7 @@ class ConversationStore(Reads, Writes):
                 return False
 
     def close(self) -> None:
-        """Sync, note how far, release the lock. Closing twice, or before a load, does nothing.
+        """Sync, note how far, release the lock. If nothing is loaded, this does nothing: before a load, or after a close.
 
         After a failed sync only the lock is released, and nothing more is written.
 
@@ -333,19 +337,23 @@ class ConversationStore(Reads, Writes):
                 written, and the lock is released.
         """
         try:
-            for callback in list(self._on_close.values()):
+            with self._opened.exclusively():  # a forked child has nothing loaded, and learns it here
+                is_loaded = self._opened.is_loaded
+            for callback in list(self._on_close.values()) if is_loaded else ():
                 callback()
         finally:
             with self._opened.exclusively():
                 self._opened.close()
 
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call ``callback()`` whenever ``close()`` begins, while the store still takes appends; returns what undoes this.
+        """Call ``callback()`` when a ``close()`` of what is loaded begins, while the store still takes appends; returns what undoes this.
 
         For a client that has something to record at the end. The store keeps a reference to the callback until it is undone.
         That may be done at any time, in any thread, more than once. An exception of a callback comes out of ``close()``: the
         store is closed, and later callbacks are not called.
         """
+        if not callable(callback):
+            raise TypeError(f"callback must be a function without arguments, not {type(callback).__name__}")
         key = object()
         self._on_close[key] = callback
         # Nothing but a dictionary: the garbage collector may run this, in the middle of another call of the store.
@@ -397,7 +405,8 @@ class ConversationStore(Reads, Writes):
         Args:
             messages: JSON objects in the provider's own form. An ``EncodedMessage`` (``transcript_store.messages``) is not checked
                 and encoded again.
-            provider: whose form the messages have. A conversation without a provider gets it; any other keeps its own.
+            provider: whose form the messages have. A conversation without a provider gets it. Any other keeps its own, and takes only
+                messages of that form: without a ``provider`` they are refused.
             extras: one entry for each message, or None for no extras.
             restored_from: a JSON object that says where the messages come from, for ``get_metadata().restored_from``.
             metadata_changes: as in :meth:`update_metadata`.

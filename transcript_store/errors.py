@@ -438,8 +438,8 @@ class ProviderMismatchError(TranscriptStoreError, ValueError):
     provider: str
 
     def _what(self) -> str:
-        recorded, provider = f"{self.recorded_provider!r:.60}", f"{self.provider!r:.60}"
-        return f"messages of provider {recorded} cannot be continued with {provider}; nothing was changed"
+        recorded = f"of provider {self.recorded_provider!r:.60}" if self.recorded_provider else "without a provider"
+        return f"messages {recorded} cannot be continued with {self.provider!r:.60}; nothing was changed"
 
 
 class StorageError(TranscriptStoreError, OSError):

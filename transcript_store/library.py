@@ -33,7 +33,8 @@ from transcript_store._conversation.verify import Verification, verify
 from transcript_store._library.folders import Folders
 from transcript_store._library.forking import fork
 from transcript_store._library.group import ConversationGroup
-from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
+from transcript_store._library.keeping import require_store
+from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, rule_of
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id
@@ -115,8 +116,9 @@ class ConversationLibrary:
         file_system: another file system, for tests (``transcript_store.testing``).
     """
 
-    def __new__(cls, directory: filesystem.AnyPath | Home = "", **_: Any) -> Self:
-        # As pathlib.Path() is the Path of the system that it runs on, a library is one of the kind of place that it is on.
+    def __new__(cls, directory: filesystem.AnyPath | Home = "", *_: Any, **__: Any) -> Self:
+        # As pathlib.Path() is the Path of the system that it runs on, a library is one of the kind of place that it is on. What else
+        # a subclass is made with is its own.
         if isinstance(directory, type):
             raise TypeError(f"{directory.__name__} is a class, and no place: {directory.__name__}(…) makes one")
         other: type[ConversationLibrary] = getattr(directory, "library_class", cls)
@@ -413,8 +415,8 @@ class ConversationLibrary:
         Raises:
             TypeError: an argument is of another type: a path is no ``SnapshotStore``, a number no moment. Nothing was touched.
             ValueError: nothing was asked for, a count or a moment is not valid, or the moment is in the future. Nothing was touched.
-            StorageError: the system refused, or ``snapshots`` did. What went before that is gone.
-            Exception: what ``snapshots.save`` raises. The conversation is in place.
+            StorageError: the system refused. What went before that is gone.
+            Exception: what ``snapshots.save`` raises, as it raises it. The conversation is in place, and what went before it is gone.
         """
         require_bool("dry_run", dry_run)
         require_store(snapshots)

@@ -70,16 +70,16 @@ def main(path: Path) -> int:
     if not (file := path / "transcript.jsonl" if path.is_dir() else path).is_file():
         sys.exit(f"{file}: no such file: give the folder of one conversation, or its transcript.jsonl")
     with file.open("rb") as lines:
-        transcript, ahead, taken_back = Transcript(), Transcript(), list[range]()
+        transcript, ahead, gone = Transcript(), Transcript(), list[range]()
         for record in (record for at, line in enumerate(lines, 1) for record in ahead.records(line, at)):
             if ahead.retracts and (match := RECORD.match(record)) and match[2] and int(match[3]) < ahead.seq:
-                taken_back.append(range(int(match[2]), int(match[3]) + 1))
+                gone.append(range(int(match[2]), int(match[3]) + 1))
         lines.seek(0)
         for record in (record for at, line in enumerate(lines, 1) for record in transcript.records(line, at)):
-            match = None if any(transcript.seq in numbers for numbers in taken_back) else RECORD.match(record)
-            if match and not match[2]:
+            if (match := RECORD.match(record)) and not match[2] and not any(transcript.seq in part for part in gone):
                 value, end = json.JSONDecoder().raw_decode(text := record[match.end() :].decode())
-                print(json.dumps(value) if sys.stdout.isatty() else text[:end])  # a terminal obeys what JSON allows
+                shown = json.dumps(value) if sys.stdout.isatty() else text[:end]  # a terminal obeys what JSON allows
+                sys.stdout.buffer.write(f"{shown}\n".encode())  # UTF-8, whatever the system's own encoding is
     if re.search(rb',"batch":\[(\d+),(?!\1\])\d+\]' + END.pattern + b"$", transcript.last):
         transcript.missing.append("the end: what was appended last was cut off, and never acknowledged")
     if path.is_dir():

@@ -12,8 +12,10 @@ import anyio.to_thread
 import pytest
 
 from tests.aio.helpers import Behind
+from tests.kit.gate import LockGate
 from transcript_store import (
     ConversationChangedError,
+    ConversationLockedError,
     ConversationStore,
     InvalidMessageError,
     PoisonedError,
@@ -88,6 +90,34 @@ async def test_a_refused_message_does_not_refuse_the_others(tmp_path):
     assert behind.outcomes["no json"].member == 'messages[0]["n"]'
     assert isinstance(behind.outcomes["long"], StorageError)
     assert "Nothing of it was stored" in str(behind.outcomes["long"])
+
+
+async def test_a_lock_that_is_not_got_is_waited_for_once_by_all_that_wait(tmp_path):
+    """A lock_timeout_seconds is as long for many tasks as for one. The incident: when a batch had waited in vain, each of its calls
+    waited again by itself, so that twenty tasks were told after twenty times that long.
+    """
+    gate, refused = LockGate(), list[ConversationLockedError]()
+    store = AsyncConversationStore(tmp_path / "c", hold_lock=False, lock_timeout_seconds=1, file_system=gate)
+
+    async def append(n: int) -> None:
+        with pytest.raises(ConversationLockedError) as raised:
+            await store.append_message({"n": n})
+        refused.append(raised.value)
+
+    async with store:
+        await store.initialize()
+        with ConversationStore(tmp_path / "c") as holder:
+            holder.load()
+            gate.armed = True
+            async with anyio.create_task_group() as tasks:
+                for n in range(20):
+                    tasks.start_soon(append, n)
+                await anyio.wait_all_tasks_blocked()
+                gate.open.set()
+            assert len({id(error) for error in refused}) == 20, "each has an error of its own"
+            assert gate.waited_seconds < 3, "once for the first, once for all others"
+            assert holder.get_messages() == []
+        assert (await store.append_message({"n": "goes on"})).seq == 1
 
 
 async def test_a_failed_sync_is_told_to_all_whose_messages_it_was(tmp_path):

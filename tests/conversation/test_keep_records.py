@@ -58,6 +58,23 @@ def test_what_is_kept_is_as_it_was(seven, kept):
     assert verify(seven.directory).is_whole
 
 
+@pytest.mark.parametrize("kept", [range(1, 4), range(7, 0, -2), range(3, 4), range(0)], ids=str)
+def test_a_range_is_what_its_numbers_are(seven, kept):
+    """In whatever direction, one number, or none."""
+    lines = bodies(seven)
+    seven.keep_records(kept)
+    assert bodies(seven) == [lines[seq - 1] for seq in sorted(kept)]
+
+
+@pytest.mark.parametrize("bad", [range(1, 10**30), range(10**30, 0, -1), range(7), range(2, -1, -1)], ids=str)
+def test_a_range_is_judged_by_its_ends(seven, tmp_path, bad):
+    """However long it is. The incident: all its numbers were listed before anybody looked how many records there are."""
+    before = tree(tmp_path)
+    with pytest.raises(ValueError, match=r"seqs must be|there is no record (10+|9+): the transcript has 7 records"):
+        seven.keep_records(bad)
+    assert tree(tmp_path) == before
+
+
 @pytest.mark.parametrize("bad", [[0], [8], [1, 8], [-1], [1.0], ["1"], [True], [None]])
 def test_a_record_that_is_not_there(seven, tmp_path, bad):
     """Nothing is written; the error says how many there are."""

@@ -1,4 +1,4 @@
-"""A disk whose sync waits at a gate until a test has whom it wants in line, and that counts its syncs."""
+"""A disk whose sync, or lock, waits at a gate until a test has whom it wants in line, and that counts what it is asked for."""
 
 from __future__ import annotations
 
@@ -40,3 +40,18 @@ class Gate(PosixFileSystem):
             self.refused += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return os.write(handle, data)
+
+
+class LockGate(Gate):
+    """A gate before a lock that somebody else has: the next wait for it waits there. The others take no time, and are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited_seconds = 0.0
+
+    def wait(self, seconds: float) -> None:  # type: ignore[override]  # a method where the real one is static
+        self.waited_seconds += seconds
+        if self.armed:
+            self.armed = False
+            self.arrived.set()
+            assert self.open.wait(30)

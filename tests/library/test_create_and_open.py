@@ -84,6 +84,19 @@ def test_an_id_can_be_chosen_once(library, root):
     assert tree(root) == before
 
 
+def test_a_subclass_takes_what_it_likes(root):
+    """The incident: one whose own argument comes first could not be made, since ``__new__`` took a directory and no more."""
+
+    class Mine(ConversationLibrary):
+        def __init__(self, user, directory, *more):
+            super().__init__(directory)
+            self.user, self.more = user, more
+
+    mine = Mine("somebody", root, 3)
+    assert (mine.user, mine.directory, mine.more) == ("somebody", str(root), (3,))
+    assert texts(mine.create(messages=[says("a")])) == ["a"]
+
+
 def test_options_go_to_the_store(library):
     """create() and open() take what a ConversationStore takes; a library option is not one of them."""
     chat = make(library, "a")

@@ -25,7 +25,7 @@ from transcript_store import (
     PrunedItem,
     Pruning,
     Snapshot,
-    StorageError,
+    WrongKeyError,
     restore_snapshot,
 )
 from transcript_store.aio import AsyncConversationLibrary
@@ -323,14 +323,29 @@ class Refusing(MemorySnapshotStore):
         raise self._error
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), RuntimeError("no network")], ids=repr)
+NOT_KEPT = [
+    OSError(errno.ENOSPC, "full"),
+    RuntimeError("no network"),
+    ConversationLockedError(path="/kept", reason="process 1 is writing to it"),
+    ConversationNotFoundError(path="/kept", reason="it is not mounted"),
+    WrongKeyError(path="/kept", key_id="k", reason="the vault says no"),
+]
+
+
+@pytest.mark.parametrize("error", NOT_KEPT, ids=lambda error: type(error).__name__)
 def test_what_could_not_be_kept_does_not_go(shelf: ConversationLibrary, clock: Clock, error: Exception) -> None:
-    """And when it can be, there is one snapshot of it and not two: its id is the transcript's head."""
+    """And when it can be, there is one snapshot of it and not two: its id is the transcript's head.
+
+    What the store of snapshots raises is told as it was raised. The incident: its lock was taken for the conversation's, and a
+    conversation that could not be kept was passed over as one that somebody has deleted.
+    """
     make_at(shelf, clock, 40, "a")
     before = tree(Path(shelf.directory))
     refusing = Refusing(error)
-    with pytest.raises(StorageError if isinstance(error, OSError) else RuntimeError):
+    with pytest.raises(type(error)) as raised:
         shelf.prune(older_than=timedelta(days=1), snapshots=refusing, dry_run=False)
+    assert raised.value is error
+    assert error.__context__ is None
     before.pop(next(name for name in before if str(name).endswith("lock")), None)
     assert before.items() <= tree(Path(shelf.directory)).items()
     (kept,) = refusing.list()

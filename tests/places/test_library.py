@@ -485,16 +485,32 @@ def test_retention_behind_snapshots(library: ConversationLibrary):
         library.prune(older_than=timedelta(0), snapshots=object())  # type: ignore[arg-type]
 
 
-def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(library: ConversationLibrary):
-    """R1: nobody says that it is kept, so it stays, and nobody has it claimed. A second prune keeps it under the same id."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        PlaceError(path="x", doing="save the snapshot", reason="no answer", outcome="unknown"),
+        ConversationLockedError(path="x", reason="process 1 is writing to it"),
+        ConversationNotFoundError(path="x", reason="it is not mounted"),
+        OSError(28, "full"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(
+    library: ConversationLibrary, error: Exception
+):
+    """R1: nobody says that it is kept, so it stays, and nobody has it claimed. A second prune keeps it under the same id.
+
+    What the store of snapshots raised is told as it was raised, and not as if it were about the conversation.
+    """
     with library.create(id=ID, messages=[says("one")]):
         pass
 
     def unanswered() -> None:
-        raise PlaceError(path="x", doing="save the snapshot", reason="no answer", outcome="unknown")
+        raise error
 
-    with pytest.raises(PlaceError):
+    with pytest.raises(type(error)) as raised:
         library.prune(older_than=timedelta(0), snapshots=snapshots_in_memory(unanswered), dry_run=False)
+    assert raised.value is error
     with library.open(ID) as store:  # which would be refused if it were claimed
         assert store.get_messages() == [says("one")]
         head = store.head

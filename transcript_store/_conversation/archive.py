@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -91,12 +91,14 @@ def tidy(folder: Folder, live: Log) -> None:
             folder.files.unlink(archive.handle, name)
 
 
-def generations(folder: Folder, live: Log, members: dict[str, Any], sealing: Sealing | None = None) -> list[Generation]:
+def generations(
+    folder: Folder, live: Log, members_now: Callable[[], dict[str, Any]], sealing: Sealing | None = None
+) -> list[Generation]:
     """Every generation that there is, the oldest first, the live one last; each archived one is read and verified."""
     found = []
     for number in _earlier(folder, live):
         try:
-            with opened(folder, live, members, number, sealing) as log:
+            with opened(folder, live, members_now, number, sealing) as log:
                 found.append(_describe(number, log, is_live=False))
         except GenerationNotFoundError:
             continue  # removed just now
@@ -119,23 +121,22 @@ def _describe(number: int, log: Log, *, is_live: bool) -> Generation:
 
 @contextmanager
 def opened(
-    folder: Folder, live: Log, members: dict[str, Any], number: int, sealing: Sealing | None = None
+    folder: Folder, live: Log, members_now: Callable[[], dict[str, Any]], number: int, sealing: Sealing | None = None
 ) -> Iterator[Log]:
     """An archived generation, to read: whole, of this conversation, and what its successor says it replaced.
 
-    ``members`` is the conversation's metadata. With ``sealing`` its records can be opened, if they are sealed; and somebody who has
-    the key must have stated where it ended.
+    ``members_now`` gives the conversation's metadata. It is called if the successor does not state the end. The successor may have
+    been deleted just now, and then the metadata says what it said. With ``sealing`` the records can be opened, if they are sealed; and
+    somebody who has the key must have stated where the generation ended.
     """
     if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)
     conversation = live.header.conversation
     name = archive_name(number)
     with folder.subfolder(ARCHIVE) as archive:
-        if archive.status(name) is None:
-            raise _not_found(folder, live, number)  # removed just now
         log = Log(archive, name=name, writable=False)
         try:
-            log.open(None)
+            _open(log, folder, live, number)
             if sealing is not None and log.header.is_sealed:
                 log.sealer = sealing.sealer(log.header.generation)
             log.verify(None)
@@ -143,8 +144,12 @@ def opened(
             if log.size_bytes() != log.end.offset_bytes:
                 raise _corrupt(folder, number, "torn-tail", "its last record is cut")
             successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
-            replaced = agreement.end_of(number, conversation, successor, members)
+            replaced = agreement.end_of(number, conversation, successor, {})
+            if replaced is None:
+                replaced = agreement.end_of(number, conversation, None, members_now())
             if sealing is not None and replaced is None:
+                if archive.status(name) is None:
+                    raise _not_found(folder, live, number)  # removed just now, and with it what was noted of it
                 raise _corrupt(
                     folder, number, "not-genuine", "nothing that was written with the key states where it ended"
                 )
@@ -152,6 +157,15 @@ def opened(
             yield log
         finally:
             log.close()
+
+
+def _open(log: Log, folder: Folder, live: Log, number: int) -> None:
+    try:
+        log.open(None)
+    except CorruptTranscriptError as error:
+        if error.kind != "missing":
+            raise
+        raise _not_found(folder, live, number) from None  # perhaps it was removed just now
 
 
 def _require(folder: Folder, number: int, found: agreement.Disagreement | None) -> None:

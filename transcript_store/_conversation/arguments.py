@@ -1,12 +1,13 @@
 """What callers give, checked before anything is touched.
 
-A wrong type is a ``TypeError``, a wrong value a ``ValueError``. A message or a metadata field that cannot be stored is an error
+A wrong type is a ``TypeError``, a wrong value a ``ValueError``. Where a count or one of several words is expected, anything else is a
+wrong value, of whatever type. A message or a metadata field that cannot be stored is an error
 of ours, which names the place in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any, Literal, TypedDict, TypeVar
@@ -49,11 +50,25 @@ def require_count(name: str, number: object, *, least: int = 0) -> None:
         raise ValueError(f"{name} must be an int from {least:,}, not {number!r}")
 
 
-def record_numbers(seqs: Iterable[int]) -> frozenset[int]:
-    """Numbers of records; raises ``TypeError`` for no list, ``ValueError`` for anything else. Which ones there are, the log knows."""
+def record_numbers(seqs: Iterable[int]) -> frozenset[int] | range:
+    """Numbers of records; raises ``TypeError`` for no list, ``ValueError`` for anything else. Which ones there are, the log knows.
+
+    A range stays one: it may be longer than the memory that its numbers would take.
+    """
+    if isinstance(seqs, range):
+        for end in ends_of(seqs):
+            require_count("seqs", end, least=1)
+        return seqs
     numbers = frozenset(_listed("seqs", seqs, "numbers of records"))
     for number in numbers:
         require_count("seqs", number, least=1)
+    return numbers
+
+
+def ends_of(numbers: Collection[int]) -> Collection[int]:
+    """The numbers among which are the least and the greatest: of a range its two ends, of anything else all."""
+    if isinstance(numbers, range):
+        return (numbers[0], numbers[-1]) if numbers else ()
     return numbers
 
 

@@ -6,11 +6,12 @@ Each change ends in one commit, the rename of a file. ``writer`` has how that is
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from transcript_store._conversation import archive
+from transcript_store._conversation.arguments import ends_of
 from transcript_store._conversation.metadata import GONE, SEALS, require_to_fit
 from transcript_store._conversation.sealing import Sealing, with_gone
 from transcript_store._conversation.storage import State, Storage
@@ -68,11 +69,11 @@ class Changes(Storage):
         self._ensure_writable()
         self._begin_generation(entries, members, features)
 
-    def keep(self, seqs: Set[int], members: dict[str, Any], features: Sequence[str] = ()) -> None:
+    def keep(self, seqs: Collection[int], members: dict[str, Any], features: Sequence[str] = ()) -> None:
         """The same with those records of the live generation that have these numbers, copied as they are."""
         self._ensure_writable()
         count = self.log.end.seq
-        if not_there := [seq for seq in seqs if not 1 <= seq <= count]:
+        if not_there := [seq for seq in ends_of(seqs) if not 1 <= seq <= count]:
             raise ValueError(f"there is no record {min(not_there)}: the transcript has {many(count, 'record')}")
         self._begin_generation(self.log.copies_of(seqs), members, features, len(seqs))
 

@@ -9,6 +9,7 @@ What can go wrong, and what holds then:
 * A member is interrupted (Ctrl-C) while it waits: its lock ``waiting`` is free then, and the leader passes it over.
 * The leader is interrupted: the lock ``leading`` is free then, and the next member leads. If the leader had begun to store,
   the hashes tell whether the batch is there, so nothing is stored twice.
+* There is nothing to write to (the lock was not got in time): every member that waits gets that error, for none of them began.
 * The batch is refused, and nothing of it is stored (a full disk, a line that is too long): the leader stores its own part
   alone, and the next member leads the rest.
 * The sync fails, or an engine does not answer: nobody knows whether the batch is stored. Every member of it gets that error.
@@ -17,7 +18,7 @@ What can go wrong, and what holds then:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from transcript_store._conversation.writer import Writer
@@ -119,7 +120,13 @@ class GroupCommit:
                     with alone():
                         self._is_idle = False
                         self._open = _Group()
-                        self._lead(group, member, writable())
+                        try:
+                            storage = writable()
+                        except TranscriptStoreError as error:
+                            if group.prepared is None:  # else a part of them may be stored, and the next one finds out
+                                self._refuse(self._waiting_in(group), error)
+                            raise
+                        self._lead(group, member, storage)
                         self._is_idle = True
         if member.stored is None:
             assert member.error is not None
@@ -132,15 +139,14 @@ class GroupCommit:
             self._take_over(group, storage)
         if own.is_answered:
             return
-        group.batch = [member for member in group.members if member.waiting.locked() and not member.is_answered]
+        group.batch = self._waiting_in(group)
         try:
             self._store(group, storage)
         except TranscriptStoreError as error:
             if len(group.batch) == 1:
                 raise
             if storage.is_in_doubt:
-                for member in group.batch:
-                    member.error = error
+                self._refuse(group.batch, error)
                 return
             group.batch = [own]
             self._store(group, storage)
@@ -154,6 +160,15 @@ class GroupCommit:
         storage.store(prepared)
         self._answer(group, prepared)
         self._undecided = None
+
+    @staticmethod
+    def _waiting_in(group: _Group) -> list[_Member]:
+        return [member for member in group.members if member.waiting.locked() and not member.is_answered]
+
+    @staticmethod
+    def _refuse(members: Iterable[_Member], error: TranscriptStoreError) -> None:
+        for member in members:
+            member.error = error
 
     @staticmethod
     def _take_over(group: _Group, storage: Writer) -> None:

@@ -6,7 +6,7 @@ A place is a promise that can be checked later: the line that ends there has tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from transcript_store._conversation.layout import open_folder
@@ -205,20 +205,27 @@ def open_transcript(directory: filesystem.AnyPath) -> Iterator[TranscriptFile]:
 
 @contextmanager
 def transcript_in(files: FileSystem, path: str) -> Iterator[TranscriptFile]:
-    """As :func:`open_transcript`, on any file system."""
-    with refusals(path, "read the transcript"), open_folder(files, path) as folder:
-        try:
-            with folder.reading(TRANSCRIPT) as source:
-                found = read_header(first_line(source.read, source.size))
-                if isinstance(found, NotAHeader):
-                    if found.version is not None:
-                        raise UnsupportedVersionError(path=path, reason=found.reason)
-                    raise CorruptTranscriptError(path=path, kind=found.kind, reason=found.reason)
-                header, begin = found
-                yield TranscriptFile(
-                    path, source, header.conversation, header.generation, begin, can_retract=header.can_retract
-                )
-        except FileNotFoundError:
-            raise ConversationNotFoundError(path=path, reason=f"there is no {TRANSCRIPT}") from None
-        except NotOursError as error:
-            raise CorruptTranscriptError(path=path, kind="foreign", reason=error.reason) from None
+    """As :func:`open_transcript`, on any file system. Errors of the block are the caller's own, and pass through."""
+    with ExitStack() as opened:
+        with refusals(path, "read the transcript"):
+            transcript = _opened(files, path, opened)
+        yield transcript
+        with refusals(path, "read the transcript"):
+            opened.close()
+
+
+def _opened(files: FileSystem, path: str, opened: ExitStack) -> TranscriptFile:
+    folder = opened.enter_context(open_folder(files, path))
+    try:
+        source = opened.enter_context(folder.reading(TRANSCRIPT))
+    except FileNotFoundError:
+        raise ConversationNotFoundError(path=path, reason=f"there is no {TRANSCRIPT}") from None
+    except NotOursError as error:
+        raise CorruptTranscriptError(path=path, kind="foreign", reason=error.reason) from None
+    found = read_header(first_line(source.read, source.size))
+    if isinstance(found, NotAHeader):
+        if found.version is not None:
+            raise UnsupportedVersionError(path=path, reason=found.reason)
+        raise CorruptTranscriptError(path=path, kind=found.kind, reason=found.reason)
+    header, begin = found
+    return TranscriptFile(path, source, header.conversation, header.generation, begin, can_retract=header.can_retract)

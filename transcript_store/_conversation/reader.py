@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from transcript_store._conversation.layout import open_folder, read_metadata, settle_name
 from transcript_store._conversation.storage import State, Storage
@@ -11,7 +12,7 @@ from transcript_store._log.record import Mark
 from transcript_store._os.directory import identity
 from transcript_store._os.names import TRANSCRIPT
 from transcript_store._os.refusals import refusals
-from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError
+from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError
 
 
 class RefreshResult(NamedTuple):
@@ -56,6 +57,12 @@ class Reader(Storage):
 
     def _reopen(self) -> None:
         self.folder.take_over(open_folder(self.files, self.path, absent="the conversation is gone"))
+
+    def members_now(self) -> dict[str, Any]:
+        """The members as they are on the disk; those that were read, if what stands there now cannot be believed."""
+        with suppress(CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError):
+            return self.opened(read_metadata(self.folder))
+        return self.members
 
     def settle(self) -> None:
         """Nothing to do: a reader writes nothing, and an interrupted refresh leaves what was known before."""

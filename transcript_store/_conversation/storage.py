@@ -83,7 +83,7 @@ class Options(NamedTuple):
     take_over: bool = False
     """On a place: whether to claim what another writer has. In a folder a lock ends with its process."""
     holder: str = ""
-    """On a place: what a writer that is deposed is told of this one."""
+    """On a place: the name of this writer, which is told to one whose conversation it takes over."""
 
 
 class Storage(ABC):
@@ -240,6 +240,10 @@ class Storage(ABC):
         self._require_genuine(self.sealing, self.log.header, document, document)
         return self.sealing.opened(document.members, self.folder.path_of(METADATA))
 
+    def members_now(self) -> dict[str, Any]:
+        """The members as they are on the disk. A writer has them."""
+        return self.members
+
     @property
     def members_at_start(self) -> dict[str, Any]:
         """The metadata when the live generation began."""
@@ -268,7 +272,7 @@ class Storage(ABC):
     def generations(self) -> list[Generation]:
         """Every generation that there is, the oldest first, the live one last."""
         with refusals(self.path, "look into the archive"):
-            return archive.generations(self.folder, self.log, self.members, self.sealing)
+            return archive.generations(self.folder, self.log, self.members_now, self.sealing)
 
     @contextmanager
     def archived(self, number: int) -> Iterator[Log]:
@@ -277,7 +281,7 @@ class Storage(ABC):
             if number == self.log.header.generation:
                 yield self.log
                 return
-            with archive.opened(self.folder, self.log, self.members, number, self.sealing) as log:
+            with archive.opened(self.folder, self.log, self.members_now, number, self.sealing) as log:
                 yield log
 
     # ---- end -----------------------------------------------------------------------------------------------------

@@ -98,15 +98,18 @@ def verify(directory: filesystem.AnyPath, *, file_system: FileSystem | None = No
 def look(folder: Folder) -> Verification:
     """Check everything in a conversation's folder; damage counts when it is seen twice."""
 
-    def look_once() -> Verification:
+    def look_once() -> Verification | FileNotFoundError:
         try:
             return _Look(folder).everything()
-        except FileNotFoundError:  # it was there a moment ago
+        except FileNotFoundError as error:  # it was there a moment ago
             if folder.is_at_its_path():
-                raise
+                return error  # a writer deleted a file between two of our steps; no two such looks are the same
             raise ConversationNotFoundError(path=folder.path, reason="it was deleted just now") from None
 
-    return twice(folder.files, look_once, lambda found: found.is_whole)
+    found = twice(folder.files, look_once, lambda found: isinstance(found, Verification) and found.is_whole)
+    if isinstance(found, FileNotFoundError):
+        raise found
+    return found
 
 
 def _not_ours(error: CorruptTranscriptError) -> Verification:

@@ -7,9 +7,10 @@ its writer's lock is held. So nothing goes that somebody wrote to in between, an
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transcript_store._conversation import archive
@@ -19,6 +20,7 @@ from transcript_store._conversation.layout import strangers
 from transcript_store._conversation.metadata import checked_fields
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._json.times import format_time, given_time, is_time
+from transcript_store._library.keeping import save, snapshot_to_keep, with_what_save_raised
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import ARCHIVE, QUARANTINE, archive_name
@@ -42,7 +44,6 @@ from transcript_store.errors import (
 )
 
 if TYPE_CHECKING:
-    from transcript_store._snapshots.snapshot import Snapshot
     from transcript_store._snapshots.summary import SnapshotStore
 
 _OF_KEYS = (
@@ -163,13 +164,6 @@ def _moment(files: FileSystem, older_than: str | datetime | timedelta) -> str:
     return format_time(before_us)
 
 
-def require_store(snapshots: object) -> None:
-    """Raise ``TypeError`` unless snapshots can be stored there: also before a dry run, which stores none."""
-    if snapshots is not None and not callable(getattr(snapshots, "save", None)):
-        kind = type(snapshots).__name__
-        raise TypeError(f"snapshots must be a SnapshotStore, such as FileStore(directory), not {kind}")
-
-
 class Pruner:
     """Prunes the conversations of one library by a rule."""
 
@@ -184,8 +178,13 @@ class Pruner:
         """What is due, of one conversation after another; each is gone when it comes, unless this is a dry run."""
         prune = self._due if dry_run else self._prune
         for summary in summaries:
-            with refusals(summary.directory, "prune the conversation"):
-                yield from prune(summary)
+            yield from with_what_save_raised(partial(self._told, prune, summary))
+
+    def _told(
+        self, prune: Callable[[ConversationSummary], list[PrunedItem]], summary: ConversationSummary
+    ) -> list[PrunedItem]:
+        with refusals(summary.directory, "prune the conversation"):
+            return prune(summary)
 
     # ---- what is due ---------------------------------------------------------------------------------------------
 
@@ -286,8 +285,7 @@ class Pruner:
             reader.load()
             _require_id(reader, id)
             snapshot = snapshot_to_keep(reader)
-        snapshots.save(snapshot)
-        return snapshot.id
+        return save(snapshots, snapshot)
 
     def _trim(self, due: list[PrunedItem], gone: list[PrunedItem]) -> None:
         """Remove earlier generations, the oldest first, and then what is in the quarantine; each is all there or gone."""
@@ -309,16 +307,6 @@ class Pruner:
         return f"{self._library.rstrip('/')}/{name}"
 
 
-def snapshot_to_keep(reader: ConversationStore) -> Snapshot:
-    """A snapshot of a loaded conversation before it goes.
-
-    The id is the transcript's head, written as a UUID: a prune that was cut off and is made again stores the same snapshot again.
-    """
-    from transcript_store._snapshots.adapter import snapshot_of  # here: most libraries are never pruned
-
-    return replace(snapshot_of(reader), id=_as_id(reader.head))
-
-
 def _what_goes(item: PrunedItem) -> tuple[str, int | None, int, str | None]:
     return item.what, item.generation, item.size_bytes, item.left_alone
 
@@ -332,10 +320,6 @@ def _require_id(store: ConversationStore, name: str) -> None:
 def _reason(error: TranscriptStoreError) -> str:
     reason: Any = getattr(error, "reason", None)
     return reason if isinstance(reason, str) else error.what
-
-
-def _as_id(head: str) -> str:
-    return "-".join((head[:8], head[8:12], head[12:16], head[16:20], head[20:]))
 
 
 def _size(folder: Folder) -> int:

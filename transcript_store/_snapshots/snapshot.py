@@ -71,6 +71,9 @@ def validate_snapshot_id(id: str) -> None:
 class Snapshot:
     """An immutable copy of a conversation, to be stored, listed, sealed, moved and continued.
 
+    Its members cannot be set. Do not change what ``metadata`` and ``tools`` hold either: a ``MemorySnapshotStore`` keeps the value
+    itself, and whoever loaded it has the same.
+
     ``messages_json`` is the provider's own history as JSON bytes in compact form, an array or ``null``. It is kept as text: the
     order of keys, repeated keys, big integers and the spelling of numbers survive a load and a save. ``created_at`` is RFC 3339
     with its offset and up to nine digits of a second, without trailing zeros, as Go writes it. ``metadata`` maps str to str;

@@ -15,7 +15,7 @@ from transcript_store._conversation import arguments
 from transcript_store._json.strict import EncodedMessage, encode
 from transcript_store.aio._worker import Turn
 from transcript_store.conversation import AppendResult, ConversationStore
-from transcript_store.errors import TranscriptStoreError
+from transcript_store.errors import ConversationLockedError, TranscriptStoreError
 from transcript_store.ways_out import WayOut
 
 _MOST_BYTES = 8 << 20
@@ -87,8 +87,10 @@ class Batch(Turn):
         try:
             self._store(self._members)
         except TranscriptStoreError as refusal:
-            # A batch of which the disk may have a part, or all, is never stored again: each of its calls gets that error.
-            if len(self._members) == 1 or refusal.way_out is WayOut.LOAD_TO_SEE:
+            # A batch of which the disk may have a part, or all, is never stored again: each of its calls gets that error. So does
+            # each of a batch that did not get the lock: one after another they would wait for it again.
+            is_of_all = refusal.way_out is WayOut.LOAD_TO_SEE or isinstance(refusal, ConversationLockedError)
+            if len(self._members) == 1 or is_of_all:
                 self._refuse(refusal)
             else:
                 self._store_each()

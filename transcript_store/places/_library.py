@@ -22,15 +22,8 @@ from transcript_store._conversation.verify import Finding, Verification, look
 from transcript_store._conversation.writer import Writer
 from transcript_store._library.folders import Folders
 from transcript_store._library.group import ConversationGroup
-from transcript_store._library.pruning import (
-    LEFT_ALONE,
-    PrunedItem,
-    Pruning,
-    Rule,
-    require_store,
-    rule_of,
-    snapshot_to_keep,
-)
+from transcript_store._library.keeping import require_store, save, snapshot_to_keep, with_what_save_raised
+from transcript_store._library.pruning import LEFT_ALONE, PrunedItem, Pruning, Rule, rule_of
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.refusals import refusals
@@ -236,7 +229,8 @@ class PlacedLibrary(ConversationLibrary):
             and rule.labels.items() <= (summary.labels or {}).items()
         ]
         if not dry_run:
-            due = [item for each in due if (item := self._pruned(each, rule, snapshots)) is not None]
+            tried = (with_what_save_raised(partial(self._pruned, each, rule, snapshots)) for each in due)
+            due = [item for item in tried if item is not None]
         return Pruning(applied=not dry_run, items=tuple(due))
 
     def _pruned(self, item: PrunedItem, rule: Rule, snapshots: SnapshotStore | None) -> PrunedItem | None:
@@ -271,8 +265,7 @@ class PlacedLibrary(ConversationLibrary):
             snapshot = snapshot_to_keep(reader)
             if reader.head != writer.slots.state.end.head.decode():
                 raise ConversationLockedError(path=writer.path, reason="somebody writes to it")
-        snapshots.save(snapshot)
-        return snapshot.id
+        return save(snapshots, snapshot)
 
     def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
         ids = self._ids() if names is None else map(checked_id, names)

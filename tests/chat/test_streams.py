@@ -246,7 +246,7 @@ def test_one_turn_at_a_time(dialect: Dialect, server: Server) -> None:
     client = connect(dialect, server)
     client.set_tools([Tool("add", "", SCHEMA, handler=again)])
     assert client.chat("Go") == "Yes."
-    assert [str(error) for error in errors] == ["a turn of this client is under way"] * 4
+    assert [str(error) for error in errors] == ["another turn of this conversation is under way"] * 4
 
 
 def test_nothing_happens_before_the_first_event_is_asked_for(dialect: Dialect, server: Server) -> None:

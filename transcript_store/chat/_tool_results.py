@@ -39,7 +39,7 @@ def owed(wire: Wire, tail: Sequence[Message], journaled: Mapping[int, JSON], *, 
         # There is no reply yet, or the conversation continued without the results. paired() repairs that in each request.
         return Owed()
     calls = wire.calls(tail[0])
-    given = _matched(calls, [result for message in tail[1:] for result in wire.results(message)])
+    given = _matched(wire, calls, [result for message in tail[1:] for result in wire.results(message)])
     missing = [place for place in range(len(calls)) if place not in given]
     if not missing:
         return Owed()
@@ -79,28 +79,36 @@ def _from_the_opening(wire: Wire, messages: Sequence[Message]) -> list[Message]:
 def paired(wire: Wire, messages: Sequence[Message]) -> list[Message]:
     """The messages as a request may carry them: each call is followed directly by its result, and each result has a call.
 
-    A message that is in order is returned as the same object. Results elsewhere are moved to their call. A missing result is
-    replaced by one that says that it is missing. Results without a call are left out.
+    A message that is in order is returned as the same object. Results elsewhere are moved to their call; behind a later reply
+    they are known by their id. A missing result is replaced by one that says that it is missing. Results without a call are
+    left out.
     """
-    out: list[Message] = []
-    at = 0
-    while at < len(messages):
-        end = at + 1
-        while end < len(messages) and not wire.is_reply(messages[end]):
-            end += 1
-        out += _paired_section(wire, messages[at:end])
-        at = end
-    return out
+    sections: list[list[Message]] = []
+    for message in messages:
+        if not sections or wire.is_reply(message):
+            sections.append([])
+        sections[-1].append(message)
+    caller: dict[str, list[Message]] = {}  # the section that called an id last
+    for section in sections:
+        caller.update((call.id, section) for call in _calls(wire, section) if call.id is not None)
+        for result in [result for message in section for result in wire.results(message)]:
+            if result.id is not None and (called := caller.get(result.id, section)) is not section:
+                called.append(result.native if wire.results_are_messages else wire.results_message([result.native]))
+    return [message for section in sections for message in _paired_section(wire, section)]
+
+
+def _calls(wire: Wire, section: Sequence[Message]) -> list[ToolCall]:
+    return wire.calls(section[0]) if wire.is_reply(section[0]) else []
 
 
 def _paired_section(wire: Wire, section: Sequence[Message]) -> Sequence[Message]:
     """:func:`paired` for one reply and the messages up to the next, or for the messages before the first reply."""
-    calls = wire.calls(section[0]) if wire.is_reply(section[0]) else []
+    calls = _calls(wire, section)
     found = [(place, result) for place, message in enumerate(section) for result in wire.results(message)]
     if not calls and not found:
         return section
     results = [result for _, result in found]
-    given = _matched(calls, results)
+    given = _matched(wire, calls, results)
     last = len(calls) if wire.results_are_messages else 1
     in_place = all(1 <= place <= last for place, _ in found)
     if in_place and len(given) == len(calls) == len(results):
@@ -115,19 +123,25 @@ def _paired_section(wire: Wire, section: Sequence[Message]) -> Sequence[Message]
     return [rest[0], *(natives if wire.results_are_messages else [wire.results_message(natives)]), *rest[1:]]
 
 
-def _matched(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> dict[int, ToolResult]:
+def _matched(wire: Wire, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> dict[int, ToolResult]:
     """The result of each call, by the call's place; a call without a result is not in it.
 
     Results and calls are matched by id. If one of the two has no id, they are matched by name, in order. If the result has no
-    name either, and the call no id, they are matched in order.
+    name either, and the call no id, they are matched in order. A result takes the place of one that says that the outcome is
+    unknown: another process may have said so while the tool was running.
     """
     given: dict[int, ToolResult] = {}
     for result in results:
-        for place, call in enumerate(calls):
-            if place not in given and _belongs(result, call):
-                given[place] = result
-                break
+        places = [place for place, call in enumerate(calls) if _belongs(result, call)]
+        free = [place for place in places if place not in given]
+        unknown = [place for place in places if place in given and _is_unknown(wire, calls[place], given[place])]
+        for place in [*free, *unknown][:1]:
+            given[place] = result
     return given
+
+
+def _is_unknown(wire: Wire, call: ToolCall, result: ToolResult) -> bool:
+    return result.native == wire.result(call, INTERRUPTED, is_error=True)
 
 
 def _belongs(result: ToolResult, call: ToolCall) -> bool:

@@ -12,7 +12,7 @@ These invariants hold at each step, and after a crash, Ctrl-C, or an error of th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -31,7 +31,7 @@ from transcript_store.chat._protocols import Complete, StreamEvent, ToolCallEnde
 from transcript_store.chat._provider import JSON, Connection, ToolCall, Wire
 from transcript_store.chat._requests import Requests
 from transcript_store.chat._settings import Facts
-from transcript_store.chat._turns import turns_of
+from transcript_store.chat._turns import Steps, events, turns_of
 from transcript_store.histories import OURS, native_history, said_in, tool_members, tool_snapshots
 from transcript_store.messages import provider_family
 
@@ -40,14 +40,14 @@ class ResumableChatClient:
     """A chat client whose conversation can be resumed. ``create_client`` makes it.
 
     It satisfies ``ChatClient``, ``StreamingChatClient`` and ``PersistentChatClient``. A conversation has one turn at a time, also
-    if it has several clients. A stream that was left unfinished is closed when the next turn begins. ``export_history`` may be
-    called from any thread.
+    if it has several clients. A stream that was left unfinished is ended when its thread begins the next turn, or when that
+    thread has ended. ``export_history`` and ``is_answered`` may be asked in any thread.
 
     As a context manager it is closed at the end of the block.
 
     Raises:
         RuntimeError: any call that takes part in a turn; another turn of the conversation is under way: in another thread, or a
-            tool of this turn calls. Wait for its end.
+            tool of this turn calls. Wait for its end. A stream is a turn that is under way until it is closed or dropped.
         ConversationNotLoadedError: any call that uses the conversation; the conversation was closed.
     """
 
@@ -164,6 +164,8 @@ class ResumableChatClient:
         Raises:
             ValueError: the prompt is empty, or white space alone. Raised by the call itself.
             TypeError: the prompt is not a str. Raised by the call itself.
+            IncompleteResponseError: also if another turn of this thread began, or the client or the conversation was closed,
+                before the iterator was at its end. Raised by the iterator, if it is read on.
             Exception: as :meth:`chat`. Raised by the iterator.
         """
         _insist_on_a_prompt(prompt)
@@ -179,10 +181,11 @@ class ResumableChatClient:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the last answer is on record, or nothing was said yet. If False, ``retry()`` continues the turn."""
-        with self._turns.one(self):
-            self._history.refresh()
-            return self._history.is_answered
+        """Whether the last answer is on record, or nothing was said yet. If False, ``retry()`` continues the turn.
+
+        It may be asked at any time, in any thread. While a turn runs it is False, until its answer is on record.
+        """
+        return self._history.now().is_answered
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
         """Replace all tools that the model may call. On return their descriptions are on record; handlers are never stored.
@@ -286,16 +289,13 @@ class ResumableChatClient:
         if prompt is not None:
             self._history.append(self._wire.user_message(prompt))
 
-    def _steps(
-        self, prompt: str | None, *, stream: bool, schema: JSON | None = None
-    ) -> Generator[StreamEvent, None, None]:
+    def _steps(self, prompt: str | None, *, stream: bool, schema: JSON | None = None) -> Steps:
         self._say(prompt)
         for _ in range(self._config.max_steps):
             reply = yield from self._requests.reply(self._tools.values(), stream=stream, schema=schema)
             calls = self._wire.calls(reply.message or {})
             if not calls:
-                yield Complete(text=reply.text, stop_reason=reply.stop_reason)
-                return
+                return Complete(text=reply.text, stop_reason=reply.stop_reason)
             yield from self._run(calls)
         raise MaxStepsError(steps=self._config.max_steps)
 
@@ -322,8 +322,8 @@ class ResumableChatClient:
             yield ToolCallEnded(id=call.id, name=call.name, result=text, is_error=is_error)
 
 
-def _answer(events: Iterator[StreamEvent]) -> str:
-    (complete,) = (event for event in events if isinstance(event, Complete))
+def _answer(steps: Steps) -> str:
+    (complete,) = (event for event in events(steps) if isinstance(event, Complete))
     return complete.text
 
 

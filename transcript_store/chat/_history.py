@@ -76,18 +76,19 @@ class History:
     @property
     def ends_cut_short(self) -> bool:
         """Whether the last message is a reply that ended early."""
-        return self._ends_with_a_reply and "incomplete" in (self._tail[0].extra or {})
+        return bool(self._messages) and self._wire.is_reply(self._messages[-1]) and self._tail_is_cut_short
 
     @property
     def is_answered(self) -> bool:
         """Whether nothing awaits a reply: there is no message, or the last one is a whole reply that calls no tool."""
-        if not self._ends_with_a_reply:
-            return not self._messages or self._messages[-1].get("role") in PROMPT_ROLES
-        return not self.ends_cut_short and not self._wire.calls(self._messages[-1])
+        last = next(reversed(self._messages), None)
+        if last is None or not self._wire.is_reply(last):
+            return last is None or last.get("role") in PROMPT_ROLES
+        return not self._tail_is_cut_short and not self._wire.calls(last)
 
     @property
-    def _ends_with_a_reply(self) -> bool:
-        return bool(self._messages) and self._wire.is_reply(self._messages[-1])
+    def _tail_is_cut_short(self) -> bool:
+        return any("incomplete" in (entry.extra or {}) for entry in self._tail[:1])
 
     def is_too_long(self, result: JSON, *, share: int) -> bool:
         """Whether a tool's result is too long, given that ``share`` results may have to fit into one line."""
@@ -127,6 +128,12 @@ class History:
         self._messages = messages
         self._seen = seen
 
+    def now(self) -> History:
+        """The messages as they are on record now, to be looked at in any thread: a turn may run, so this one is not changed."""
+        if self._conversation is None or self._conversation.position == self._seen:
+            return self
+        return History(self._wire, self._conversation)
+
     def append(self, message: Message, extra: JSON | None = None) -> None:
         """Add a message. On return it is durable."""
         conversation = self._conversation
@@ -138,10 +145,11 @@ class History:
             if followed is None:
                 return  # the list was read anew, with this message
             entry, seen = followed
-        self._messages.append(message if entry.message is None else entry.message)
         if self._wire.is_reply(message):
-            self._tail.clear()
-        self._tail.append(entry)
+            self._tail = [entry]  # before the message: another thread may ask whether it is an answer
+        else:
+            self._tail.append(entry)
+        self._messages.append(message if entry.message is None else entry.message)
         self._seen = seen  # last: an interruption before this makes the next turn read the transcript
 
     def note(self, extra: JSON) -> None:
@@ -171,9 +179,9 @@ class History:
 
     def replace(self, messages: Sequence[Message]) -> None:
         """Replace the list. Only for a client without a conversation; otherwise the transcript is replaced and read."""
-        self._messages = list(messages)
         replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
         self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
+        self._messages = list(messages)
 
     def _followed(self, entry: _Entry, append: Callable[[], AppendResult]) -> tuple[_Entry, TranscriptPosition] | None:
         """Append a record. Return it as it is stored, and the transcript's new end, if it directly follows what the list has.
@@ -198,8 +206,7 @@ class History:
     def _owed(self) -> Owed:
         journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)
         said = [entry.message for entry in self._tail if entry.message is not None]
-        cut_short = bool(self._tail and "incomplete" in (self._tail[0].extra or {}))
-        return owed(self._wire, said, journaled, cut_short=cut_short)
+        return owed(self._wire, said, journaled, cut_short=self._tail_is_cut_short)
 
     def _last_reply_on(self, conversation: ConversationStore) -> Sequence[Record]:
         look, total = _FIRST_LOOK, conversation.record_count

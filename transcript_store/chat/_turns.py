@@ -12,12 +12,14 @@ import weakref
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
-from transcript_store import ConversationStore
-from transcript_store.chat._protocols import StreamEvent
+from transcript_store import ConversationStore, IncompleteResponseError
+from transcript_store.chat._protocols import Complete, StreamEvent
 
 _UNDER_WAY = "another turn of this conversation is under way"
 
-Steps = Generator[StreamEvent, None, None]
+Events = Generator[StreamEvent, None, None]
+Steps = Generator[StreamEvent, None, Complete]
+"""The events of a turn but the last, which it returns: then the turn is over."""
 
 
 class Turns:
@@ -26,31 +28,36 @@ class Turns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._client: object = None  # whose turn it is
+        self._thread: threading.Thread | None = None  # and which thread began it
         self._streams: weakref.WeakSet[Steps] = weakref.WeakSet()
         """Weak, so that a stream is finalized, and its partial reply recorded, as soon as the caller drops it."""
 
     @contextmanager
     def one(self, client: object) -> Iterator[None]:
-        """Let a turn run. First end the stream that was left unfinished, so that its partial reply is recorded.
+        """Let a turn run. First end a stream of this thread that was left unfinished, so that its partial reply is recorded.
+
+        A stream of another thread is still in use, as far as anybody knows, unless that thread has ended.
 
         Raises:
             RuntimeError: another turn is under way.
         """
-        self.end_stream()
+        began = self._thread
+        if began is threading.current_thread() or (began is not None and not began.is_alive()):
+            self.end_stream()
         if not self._lock.acquire(blocking=False):
             raise RuntimeError(_UNDER_WAY)
-        self._client = client
+        self._client, self._thread = client, threading.current_thread()
         try:
             yield
         finally:
-            self._client = None
+            self._client = self._thread = None
             self._lock.release()
 
-    def read(self, client: object, steps: Steps) -> Steps:
-        """A turn that runs while it is read. It begins when its first event is asked for."""
+    def read(self, client: object, steps: Steps) -> Events:
+        """The events of a turn that runs while they are read. It begins when the first one is asked for."""
         stream = self._while_read(client, steps)
         self._streams.add(stream)
-        return stream
+        return events(stream)
 
     def end(self, client: object) -> None:
         """End the turn of this client, if it has one. That of another client goes on.
@@ -71,7 +78,21 @@ class Turns:
 
     def _while_read(self, client: object, steps: Steps) -> Steps:
         with self.one(client):
-            yield from steps
+            return (yield from steps)
+
+
+def events(steps: Steps) -> Events:
+    """All events of a turn.
+
+    Raises:
+        IncompleteResponseError: somebody else ended the turn. Without an error its reader would take what came for all of it.
+    """
+    complete: Complete | None = yield from steps  # None if it was closed from outside
+    if complete is None:
+        raise IncompleteResponseError(
+            reason="the stream was ended: another turn began, or its client or conversation was closed", text=""
+        )
+    yield complete
 
 
 _TURNS: weakref.WeakKeyDictionary[ConversationStore, Turns] = weakref.WeakKeyDictionary()

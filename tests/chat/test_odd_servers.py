@@ -203,32 +203,6 @@ def test_numbers_and_nesting_that_python_does_not_read(server: Server, tmp_path:
         assert conversation.record_count == 4
 
 
-@pytest.mark.parametrize("calls", [1, 3])
-def test_results_that_are_too_long(dialect: Dialect, server: Server, tmp_path: Path, calls: int) -> None:
-    """Alone or together: the model is told, and neither this turn nor any later one ends in an error."""
-    server.answers += [dialect.reply("", (("now", {}),) * calls), dialect.reply("I see."), dialect.reply("Yes.")]
-    with ConversationStore(tmp_path / "c", max_line_bytes=100_000) as conversation:
-        client = connect(dialect, server, conversation)
-        client.set_tools([tool(lambda: "x" * (120_000 // calls))])
-        assert client.chat("Go") == "I see."
-    with ConversationStore(tmp_path / "c", max_line_bytes=100_000) as conversation:
-        assert connect(dialect, server, conversation).chat("Go on") == "Yes."
-    assert server.requests[1].raw.count(b"the result is too long to be recorded") == calls
-
-
-def test_a_reply_that_is_too_long_is_kept_in_part(dialect: Dialect, server: Server, tmp_path: Path) -> None:
-    """As much as there is room for, as text, and the conversation goes on."""
-    server.answers += [dialect.reply("y\n" * 200_000), dialect.reply("Yes.")]
-    with ConversationStore(tmp_path / "c", max_line_bytes=100_000) as conversation:
-        client = connect(dialect, server, conversation)
-        with pytest.raises(ValueError, match="limit for one line"):
-            client.chat("Go")
-        (record,) = conversation.get_records(last=1)
-        assert record.extra is not None
-        assert "y" in record.extra["incomplete"]["partial"]
-        assert client.chat("Go on") == "Yes."
-
-
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ from transcript_store.chat._protocols import Complete, StreamEvent, ToolCallEnde
 from transcript_store.chat._provider import JSON, Connection, ToolCall, Wire
 from transcript_store.chat._requests import Requests
 from transcript_store.chat._settings import Facts
+from transcript_store.chat._tool_results import UNRECORDED
 from transcript_store.chat._turns import Steps, events, turns_of
 from transcript_store.histories import OURS, native_history, said_in, tool_members, tool_snapshots
 from transcript_store.messages import provider_family
@@ -307,18 +308,17 @@ class ResumableChatClient:
             tool = self._tools.get(call.name)
             text, is_error = tool.run(call.arguments) if tool else (f"there is no tool named {call.name!r}", True)
             result = self._wire.result(call, text, is_error=is_error)
-            if self._history.is_too_long(result, share=len(calls)):
-                # The record would refuse it, and the turn would end. If the model is told, it can ask for less.
-                text, is_error = f"the result is too long to be recorded: {len(text):,} characters", True
-                result = self._wire.result(call, text, is_error=True)
-            results.append(result)
             if self._wire.results_are_messages:
-                self._history.append(results[-1])
-            elif len(results) < len(calls):
+                recorded = self._history.append_results(result)
+            elif len(results) + 1 < len(calls):
                 # One message will carry all results. Until then each is journaled, so that a crash loses none.
-                self._history.note_result(place, call, results[-1])
+                recorded = self._history.note_result(place, call, result)
             else:
-                self._history.append(self._wire.results_message(results))
+                message = self._history.append_results(self._wire.results_message([*results, result]))
+                recorded = self._wire.results(message)[-1].native
+            if recorded != result:
+                text, is_error = UNRECORDED, True
+            results.append(recorded)
             yield ToolCallEnded(id=call.id, name=call.name, result=text, is_error=is_error)
 
 

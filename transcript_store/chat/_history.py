@@ -13,6 +13,7 @@ A record's ``extra`` may have these members, besides those of a reply (``respons
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -24,13 +25,19 @@ from transcript_store import (
     ConversationStore,
     InvalidMessageError,
     Record,
+    RedactionError,
     TranscriptPosition,
 )
 from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
-from transcript_store.chat._tool_results import Owed, owed
+from transcript_store.chat._tool_results import UNRECORDED, Owed, owed, without_longest
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 from transcript_store.histories import PROMPT_ROLES, begins_with_prompt
 from transcript_store.messages import decode_message, encode_message
+
+_log = logging.getLogger("transcript_store.chat")
+
+_REFUSALS = (InvalidMessageError, RedactionError)
+"""Errors of a record that cannot hold what it is given. Nothing was written, and something else may be."""
 
 _FIRST_LOOK = 16
 """How many records from the end are searched first for the last reply. Each further search takes eight times as many."""
@@ -89,14 +96,6 @@ class History:
     @property
     def _tail_is_cut_short(self) -> bool:
         return any("incomplete" in (entry.extra or {}) for entry in self._tail[:1])
-
-    def is_too_long(self, result: JSON, *, share: int) -> bool:
-        """Whether a tool's result is too long, given that ``share`` results may have to fit into one line."""
-        try:
-            encode_message(result, "result", self.max_bytes // (share + 1))
-        except InvalidMessageError:
-            return True
-        return False
 
     def without_prompt(self, prompt: str | None) -> list[Message]:
         """The messages without the system prompt, which the log of another program may begin with.
@@ -164,9 +163,35 @@ class History:
         self._tail.append(entry)
         self._seen = seen
 
-    def note_result(self, place: int, call: ToolCall, result: JSON) -> None:
-        """Journal the result of one of several calls, before the message that carries all of them. On return it is durable."""
-        self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
+    def note_result(self, place: int, call: ToolCall, result: JSON) -> JSON:
+        """Journal the result of one of several calls, before the message that carries all of them. On return it is durable.
+
+        Returns the result that is on record: one that says so if the record refuses this one.
+        """
+        try:
+            self._note_result(place, call, result)
+        except _REFUSALS as error:
+            _tell(error)
+            result = self._wire.result(call, UNRECORDED, is_error=True)
+            self._note_result(place, call, result)
+        return result
+
+    def append_results(self, message: Message, extra: JSON | None = None) -> Message:
+        """Add a results message, and return it as it was added. On return it is durable.
+
+        The tools have run, so this must not fail because of what they gave. While the record refuses the message (sealed or
+        redacted it may be longer than it looks), its longest result is replaced by one that says so.
+        """
+        while True:
+            try:
+                self.append(message, extra)
+            except _REFUSALS as error:
+                if (less := without_longest(self._wire, message)) is None:
+                    raise
+                _tell(error)
+                message = less
+            else:
+                return message
 
     def settle(self) -> None:
         """Add the results that the last reply's calls still need (:func:`owed`), so that the next message may follow."""
@@ -175,13 +200,16 @@ class History:
         for message in debt.messages:
             lost = [result.id or result.name for result in self._wire.results(message)]
             interrupted = [name for name in debt.interrupted if name in lost]
-            self.append(message, {"interrupted": interrupted} if interrupted else None)
+            self.append_results(message, {"interrupted": interrupted} if interrupted else None)
 
     def replace(self, messages: Sequence[Message]) -> None:
         """Replace the list. Only for a client without a conversation; otherwise the transcript is replaced and read."""
         replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
         self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
         self._messages = list(messages)
+
+    def _note_result(self, place: int, call: ToolCall, result: JSON) -> None:
+        self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
 
     def _followed(self, entry: _Entry, append: Callable[[], AppendResult]) -> tuple[_Entry, TranscriptPosition] | None:
         """Append a record. Return it as it is stored, and the transcript's new end, if it directly follows what the list has.
@@ -220,6 +248,10 @@ class History:
             if look >= total:
                 return []
             look *= 8
+
+
+def _tell(error: Exception) -> None:
+    _log.warning("a tool's result is not recorded, and the model is told: %s", error)
 
 
 def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:

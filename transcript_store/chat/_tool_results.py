@@ -6,6 +6,7 @@ the *record* needs before its next message. :func:`opened` finds the message tha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -15,6 +16,10 @@ from transcript_store.chat._provider import JSON, Message, ToolCall, ToolResult,
 INTERRUPTED = "The tool was interrupted before its result was recorded. Its outcome is unknown: it may have run, in part or whole."
 NEVER_RUN = "The tool was not run: the reply that called it was cut short."
 LEFT_OUT = "The result of this call is not in this conversation."
+UNRECORDED = (
+    "The tool ran, but its result could not be recorded: it is too long, alone or together with the other results of the reply, "
+    "or it must not be stored."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,27 @@ def owed(wire: Wire, tail: Sequence[Message], journaled: Mapping[int, JSON], *, 
         messages=tuple(results) if wire.results_are_messages else (wire.results_message(results),),
         interrupted=tuple(calls[place].id or calls[place].name for place in unknown),
     )
+
+
+def without_longest(wire: Wire, message: Message) -> Message | None:
+    """A results message that the record refused, with its longest result replaced by one that says so. None if all are."""
+    results = wire.results(message)
+    natives = [result.native for result in results]
+    spoken = [wire.result(_call_of(result), UNRECORDED, is_error=True) for result in results]
+    lengths = {
+        place: len(json.dumps(native))
+        for place, native in enumerate(natives)
+        if native != spoken[place] and not _is_unknown(wire, _call_of(results[place]), results[place])
+    }
+    if not lengths:
+        return None
+    longest = max(lengths, key=lengths.__getitem__)
+    natives[longest] = spoken[longest]
+    return natives[0] if wire.results_are_messages else wire.results_message(natives)
+
+
+def _call_of(result: ToolResult) -> ToolCall:
+    return ToolCall(id=result.id, name=result.name or "", arguments=None)
 
 
 def opened(wire: Wire, chosen: Sequence[Message], record: Sequence[Message]) -> list[Message]:

@@ -7,6 +7,8 @@ results too long for a message, a server's own way to number things.
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,28 @@ def test_a_call_without_an_id_has_its_result() -> None:
     assert paired(wire, history) == history
     assert paired(wire, [*history[:3], {"role": "user", "content": "Well?"}])[3]["content"].startswith("Error: ")
     assert owed(wire, history[1:], {}, cut_short=False) == owed(wire, [], {}, cut_short=False)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("role", [b"", b'"role": null, '], ids=["no role", "null"])
+def test_a_reply_without_a_role(dialect: Dialect, server: Server, tmp_path: Path, role: bytes, streamed: bool) -> None:
+    """It is a reply. Incident: its tool ran, and no request carried the result, nor could the reply be sent again."""
+    say = dialect.stream if streamed else dialect.reply
+    asked = [say("", (("now", {}),)), say("Noon."), say("Yes.")]
+    for answer in asked:
+        body = re.sub(rb', "role": "(assistant|model)"', b"", answer.body)  # Gemini's stands at the end
+        body = re.sub(rb'"role": "(assistant|model)", ', role, body)
+        assert body != answer.body
+        server.answers.append(replace(answer, body=body))
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        client.set_tools([tool(lambda: "12:00")])
+        for prompt in ("What time is it?", "Sure?"):
+            list(client.stream_chat(prompt)) if streamed else client.chat(prompt)
+            assert client.is_answered
+        assert dialect.messages(server.bodies[2]) == conversation.get_messages()[:-1]
+        assert {m["role"] for m in conversation.get_messages()} <= {"user", "tool", "assistant", "model"}
+        assert server.requests[2].raw.count(b"12:00") == 1
 
 
 def test_calls_that_all_have_the_same_index(server: Server) -> None:

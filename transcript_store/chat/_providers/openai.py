@@ -122,7 +122,7 @@ class OpenAIAssembly:
         return text
 
     def reply(self) -> Reply:
-        message = {**self._message, "role": self._message.get("role") or "assistant"} if self._message else {}
+        message = dict(self._message)
         if message.get("tool_calls"):  # ``index`` says which call a delta belongs to; messages do not have it
             message["tool_calls"] = [{k: v for k, v in c.items() if k != "index"} for c in message["tool_calls"]]
         choice = {"message": message, "finish_reason": self._finish_reason}
@@ -180,6 +180,8 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
     """The reply in a body. With ``ended`` it is whole even without a finish reason."""
     choice = (body.get("choices") or [{}])[0]
     message: JSON = choice.get("message") or {}
+    if message and not message.get("role"):
+        message = {**message, "role": "assistant"}  # some servers give none
     stop_reason = choice.get("finish_reason")
     calls = message.get("tool_calls") or []
     whole_calls = [call for call in calls if _is_spelled_out(call) and _arguments(call) is not None]

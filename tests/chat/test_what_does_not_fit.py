@@ -7,16 +7,18 @@ lost, and every later turn of every later process ended in the same error.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chat.conftest import connect
-from tests.chat.dialects import DIALECTS, Dialect
+from tests.chat.dialects import DIALECTS, Dialect, sse
 from tests.chat.server import Server
 from transcript_store import ConversationStore, generate_encryption_key
 from transcript_store.chat import Tool, ToolCallEnded
+from transcript_store.errors import IncompleteResponseError
 
 LIMIT = 100_000
 UNRECORDED = "its result could not be recorded"
@@ -143,4 +145,48 @@ def test_a_reply_that_is_too_long_is_kept_in_part(dialect: Dialect, server: Serv
         (record,) = conversation.get_records(last=1)
         assert record.extra is not None
         assert "y" in record.extra["incomplete"]["partial"]
+        assert client.chat("Go on") == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("length", "kept"), [(40_000, (True, True)), (60_000, (False, True)), (95_000, (False, False))]
+)
+def test_what_came_of_a_long_stream_is_a_message(
+    dialect: Dialect, server: Server, tmp_path: Path, length: int, kept: tuple[bool, bool]
+) -> None:
+    """The text that was shown can be sent again, as long as it fits itself; what else came of the reply gives way.
+
+    Incident: the text stood twice in its record, as the message and in what had come. An answer of more than half a line was
+    refused, and kept as a piece of text that no request carries.
+    """
+    text = "y" * length
+    server.answers += [dialect.stream(text, stop=False), dialect.reply("Yes.")]
+    with opened(tmp_path) as conversation:
+        client = connect(dialect, server, conversation)
+        with pytest.raises(IncompleteResponseError) as caught:
+            list(client.stream_chat("Go"))
+        assert caught.value.text == text
+        (record,) = conversation.get_records(last=1)
+        assert record.extra is not None
+        partial = record.extra["incomplete"]["partial"]
+        assert (text in json.dumps(partial), bool(partial)) == kept
+        assert client.chat("Go on") == "Yes."
+        assert text in json.dumps(dialect.messages(server.bodies[1])[1])
+        assert dialect.messages(server.bodies[1]) == conversation.get_messages()[:-1]
+
+
+def test_what_came_beside_a_message_cannot_be_stored(server: Server, tmp_path: Path) -> None:
+    """Half a surrogate pair at the end of thinking that was cut: the text before it is a message all the same."""
+    dialect = DIALECTS["claude"]
+    stream = dialect.stream("Well.", stop=False)
+    half = {"type": "thinking", "thinking": "\ud800", "signature": ""}
+    event = sse({"type": "content_block_start", "index": 2, "content_block": half}, "content_block_start")
+    server.answers += [replace(stream, body=stream.body + event.encode()), dialect.reply("Yes.")]
+    with opened(tmp_path) as conversation:
+        client = connect(dialect, server, conversation)
+        with pytest.raises(IncompleteResponseError):
+            list(client.stream_chat("Go"))
+        (record,) = conversation.get_records(last=1)
+        assert "\\ud800" in (record.extra or {})["incomplete"]["partial"]
+        assert "Well." in json.dumps(record.message)
         assert client.chat("Go on") == "Yes."

@@ -41,8 +41,8 @@ class ResumableChatClient:
     """A chat client whose conversation can be resumed. ``create_client`` makes it.
 
     It satisfies ``ChatClient``, ``StreamingChatClient`` and ``PersistentChatClient``. A conversation has one turn at a time, also
-    if it has several clients. A stream that was left unfinished is ended when its thread begins the next turn, or when that
-    thread has ended. ``export_history`` and ``is_answered`` may be asked in any thread.
+    if it has several clients. A stream that was left unfinished is ended by the next turn of its thread; by that of any thread
+    if its own has ended. ``export_history`` and ``is_answered`` may be asked in any thread.
 
     As a context manager it is closed at the end of the block.
 

@@ -46,8 +46,8 @@ class Turns:
             self.end_stream()
         if not self._lock.acquire(blocking=False):
             raise RuntimeError(_UNDER_WAY)
-        self._client, self._thread = client, threading.current_thread()
         try:
+            self._client, self._thread = client, threading.current_thread()
             yield
         finally:
             self._client = self._thread = None

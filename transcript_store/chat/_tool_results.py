@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from transcript_store.chat._provider import JSON, Message, ToolCall, ToolResult, Wire
@@ -109,37 +109,47 @@ def paired(wire: Wire, messages: Sequence[Message]) -> list[Message]:
     they are known by their id. A missing result is replaced by one that says that it is missing. Results without a call are
     left out.
     """
-    sections: list[list[Message]] = []
+    sections: list[_Section] = []
     for message in messages:
         if not sections or wire.is_reply(message):
-            sections.append([])
-        sections[-1].append(message)
-    caller: dict[str, list[Message]] = {}  # the section that called an id last
+            sections.append(_Section(calls=wire.calls(message) if wire.is_reply(message) else []))
+        sections[-1].add(message, wire.results(message))
+    caller: dict[str, _Section] = {}  # the section that called an id last
     for section in sections:
-        caller.update((call.id, section) for call in _calls(wire, section) if call.id is not None)
-        for result in [result for message in section for result in wire.results(message)]:
+        caller.update((call.id, section) for call in section.calls if call.id is not None)
+        for _, result in section.found:
             if result.id is not None and (called := caller.get(result.id, section)) is not section:
-                called.append(result.native if wire.results_are_messages else wire.results_message([result.native]))
+                message = result.native if wire.results_are_messages else wire.results_message([result.native])
+                called.add(message, [result])
     return [message for section in sections for message in _paired_section(wire, section)]
 
 
-def _calls(wire: Wire, section: Sequence[Message]) -> list[ToolCall]:
-    return wire.calls(section[0]) if wire.is_reply(section[0]) else []
+@dataclass(slots=True)
+class _Section:
+    """One reply and the messages up to the next, or the messages before the first reply."""
+
+    calls: list[ToolCall]
+    messages: list[Message] = field(default_factory=list)
+    found: list[tuple[int, ToolResult]] = field(default_factory=list)
+    """Each result, with the place of its message."""
+
+    def add(self, message: Message, results: Sequence[ToolResult]) -> None:
+        self.found += [(len(self.messages), result) for result in results]
+        self.messages.append(message)
 
 
-def _paired_section(wire: Wire, section: Sequence[Message]) -> Sequence[Message]:
-    """:func:`paired` for one reply and the messages up to the next, or for the messages before the first reply."""
-    calls = _calls(wire, section)
-    found = [(place, result) for place, message in enumerate(section) for result in wire.results(message)]
+def _paired_section(wire: Wire, section: _Section) -> Sequence[Message]:
+    """:func:`paired` for one section."""
+    calls, found, messages = section.calls, section.found, section.messages
     if not calls and not found:
-        return section
+        return messages
     results = [result for _, result in found]
     given = _matched(wire, calls, results)
     last = len(calls) if wire.results_are_messages else 1
     in_place = all(1 <= place <= last for place, _ in found)
     if in_place and len(given) == len(calls) == len(results):
-        return section
-    rest = [message for message in map(wire.without_results, section) if message is not None]
+        return messages
+    rest = [message for message in map(wire.without_results, messages) if message is not None]
     if not calls:
         return rest
     natives = [
@@ -160,9 +170,9 @@ def _matched(wire: Wire, calls: Sequence[ToolCall], results: Sequence[ToolResult
     for result in results:
         places = [place for place, call in enumerate(calls) if _belongs(result, call)]
         free = [place for place in places if place not in given]
-        unknown = [place for place in places if place in given and _is_unknown(wire, calls[place], given[place])]
-        for place in [*free, *unknown][:1]:
+        for place in free or [place for place in places if _is_unknown(wire, calls[place], given[place])]:
             given[place] = result
+            break
     return given
 
 

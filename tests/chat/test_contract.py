@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from tests.chat.server import Answer, Server, serving
 from transcript_store import ConversationStore
 from transcript_store.chat import ResumableChatClient
 from transcript_store.chat._history import History
+from transcript_store.chat._requests import Requests
 from transcript_store.testing import ChatBench, ScriptedReply, SentRequest, check_chat_client
 from transcript_store.testing.machines import ChatClientMachine
 
@@ -142,3 +143,75 @@ def test_the_contract_tells_a_client_that_does_not_keep_it(monkeypatch: pytest.M
         patch.setattr(History, "export", lambda history, _prompt: history.messages)
         with pytest.raises(AssertionError, match=r"^C12, "):
             check_chat_client(benches(dialect))
+
+
+def _keeps_results_back(patch: pytest.MonkeyPatch) -> None:
+    """The results of one reply are kept in memory, and recorded when the last one is there, or the turn ends."""
+    run = ResumableChatClient._run
+
+    def late(self: Any, calls: Any) -> Any:
+        held: list[Any] = []
+        history = self._history
+
+        def hold(place: int, call: Any, result: Any) -> Any:
+            held.append((place, call, result))
+            return result
+
+        history.note_result = hold
+        try:
+            yield from run(self, calls)
+            held.clear()
+        finally:
+            del history.note_result
+            for noted in held:
+                history.note_result(*noted)
+
+    patch.setattr(ResumableChatClient, "_run", late)
+
+
+def _asks_before_it_records(patch: pytest.MonkeyPatch) -> None:
+    """A question is only in memory until its request has been answered or has failed."""
+    append, reply, add = History.append, Requests.reply, ResumableChatClient.add
+
+    def late(history: Any, message: Any, extra: Any = None) -> None:
+        if message["role"] == "user" and not history._wire.results(message):
+            history._messages.append(message)
+            history.held = message
+        else:
+            record(history)
+            append(history, message, extra)
+
+    def record(history: Any) -> None:
+        if held := history.__dict__.pop("held", None):
+            history._messages.remove(held)
+            append(history, held)
+
+    def asked(self: Any, *arguments: Any, **more: Any) -> Any:
+        try:
+            return (yield from reply(self, *arguments, **more))
+        finally:
+            record(self._history)
+
+    def added(self: Any, prompt: str) -> None:
+        add(self, prompt)
+        record(self._history)
+
+    patch.setattr(History, "append", late)
+    patch.setattr(Requests, "reply", asked)
+    patch.setattr(ResumableChatClient, "add", added)
+
+
+@pytest.mark.parametrize("broken", [_keeps_results_back, _asks_before_it_records], ids=lambda broken: broken.__name__)
+def test_the_contract_looks_while_it_happens(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    """Broken on purpose, so that all is on record whenever the client rests: only a kill in between would show it.
+
+    Incident: the contract looked within one tool and at the end, and let both pass.
+    """
+    broken(monkeypatch)
+    if broken is _keeps_results_back and dialect.name.startswith("openai"):
+        check_chat_client(benches(dialect))  # each result is a message there: nothing is kept back
+        return
+    with pytest.raises(AssertionError, match=r"^C4, "):
+        check_chat_client(benches(dialect))

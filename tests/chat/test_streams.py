@@ -20,7 +20,7 @@ from tests.chat.conftest import connect
 from tests.chat.dialects import Dialect
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore, TranscriptStoreError
-from transcript_store.chat import ChatConfig, TextDelta, Tool, ToolCallStarted, create_client
+from transcript_store.chat import ChatConfig, Complete, TextDelta, Tool, ToolCallStarted, create_client
 from transcript_store.errors import IncompleteResponseError, InvalidMessageError
 
 CALLS = (("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))
@@ -190,7 +190,8 @@ def test_an_unfinished_stream_ends_with_its_conversation(dialect: Dialect, serve
     with conversation:
         conversation.load()
         assert "A long" in json.dumps(kept(conversation))
-        assert next(stream, None) is None
+        with pytest.raises(IncompleteResponseError, match="the stream was ended"):
+            next(stream)
 
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation, model="m")
@@ -203,13 +204,17 @@ def test_an_unfinished_stream_ends_with_its_conversation(dialect: Dialect, serve
 
 
 def test_a_new_turn_ends_an_unfinished_stream(dialect: Dialect, server: Server, tmp_path: Path) -> None:
-    """The program caught Ctrl-C and still holds the iterator: the next turn closes it, and keeps what came of it."""
+    """The program caught Ctrl-C and still holds the iterator: the next turn closes it, and keeps what came of it.
+
+    Incident: whoever read on was told nothing, and took the half that had come for the whole answer.
+    """
     server.answers += [dialect.stream("A long answer"), dialect.reply("Yes.")]
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation)
         stream = begun(client)
         assert client.chat("Something else") == "Yes."
-        assert next(stream, None) is None
+        with pytest.raises(IncompleteResponseError, match="the stream was ended: another turn began"):
+            list(stream)
         assert "A long" in json.dumps(conversation.get_messages()[1])
 
 
@@ -219,7 +224,8 @@ def test_an_unfinished_stream_ends_with_its_client(dialect: Dialect, server: Ser
     with ConversationStore(tmp_path / "c") as conversation:
         with connect(dialect, server, conversation) as client:
             stream = begun(client)
-        assert next(stream, None) is None
+        with pytest.raises(IncompleteResponseError, match="the stream was ended"):
+            list(stream)
         assert "A long" in json.dumps(kept(conversation))
         assert not client._let_go.alive  # what a connection left open is seen as a warning, and only later
 
@@ -246,7 +252,71 @@ def test_one_turn_at_a_time(dialect: Dialect, server: Server) -> None:
     client = connect(dialect, server)
     client.set_tools([Tool("add", "", SCHEMA, handler=again)])
     assert client.chat("Go") == "Yes."
-    assert [str(error) for error in errors] == ["a turn of this client is under way"] * 4
+    assert [str(error) for error in errors] == ["another turn of this conversation is under way"] * 4
+
+
+def test_whether_it_is_answered_may_be_asked_while_it_is_read(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """In the loop, in a tool, in another thread. Incident: the look at a property ended the loop that looked.
+
+    At its last event the turn is over: the next one may begin in the loop.
+    """
+    asked: list[bool] = []
+
+    def ask() -> None:
+        (thread := threading.Thread(target=lambda: asked.append(client.is_answered))).start()
+        thread.join()
+        asked.append(client.is_answered)
+
+    for conversation in (ConversationStore(tmp_path / "c"), None):
+        server.answers[:] = [
+            dialect.stream("I see.", CALLS[:1]),
+            dialect.stream("A long answer"),
+            dialect.reply("Yes."),
+        ]
+        client = connect(dialect, server, conversation)
+        client.set_tools([Tool("add", "", SCHEMA, handler=lambda **_: ask())])
+        asked.clear()
+        for event in client.stream_chat("Go"):
+            ask()
+            if isinstance(event, Complete):
+                assert client.chat("On") == "Yes."
+        assert asked == [False] * (len(asked) - 2) + [True] * 2
+        assert event == Complete(text="A long answer", stop_reason=event.stop_reason)
+        assert len(client.export_history()) == 6
+        if conversation is not None:
+            conversation.close()
+
+
+def test_a_stream_that_another_thread_reads(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """It may stand between two events: the turn of this thread is refused, and that one reads its answer to the end.
+
+    Incident: that one's loop ended in the middle of the answer, and nothing was raised anywhere.
+    """
+    shown, go_on = threading.Event(), threading.Event()
+    read: list[Any] = []
+
+    def reader() -> None:
+        for event in client.stream_chat("Go"):
+            read.append(event)
+            shown.set()
+            assert go_on.wait(60)
+
+    server.answers += [dialect.stream("A long answer"), dialect.stream("A long answer"), dialect.reply("Yes.")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        (thread := threading.Thread(target=reader)).start()
+        assert shown.wait(60)
+        for turn in (lambda: client.chat("Now"), lambda: client.add("Now"), lambda: list(client.stream_chat("Now"))):
+            with pytest.raises(RuntimeError, match="under way"):
+                turn()
+        go_on.set()
+        thread.join()
+        assert read[-1].text == "A long answer"
+        held: list[Any] = []
+        (thread := threading.Thread(target=lambda: held.append(begun(client, "Again")))).start()
+        thread.join()
+        assert client.chat("Something else") == "Yes."  # the thread has ended, so nobody reads on
+        assert len(conversation.get_messages()) == 6
 
 
 def test_nothing_happens_before_the_first_event_is_asked_for(dialect: Dialect, server: Server) -> None:

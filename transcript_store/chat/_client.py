@@ -11,11 +11,8 @@ These invariants hold at each step, and after a crash, Ctrl-C, or an error of th
 
 from __future__ import annotations
 
-import inspect
-import threading
 import weakref
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -34,6 +31,8 @@ from transcript_store.chat._protocols import Complete, StreamEvent, ToolCallEnde
 from transcript_store.chat._provider import JSON, Connection, ToolCall, Wire
 from transcript_store.chat._requests import Requests
 from transcript_store.chat._settings import Facts
+from transcript_store.chat._tool_results import UNRECORDED
+from transcript_store.chat._turns import Steps, events, turns_of
 from transcript_store.histories import OURS, native_history, said_in, tool_members, tool_snapshots
 from transcript_store.messages import provider_family
 
@@ -41,13 +40,15 @@ from transcript_store.messages import provider_family
 class ResumableChatClient:
     """A chat client whose conversation can be resumed. ``create_client`` makes it.
 
-    It satisfies ``ChatClient``, ``StreamingChatClient`` and ``PersistentChatClient``. It runs one turn at a time. A stream that
-    was left unfinished is closed when the next turn begins. ``export_history`` may be called from any thread.
+    It satisfies ``ChatClient``, ``StreamingChatClient`` and ``PersistentChatClient``. A conversation has one turn at a time, also
+    if it has several clients. A stream that was left unfinished is ended by the next turn of its thread; by that of any thread
+    if its own has ended. ``export_history`` and ``is_answered`` may be asked in any thread.
 
     As a context manager it is closed at the end of the block.
 
     Raises:
-        RuntimeError: any call that takes part in a turn; another thread runs a turn of this client. Wait for its end.
+        RuntimeError: any call that takes part in a turn; another turn of the conversation is under way: in another thread, or a
+            tool of this turn calls. Wait for its end. A stream is a turn that is under way until it is closed or dropped.
         ConversationNotLoadedError: any call that uses the conversation; the conversation was closed.
     """
 
@@ -70,13 +71,7 @@ class ResumableChatClient:
         self._facts = facts
         self._tools: dict[str, Tool] = {}
         self._known_tools = facts.tool_names
-        self._turn_lock = threading.Lock()
-        self._streams: weakref.WeakSet[Generator[StreamEvent, None, None]] = weakref.WeakSet()
-        """Weak, so that a stream is finalized, and its partial reply recorded, as soon as the caller drops it."""
-        if conversation is not None:
-            # Weak: the conversation may stay open long after the caller has dropped this client.
-            end_streams = weakref.WeakMethod(self._end_streams)
-            weakref.finalize(self, conversation.on_close(lambda: (end := end_streams()) and end()))
+        self._turns = turns_of(conversation)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._facts.provider} {self._facts.model}>"
@@ -92,8 +87,8 @@ class ResumableChatClient:
 
         If ``close()`` is never called, the connections are closed when the client is garbage-collected.
         """
-        with self._turn():
-            self._let_go()
+        self._turns.end(self)
+        self._let_go()
 
     # ---- ChatClient ----------------------------------------------------------------------------------------------
 
@@ -106,7 +101,7 @@ class ResumableChatClient:
             TranscriptStoreError: as :meth:`ConversationStore.append_message`.
         """
         _insist_on_a_prompt(prompt)
-        with self._turn():
+        with self._turns.one(self):
             self._say(prompt)
 
     def chat(self, prompt: str) -> str:
@@ -126,7 +121,7 @@ class ResumableChatClient:
             Exception: the SDK's own error; the request failed.
         """
         _insist_on_a_prompt(prompt)
-        with self._turn():
+        with self._turns.one(self):
             return _answer(self._steps(prompt, stream=False))
 
     def retry(self) -> str:
@@ -139,7 +134,7 @@ class ResumableChatClient:
             ValueError: there is nothing to ask again; ``is_answered`` is True.
             Exception: as :meth:`chat`.
         """
-        with self._turn():
+        with self._turns.one(self):
             return _answer(self._steps(None, stream=False))
 
     def ask(self, question: str, schema: dict[str, Any]) -> Any:
@@ -155,7 +150,7 @@ class ResumableChatClient:
         _insist_on_a_prompt(question)
         if type(schema) is not dict:
             raise TypeError(f"ask() takes a question and then a JSON schema (a dict), not {type(schema).__name__}")
-        with self._turn():
+        with self._turns.one(self):
             text = _answer(self._steps(question, stream=False, schema=schema))
         return parsed_answer(text)
 
@@ -170,10 +165,12 @@ class ResumableChatClient:
         Raises:
             ValueError: the prompt is empty, or white space alone. Raised by the call itself.
             TypeError: the prompt is not a str. Raised by the call itself.
+            IncompleteResponseError: also if another turn of this thread began, or the client or the conversation was closed,
+                before the iterator was at its end. Raised by the iterator, if it is read on.
             Exception: as :meth:`chat`. Raised by the iterator.
         """
         _insist_on_a_prompt(prompt)
-        return self._streaming(prompt)
+        return self._turns.read(self, self._steps(prompt, stream=True))
 
     def stream_retry(self) -> Generator[StreamEvent, None, None]:
         """Continue an unanswered turn as :meth:`retry` does, and yield the events of :meth:`stream_chat`.
@@ -181,14 +178,15 @@ class ResumableChatClient:
         Raises:
             Exception: as :meth:`retry`. Raised by the iterator.
         """
-        return self._streaming(None)
+        return self._turns.read(self, self._steps(None, stream=True))
 
     @property
     def is_answered(self) -> bool:
-        """Whether the last answer is on record, or nothing was said yet. If False, ``retry()`` continues the turn."""
-        with self._turn():
-            self._history.refresh()
-            return self._history.is_answered
+        """Whether the last answer is on record, or nothing was said yet. If False, ``retry()`` continues the turn.
+
+        It may be asked at any time, in any thread. While a turn runs it is False, until its answer is on record.
+        """
+        return self._history.now().is_answered
 
     def set_tools(self, tools: Sequence[Tool]) -> None:
         """Replace all tools that the model may call. On return their descriptions are on record; handlers are never stored.
@@ -266,7 +264,7 @@ class ResumableChatClient:
             ProviderMismatchError: the snapshot is another provider's. Nothing has changed; use a client of that provider.
             TranscriptStoreError: as :func:`restore_snapshot`.
         """
-        with self._turn():
+        with self._turns.one(self):
             if provider_family(snapshot.provider) != provider_family(self._facts.provider):
                 raise ProviderMismatchError(recorded_provider=snapshot.provider, provider=self._facts.provider)
             if self._conversation is not None:
@@ -283,37 +281,6 @@ class ResumableChatClient:
 
     # ---- one turn ------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Let one turn run at a time. First close a stream that was left unfinished, so that its partial reply is recorded."""
-        self._end_streams()
-        if not self._turn_lock.acquire(blocking=False):
-            raise RuntimeError("a turn of this client is under way")
-        try:
-            yield
-        finally:
-            self._turn_lock.release()
-
-    def _end_streams(self) -> None:
-        for stream in list(self._streams):
-            # One that runs right now belongs to another thread, and cannot be closed from here.
-            if inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
-                stream.close()
-
-    def _streaming(self, prompt: str | None) -> Generator[StreamEvent, None, None]:
-        stream = self._streamed_turn(prompt)
-        self._streams.add(stream)
-        return stream
-
-    def _streamed_turn(self, prompt: str | None) -> Generator[StreamEvent, None, None]:
-        self._end_streams()
-        if not self._turn_lock.acquire(blocking=False):
-            raise RuntimeError("a turn of this client is under way")
-        try:
-            yield from self._steps(prompt, stream=True)
-        finally:
-            self._turn_lock.release()
-
     def _say(self, prompt: str | None) -> None:
         """Prepare the record for a request. With a prompt, add it; without one, the record must end unanswered."""
         self._history.settle()
@@ -323,16 +290,13 @@ class ResumableChatClient:
         if prompt is not None:
             self._history.append(self._wire.user_message(prompt))
 
-    def _steps(
-        self, prompt: str | None, *, stream: bool, schema: JSON | None = None
-    ) -> Generator[StreamEvent, None, None]:
+    def _steps(self, prompt: str | None, *, stream: bool, schema: JSON | None = None) -> Steps:
         self._say(prompt)
         for _ in range(self._config.max_steps):
             reply = yield from self._requests.reply(self._tools.values(), stream=stream, schema=schema)
             calls = self._wire.calls(reply.message or {})
             if not calls:
-                yield Complete(text=reply.text, stop_reason=reply.stop_reason)
-                return
+                return Complete(text=reply.text, stop_reason=reply.stop_reason)
             yield from self._run(calls)
         raise MaxStepsError(steps=self._config.max_steps)
 
@@ -344,23 +308,22 @@ class ResumableChatClient:
             tool = self._tools.get(call.name)
             text, is_error = tool.run(call.arguments) if tool else (f"there is no tool named {call.name!r}", True)
             result = self._wire.result(call, text, is_error=is_error)
-            if self._history.is_too_long(result, share=len(calls)):
-                # The record would refuse it, and the turn would end. If the model is told, it can ask for less.
-                text, is_error = f"the result is too long to be recorded: {len(text):,} characters", True
-                result = self._wire.result(call, text, is_error=True)
-            results.append(result)
             if self._wire.results_are_messages:
-                self._history.append(results[-1])
-            elif len(results) < len(calls):
+                recorded = self._history.append_results(result)
+            elif len(results) + 1 < len(calls):
                 # One message will carry all results. Until then each is journaled, so that a crash loses none.
-                self._history.note_result(place, call, results[-1])
+                recorded = self._history.note_result(place, call, result)
             else:
-                self._history.append(self._wire.results_message(results))
+                message = self._history.append_results(self._wire.results_message([*results, result]))
+                recorded = self._wire.results(message)[-1].native
+            if recorded != result:
+                text, is_error = UNRECORDED, True
+            results.append(recorded)
             yield ToolCallEnded(id=call.id, name=call.name, result=text, is_error=is_error)
 
 
-def _answer(events: Iterator[StreamEvent]) -> str:
-    (complete,) = (event for event in events if isinstance(event, Complete))
+def _answer(steps: Steps) -> str:
+    (complete,) = (event for event in events(steps) if isinstance(event, Complete))
     return complete.text
 
 

@@ -13,6 +13,7 @@ A record's ``extra`` may have these members, besides those of a reply (``respons
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -24,13 +25,19 @@ from transcript_store import (
     ConversationStore,
     InvalidMessageError,
     Record,
+    RedactionError,
     TranscriptPosition,
 )
 from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
-from transcript_store.chat._tool_results import Owed, owed
+from transcript_store.chat._tool_results import UNRECORDED, Owed, owed, without_longest
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 from transcript_store.histories import PROMPT_ROLES, begins_with_prompt
 from transcript_store.messages import decode_message, encode_message
+
+_log = logging.getLogger("transcript_store.chat")
+
+_REFUSALS = (InvalidMessageError, RedactionError)
+"""Errors of a record that cannot hold what it is given. Nothing was written, and something else may be."""
 
 _FIRST_LOOK = 16
 """How many records from the end are searched first for the last reply. Each further search takes eight times as many."""
@@ -76,26 +83,19 @@ class History:
     @property
     def ends_cut_short(self) -> bool:
         """Whether the last message is a reply that ended early."""
-        return self._ends_with_a_reply and "incomplete" in (self._tail[0].extra or {})
+        return bool(self._messages) and self._wire.is_reply(self._messages[-1]) and self._tail_is_cut_short
 
     @property
     def is_answered(self) -> bool:
         """Whether nothing awaits a reply: there is no message, or the last one is a whole reply that calls no tool."""
-        if not self._ends_with_a_reply:
-            return not self._messages or self._messages[-1].get("role") in PROMPT_ROLES
-        return not self.ends_cut_short and not self._wire.calls(self._messages[-1])
+        last = next(reversed(self._messages), None)
+        if last is None or not self._wire.is_reply(last):
+            return last is None or last.get("role") in PROMPT_ROLES
+        return not self._tail_is_cut_short and not self._wire.calls(last)
 
     @property
-    def _ends_with_a_reply(self) -> bool:
-        return bool(self._messages) and self._wire.is_reply(self._messages[-1])
-
-    def is_too_long(self, result: JSON, *, share: int) -> bool:
-        """Whether a tool's result is too long, given that ``share`` results may have to fit into one line."""
-        try:
-            encode_message(result, "result", self.max_bytes // (share + 1))
-        except InvalidMessageError:
-            return True
-        return False
+    def _tail_is_cut_short(self) -> bool:
+        return any("incomplete" in (entry.extra or {}) for entry in self._tail[:1])
 
     def without_prompt(self, prompt: str | None) -> list[Message]:
         """The messages without the system prompt, which the log of another program may begin with.
@@ -127,6 +127,12 @@ class History:
         self._messages = messages
         self._seen = seen
 
+    def now(self) -> History:
+        """The messages as they are on record now, to be looked at in any thread: a turn may run, so this one is not changed."""
+        if self._conversation is None or self._conversation.position == self._seen:
+            return self
+        return History(self._wire, self._conversation)
+
     def append(self, message: Message, extra: JSON | None = None) -> None:
         """Add a message. On return it is durable."""
         conversation = self._conversation
@@ -138,10 +144,11 @@ class History:
             if followed is None:
                 return  # the list was read anew, with this message
             entry, seen = followed
-        self._messages.append(message if entry.message is None else entry.message)
         if self._wire.is_reply(message):
-            self._tail.clear()
-        self._tail.append(entry)
+            self._tail = [entry]  # before the message: another thread may ask whether it is an answer
+        else:
+            self._tail.append(entry)
+        self._messages.append(message if entry.message is None else entry.message)
         self._seen = seen  # last: an interruption before this makes the next turn read the transcript
 
     def note(self, extra: JSON) -> None:
@@ -156,9 +163,35 @@ class History:
         self._tail.append(entry)
         self._seen = seen
 
-    def note_result(self, place: int, call: ToolCall, result: JSON) -> None:
-        """Journal the result of one of several calls, before the message that carries all of them. On return it is durable."""
-        self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
+    def note_result(self, place: int, call: ToolCall, result: JSON) -> JSON:
+        """Journal the result of one of several calls, before the message that carries all of them. On return it is durable.
+
+        Returns the result that is on record: one that says so if the record refuses this one.
+        """
+        try:
+            self._note_result(place, call, result)
+        except _REFUSALS as error:
+            _tell(error)
+            result = self._wire.result(call, UNRECORDED, is_error=True)
+            self._note_result(place, call, result)
+        return result
+
+    def append_results(self, message: Message, extra: JSON | None = None) -> Message:
+        """Add a results message, and return it as it was added. On return it is durable.
+
+        The tools have run, so this must not fail because of what they gave. While the record refuses the message (sealed or
+        redacted it may be longer than it looks), its longest result is replaced by one that says so.
+        """
+        while True:
+            try:
+                self.append(message, extra)
+            except _REFUSALS as error:
+                if (less := without_longest(self._wire, message)) is None:
+                    raise
+                _tell(error)
+                message = less
+            else:
+                return message
 
     def settle(self) -> None:
         """Add the results that the last reply's calls still need (:func:`owed`), so that the next message may follow."""
@@ -167,13 +200,16 @@ class History:
         for message in debt.messages:
             lost = [result.id or result.name for result in self._wire.results(message)]
             interrupted = [name for name in debt.interrupted if name in lost]
-            self.append(message, {"interrupted": interrupted} if interrupted else None)
+            self.append_results(message, {"interrupted": interrupted} if interrupted else None)
 
     def replace(self, messages: Sequence[Message]) -> None:
         """Replace the list. Only for a client without a conversation; otherwise the transcript is replaced and read."""
-        self._messages = list(messages)
         replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
         self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
+        self._messages = list(messages)
+
+    def _note_result(self, place: int, call: ToolCall, result: JSON) -> None:
+        self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
 
     def _followed(self, entry: _Entry, append: Callable[[], AppendResult]) -> tuple[_Entry, TranscriptPosition] | None:
         """Append a record. Return it as it is stored, and the transcript's new end, if it directly follows what the list has.
@@ -198,8 +234,7 @@ class History:
     def _owed(self) -> Owed:
         journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)
         said = [entry.message for entry in self._tail if entry.message is not None]
-        cut_short = bool(self._tail and "incomplete" in (self._tail[0].extra or {}))
-        return owed(self._wire, said, journaled, cut_short=cut_short)
+        return owed(self._wire, said, journaled, cut_short=self._tail_is_cut_short)
 
     def _last_reply_on(self, conversation: ConversationStore) -> Sequence[Record]:
         look, total = _FIRST_LOOK, conversation.record_count
@@ -213,6 +248,10 @@ class History:
             if look >= total:
                 return []
             look *= 8
+
+
+def _tell(error: Exception) -> None:
+    _log.warning("a tool's result is not recorded, and the model is told: %s", error)
 
 
 def _result_noted(extra: JSON | None) -> tuple[int, JSON] | None:

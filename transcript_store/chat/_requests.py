@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,8 @@ from transcript_store.chat._provider import JSON, Connection, Reply, Request, Wi
 from transcript_store.chat._settings import Facts
 from transcript_store.chat._tool_results import opened, paired
 from transcript_store.messages import tokens_in
+
+_PIECES = "[redacted:pieces]"
 
 
 class Requests:
@@ -89,29 +91,45 @@ class Requests:
 
     def _keep(self, reply: Reply) -> None:
         """Record a reply: its message, or a record without a message if nothing of the reply can be sent again."""
-        extra = reply.extra
-        if reply.incomplete:
-            # Events that were not understood are in pieces, and a secret that is cut in two has no form.
-            in_pieces = self._history.redacts and isinstance(reply.raw, list)
-            partial = "[redacted:pieces]" if in_pieces else reply.raw
-            extra = {**extra, "incomplete": {"reason": reply.incomplete, "partial": partial}}
-        try:
-            if reply.message is not None:
-                self._history.append(reply.message, extra)
-            else:
-                self._history.note(extra)
-        except InvalidMessageError as error:
+        for extra in self._extras(reply):
+            try:
+                if reply.message is not None:
+                    self._history.append(reply.message, extra)
+                else:
+                    self._history.note(extra)
+                break
+            except InvalidMessageError as error:
+                refused = error
+        else:
             # The reply has a lone surrogate or an integer beyond 64 bits, or is longer than a line may be. It is kept as text.
             # A quarter of a line leaves room for the escapes.
             cut = json.dumps([reply.message, extra])[: self._history.max_bytes // 4]
-            partial = "[redacted:pieces]" if self._history.redacts else cut
-            self._history.note({"incomplete": {"reason": str(error), "partial": partial}})
-            raise
+            partial = _PIECES if self._history.redacts else cut
+            self._history.note({"incomplete": {"reason": str(refused), "partial": partial}})
+            raise refused
         took = tokens_in(reply.extra.get("usage") or {})
         self.usage = Usage(
             input_tokens=self.usage.input_tokens + (took.input or 0),
             output_tokens=self.usage.output_tokens + (took.output or 0),
         )
+
+    def _extras(self, reply: Reply) -> Iterator[JSON]:
+        """What may be recorded beside a reply, the most telling first. The record may refuse it for what came of the rest."""
+        if not reply.incomplete:
+            yield reply.extra
+            return
+        for partial in self._partials(reply.raw):
+            yield {**reply.extra, "incomplete": {"reason": reply.incomplete, "partial": partial}}
+
+    def _partials(self, raw: Any) -> Iterator[Any]:
+        redacts = self._history.redacts
+        # Events that were not understood are in pieces, and a secret that is cut in two has no form.
+        yield _PIECES if redacts and isinstance(raw, list) else raw
+        # The message repeats most of it, and both together may be too long. The ends have what is not in the message.
+        text, eighth = json.dumps(raw), self._history.max_bytes // 8
+        ends = text if len(text) <= 2 * eighth else f"{text[:eighth]} … {text[-eighth:]}"
+        yield _PIECES if redacts else ends
+        yield ""
 
 
 def _understood(read: Callable[[Any], Reply], raw: Any) -> Reply:

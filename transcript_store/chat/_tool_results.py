@@ -6,8 +6,9 @@ the *record* needs before its next message. :func:`opened` finds the message tha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from transcript_store.chat._provider import JSON, Message, ToolCall, ToolResult, Wire
@@ -15,6 +16,10 @@ from transcript_store.chat._provider import JSON, Message, ToolCall, ToolResult,
 INTERRUPTED = "The tool was interrupted before its result was recorded. Its outcome is unknown: it may have run, in part or whole."
 NEVER_RUN = "The tool was not run: the reply that called it was cut short."
 LEFT_OUT = "The result of this call is not in this conversation."
+UNRECORDED = (
+    "The tool ran, but its result could not be recorded: it is too long, alone or together with the other results of the reply, "
+    "or it must not be stored."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +44,7 @@ def owed(wire: Wire, tail: Sequence[Message], journaled: Mapping[int, JSON], *, 
         # There is no reply yet, or the conversation continued without the results. paired() repairs that in each request.
         return Owed()
     calls = wire.calls(tail[0])
-    given = _matched(calls, [result for message in tail[1:] for result in wire.results(message)])
+    given = _matched(wire, calls, [result for message in tail[1:] for result in wire.results(message)])
     missing = [place for place in range(len(calls)) if place not in given]
     if not missing:
         return Owed()
@@ -52,6 +57,27 @@ def owed(wire: Wire, tail: Sequence[Message], journaled: Mapping[int, JSON], *, 
         messages=tuple(results) if wire.results_are_messages else (wire.results_message(results),),
         interrupted=tuple(calls[place].id or calls[place].name for place in unknown),
     )
+
+
+def without_longest(wire: Wire, message: Message) -> Message | None:
+    """A results message that the record refused, with its longest result replaced by one that says so. None if all are."""
+    results = wire.results(message)
+    natives = [result.native for result in results]
+    spoken = [wire.result(_call_of(result), UNRECORDED, is_error=True) for result in results]
+    lengths = {
+        place: len(json.dumps(native))
+        for place, native in enumerate(natives)
+        if native != spoken[place] and not _is_unknown(wire, _call_of(results[place]), results[place])
+    }
+    if not lengths:
+        return None
+    longest = max(lengths, key=lengths.__getitem__)
+    natives[longest] = spoken[longest]
+    return natives[0] if wire.results_are_messages else wire.results_message(natives)
+
+
+def _call_of(result: ToolResult) -> ToolCall:
+    return ToolCall(id=result.id, name=result.name or "", arguments=None)
 
 
 def opened(wire: Wire, chosen: Sequence[Message], record: Sequence[Message]) -> list[Message]:
@@ -79,33 +105,51 @@ def _from_the_opening(wire: Wire, messages: Sequence[Message]) -> list[Message]:
 def paired(wire: Wire, messages: Sequence[Message]) -> list[Message]:
     """The messages as a request may carry them: each call is followed directly by its result, and each result has a call.
 
-    A message that is in order is returned as the same object. Results elsewhere are moved to their call. A missing result is
-    replaced by one that says that it is missing. Results without a call are left out.
+    A message that is in order is returned as the same object. Results elsewhere are moved to their call; behind a later reply
+    they are known by their id. A missing result is replaced by one that says that it is missing. Results without a call are
+    left out.
     """
-    out: list[Message] = []
-    at = 0
-    while at < len(messages):
-        end = at + 1
-        while end < len(messages) and not wire.is_reply(messages[end]):
-            end += 1
-        out += _paired_section(wire, messages[at:end])
-        at = end
-    return out
+    sections: list[_Section] = []
+    for message in messages:
+        if not sections or wire.is_reply(message):
+            sections.append(_Section(calls=wire.calls(message) if wire.is_reply(message) else []))
+        sections[-1].add(message, wire.results(message))
+    caller: dict[str, _Section] = {}  # the section that called an id last
+    for section in sections:
+        caller.update((call.id, section) for call in section.calls if call.id is not None)
+        for _, result in section.found:
+            if result.id is not None and (called := caller.get(result.id, section)) is not section:
+                message = result.native if wire.results_are_messages else wire.results_message([result.native])
+                called.add(message, [result])
+    return [message for section in sections for message in _paired_section(wire, section)]
 
 
-def _paired_section(wire: Wire, section: Sequence[Message]) -> Sequence[Message]:
-    """:func:`paired` for one reply and the messages up to the next, or for the messages before the first reply."""
-    calls = wire.calls(section[0]) if wire.is_reply(section[0]) else []
-    found = [(place, result) for place, message in enumerate(section) for result in wire.results(message)]
+@dataclass(slots=True)
+class _Section:
+    """One reply and the messages up to the next, or the messages before the first reply."""
+
+    calls: list[ToolCall]
+    messages: list[Message] = field(default_factory=list)
+    found: list[tuple[int, ToolResult]] = field(default_factory=list)
+    """Each result, with the place of its message."""
+
+    def add(self, message: Message, results: Sequence[ToolResult]) -> None:
+        self.found += [(len(self.messages), result) for result in results]
+        self.messages.append(message)
+
+
+def _paired_section(wire: Wire, section: _Section) -> Sequence[Message]:
+    """:func:`paired` for one section."""
+    calls, found, messages = section.calls, section.found, section.messages
     if not calls and not found:
-        return section
+        return messages
     results = [result for _, result in found]
-    given = _matched(calls, results)
+    given = _matched(wire, calls, results)
     last = len(calls) if wire.results_are_messages else 1
     in_place = all(1 <= place <= last for place, _ in found)
     if in_place and len(given) == len(calls) == len(results):
-        return section
-    rest = [message for message in map(wire.without_results, section) if message is not None]
+        return messages
+    rest = [message for message in map(wire.without_results, messages) if message is not None]
     if not calls:
         return rest
     natives = [
@@ -115,19 +159,25 @@ def _paired_section(wire: Wire, section: Sequence[Message]) -> Sequence[Message]
     return [rest[0], *(natives if wire.results_are_messages else [wire.results_message(natives)]), *rest[1:]]
 
 
-def _matched(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> dict[int, ToolResult]:
+def _matched(wire: Wire, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> dict[int, ToolResult]:
     """The result of each call, by the call's place; a call without a result is not in it.
 
     Results and calls are matched by id. If one of the two has no id, they are matched by name, in order. If the result has no
-    name either, and the call no id, they are matched in order.
+    name either, and the call no id, they are matched in order. A result takes the place of one that says that the outcome is
+    unknown: another process may have said so while the tool was running.
     """
     given: dict[int, ToolResult] = {}
     for result in results:
-        for place, call in enumerate(calls):
-            if place not in given and _belongs(result, call):
-                given[place] = result
-                break
+        places = [place for place, call in enumerate(calls) if _belongs(result, call)]
+        free = [place for place in places if place not in given]
+        for place in free or [place for place in places if _is_unknown(wire, calls[place], given[place])]:
+            given[place] = result
+            break
     return given
+
+
+def _is_unknown(wire: Wire, call: ToolCall, result: ToolResult) -> bool:
+    return result.native == wire.result(call, INTERRUPTED, is_error=True)
 
 
 def _belongs(result: ToolResult, call: ToolCall) -> bool:

@@ -1,14 +1,19 @@
-"""What the contract of chat clients works on: somebody's clients, and a model with scripted replies."""
+"""What the contract of chat clients works on: somebody's clients, a model with scripted replies, and a disk to look at."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from transcript_store import ConversationStore
+from transcript_store import ConversationStore, Record
+from transcript_store.testing._simulated import Call, SimulatedFileSystem
 
 __all__ = ["ChatBench", "ScriptedReply", "SentRequest"]
+
+PROMPT = "Be brief."
+TOKEN = "token-canary-5f2c"  # noqa: S105 (a canary)
 
 _Calls = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -63,3 +68,38 @@ class ChatBench(Protocol):
             config: fields of ``ChatConfig``: ``token``, ``system_prompt``, ``max_steps`` and ``initial_history``.
         """
         ...
+
+
+@dataclass(slots=True)
+class Rig:
+    """One check: a bench of its own, and a disk of its own."""
+
+    bench: ChatBench
+    disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
+    as_sent: list[SimulatedFileSystem] = field(default_factory=list)
+    """What a power loss leaves if it comes with each request: nothing is written until the client has its reply."""
+
+    def __post_init__(self) -> None:
+        self.disk.on_call = self._look
+
+    def _look(self, _: Call) -> None:
+        while len(self.as_sent) < len(self.bench.sent):
+            self.as_sent.append(self.disk.worst_power_failure())
+
+    @contextmanager
+    def conversation(self, path: str = "/c") -> Iterator[ConversationStore]:
+        with ConversationStore(path, file_system=self.disk) as conversation:
+            yield conversation
+
+    def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
+        return self.bench.client(conversation, **{"token": TOKEN, "system_prompt": PROMPT, **config})
+
+    def on_disk(self, path: str = "/c") -> list[dict[str, Any]]:
+        """The messages that another process would see now."""
+        return [record.message for record in records_on(self.disk, path) if record.message is not None]
+
+
+def records_on(disk: SimulatedFileSystem, path: str = "/c") -> list[Record]:
+    with ConversationStore(path, file_system=disk, read_only=True) as reader:
+        reader.load()
+        return reader.get_records()

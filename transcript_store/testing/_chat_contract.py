@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from transcript_store import (
-    ConversationStore,
     IncompleteResponseError,
     MaxStepsError,
     ProviderMismatchError,
+    Record,
     Snapshot,
 )
 from transcript_store.chat import (
@@ -26,13 +25,9 @@ from transcript_store.chat import (
     ToolCallStarted,
 )
 from transcript_store.testing._arguments import require_function
-from transcript_store.testing._chat_bench import ChatBench, ScriptedReply
-from transcript_store.testing._simulated import SimulatedFileSystem
+from transcript_store.testing._chat_bench import PROMPT, TOKEN, ChatBench, Rig, ScriptedReply, records_on
 
 __all__ = ["check_chat_client"]
-
-PROMPT = "Be brief."
-TOKEN = "token-canary-5f2c"  # noqa: S105 (a canary)
 
 
 def check_chat_client(make_bench: Callable[[], AbstractContextManager[ChatBench]]) -> None:
@@ -51,43 +46,23 @@ def check_chat_client(make_bench: Callable[[], AbstractContextManager[ChatBench]
     for number, check in enumerate(CONTRACT, 1):
         with make_bench() as bench:
             try:
-                check(_Rig(bench))
+                check(Rig(bench))
             except Exception as error:
                 raise AssertionError(f"C{number}, {(check.__doc__ or '').strip()} {error!r}") from error
-
-
-@dataclass(slots=True)
-class _Rig:
-    bench: ChatBench
-    disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
-
-    @contextmanager
-    def conversation(self, path: str = "/c") -> Iterator[ConversationStore]:
-        with ConversationStore(path, file_system=self.disk) as conversation:
-            yield conversation
-
-    def client(self, conversation: ConversationStore | None = None, **config: Any) -> Any:
-        return self.bench.client(conversation, **{"token": TOKEN, "system_prompt": PROMPT, **config})
-
-    def on_disk(self, path: str = "/c") -> list[dict[str, Any]]:
-        """The messages that another process would see now."""
-        with ConversationStore(path, file_system=self.disk, read_only=True) as reader:
-            reader.load()
-            return reader.get_messages()
 
 
 def _tool(name: str, handler: Callable[..., Any]) -> Tool:
     return Tool(name, f"{name}.", {"type": "object", "properties": {"x": {"type": "string"}}}, handler=handler)
 
 
-def _capable(rig: _Rig) -> None:
+def _capable(rig: Rig) -> None:
     """A client is a ``ChatClient`` and a ``PersistentChatClient``."""
     client = rig.client()
     assert isinstance(client, ChatClient)
     assert isinstance(client, PersistentChatClient)
 
 
-def _faithful(rig: _Rig) -> None:
+def _faithful(rig: Rig) -> None:
     """Every earlier turn is in the next request, in order and equal to what is on record; so is a message that was added."""
     rig.bench.script(ScriptedReply(text="one"), ScriptedReply(text="two"))
     with rig.conversation() as conversation:
@@ -103,7 +78,7 @@ def _faithful(rig: _Rig) -> None:
         assert len(client.export_history()) == 5
 
 
-def _one_prompt(rig: _Rig) -> None:
+def _one_prompt(rig: Rig) -> None:
     """Every request has the system prompt exactly once, and the history never has it, through resume, save and restore."""
     rig.bench.script(*[ScriptedReply(text=f"answer {k}") for k in range(4)])
     with rig.conversation() as conversation:
@@ -122,27 +97,30 @@ def _one_prompt(rig: _Rig) -> None:
     assert copy.save().system_prompt == PROMPT
 
 
-def _write_ahead(rig: _Rig) -> None:
-    """The question and the reply are on disk before a tool runs, and each result before the next step."""
-    seen: list[list[dict[str, Any]]] = []
+def _write_ahead(rig: Rig) -> None:
+    """What a request carries is on disk before it is sent; a reply before its tools run, and each result before the next step."""
+    seen: list[list[Record]] = []
 
     def look(x: str) -> str:
-        seen.append(rig.on_disk())
+        seen.append(records_on(rig.disk))
         return "seen" + x
 
-    rig.bench.script(ScriptedReply(text="wait", calls=(("look", {"x": "1"}),)), ScriptedReply(text="done"))
+    two = (("look", {"x": "1"}), ("look", {"x": "2"}))
+    rig.bench.script(ScriptedReply(text="wait", calls=two), ScriptedReply(text="done"))
     with rig.conversation() as conversation:
         client = rig.client(conversation)
         client.set_tools([_tool("look", look)])
         assert client.chat("go") == "done"
-        assert len(seen) == 1
-        assert len(seen[0]) == 2
-        assert seen[0] == rig.bench.sent[1].messages[:2]
+        first, second = seen
+        assert [record.message for record in first] == rig.bench.sent[1].messages[:2]
+        assert "seen1" in json.dumps([[record.message, record.extra] for record in second])
         assert "seen1" in json.dumps(rig.bench.sent[1].messages[2:])
         assert rig.on_disk()[:-1] == rig.bench.sent[1].messages
+    for request, disk in zip(rig.bench.sent, rig.as_sent, strict=True):
+        assert [r.message for r in records_on(disk) if r.message is not None] == request.messages
 
 
-def _two_calls(rig: _Rig) -> None:
+def _two_calls(rig: Rig) -> None:
     """Two calls in one reply both get results, in order; an error, and an unknown tool, go back to the model."""
 
     def fails(x: str) -> str:
@@ -159,7 +137,7 @@ def _two_calls(rig: _Rig) -> None:
     assert told.index("first result") < told.index("no second here") < told.rindex("unknown")
 
 
-def _replaced_tools(rig: _Rig) -> None:
+def _replaced_tools(rig: Rig) -> None:
     """``set_tools`` replaces all: a tool that is gone is unknown."""
     rig.bench.script(ScriptedReply(calls=(("old", {}),)), ScriptedReply(text="done"))
     ran: list[str] = []
@@ -170,7 +148,7 @@ def _replaced_tools(rig: _Rig) -> None:
     assert ran == []
 
 
-def _interrupted(rig: _Rig) -> None:
+def _interrupted(rig: Rig) -> None:
     """A tool that was interrupted gets a result that is marked on record, and the next process's request is paired."""
 
     def interrupt() -> str:
@@ -196,7 +174,7 @@ def _interrupted(rig: _Rig) -> None:
     assert request.messages == rig.on_disk()[:-1]
 
 
-def _failed_request(rig: _Rig) -> None:
+def _failed_request(rig: Rig) -> None:
     """A request that fails raises, leaves the question on record, and the next turn works."""
     rig.bench.script(ScriptedReply(fails=True), ScriptedReply(text="back"))
     with rig.conversation() as conversation:
@@ -212,7 +190,7 @@ def _failed_request(rig: _Rig) -> None:
         assert rig.bench.sent[-1].messages == conversation.get_messages()[:-1]
 
 
-def _bounded(rig: _Rig) -> None:
+def _bounded(rig: Rig) -> None:
     """``max_steps`` requests, then ``MaxStepsError``, with everything on record."""
     rig.bench.script(*[ScriptedReply(calls=(("again", {}),))] * 2, ScriptedReply(text="enough"))
     with rig.conversation() as conversation:
@@ -224,7 +202,7 @@ def _bounded(rig: _Rig) -> None:
         assert rig.bench.sent[2].messages == conversation.get_messages()[:-1]
 
 
-def _portable(rig: _Rig) -> None:
+def _portable(rig: Rig) -> None:
     """A snapshot restored into a fresh client continues the conversation; the caller sets the tools again."""
     rig.bench.script(ScriptedReply(calls=(("look", {}),)), ScriptedReply(text="one"), ScriptedReply(text="two"))
     client = rig.client()
@@ -245,7 +223,7 @@ def _portable(rig: _Rig) -> None:
     assert rig.bench.sent[2].messages[:-1] == history
 
 
-def _foreign(rig: _Rig) -> None:
+def _foreign(rig: Rig) -> None:
     """Another provider's snapshot is ``ProviderMismatchError``, and changes nothing."""
     client = rig.client()
     client.add("mine")
@@ -254,7 +232,7 @@ def _foreign(rig: _Rig) -> None:
     assert len(client.export_history()) == 1
 
 
-def _copied(rig: _Rig) -> None:
+def _copied(rig: Rig) -> None:
     """``export_history`` is a deep copy."""
     client = rig.client()
     client.add("mine")
@@ -264,7 +242,7 @@ def _copied(rig: _Rig) -> None:
     assert client.export_history() != exported
 
 
-def _seeded(rig: _Rig) -> None:
+def _seeded(rig: Rig) -> None:
     """A client with ``initial_history`` sends what one would send that had grown it; a system message in it is refused."""
     rig.bench.script(*[ScriptedReply(text=text) for text in ("one", "two", "two")])
     grown = rig.client()
@@ -276,7 +254,7 @@ def _seeded(rig: _Rig) -> None:
     _expect(ValueError, lambda: rig.client(initial_history=[{"role": "system", "content": "x"}]))
 
 
-def _secret(rig: _Rig) -> None:
+def _secret(rig: Rig) -> None:
     """The token is in no snapshot, no transcript, no ``repr``."""
     rig.bench.script(ScriptedReply(text="one"))
     with rig.conversation() as conversation:
@@ -288,7 +266,7 @@ def _secret(rig: _Rig) -> None:
     assert TOKEN not in shown
 
 
-def _streamed(rig: _Rig) -> None:
+def _streamed(rig: Rig) -> None:
     """A stream tells the text, each call and its result, and the end; what is on record is what ``chat`` would record."""
     replies = (ScriptedReply(text="wait", calls=(("look", {"x": "1"}),)), ScriptedReply(text="done"))
     rig.bench.script(*replies, *replies)
@@ -307,7 +285,7 @@ def _streamed(rig: _Rig) -> None:
     assert client.export_history() == other.export_history()
 
 
-def _cut(rig: _Rig) -> None:
+def _cut(rig: Rig) -> None:
     """A stream that ends early is ``IncompleteResponseError``; what came is kept, and the next turn works."""
     rig.bench.script(ScriptedReply(text="half an answer", ends_early=True), ScriptedReply(text="whole"))
     with rig.conversation() as conversation:
@@ -333,7 +311,7 @@ def _expect(kind: type[Exception], call: Callable[[], Any]) -> None:
     raise AssertionError(f"{kind.__name__} was not raised")
 
 
-CONTRACT: tuple[Callable[[_Rig], None], ...] = (
+CONTRACT: tuple[Callable[[Rig], None], ...] = (
     _capable,
     _faithful,
     _one_prompt,

@@ -183,7 +183,7 @@ def _reply(body: JSON, half: set[int]) -> Reply:
     kept = blocks
     if incomplete:
         kept = _without_last_thoughts([block for place, block in enumerate(blocks) if _whole(block, place in half)])
-    message = {"role": body.get("role", "assistant"), "content": kept}
+    message = {"role": body.get("role") or "assistant", "content": kept}
     return Reply(
         message=message if kept or not incomplete else None,
         text="".join(map(_text, kept)),

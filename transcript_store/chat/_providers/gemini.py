@@ -168,9 +168,9 @@ def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
         incomplete = f"the reply holds no content ({stop_reason or 'no finish reason'})"
     elif stop_reason is None and not ended:
         incomplete = "the reply ended without a finish reason"
-    kept = content
+    kept = content if content.get("role") else {**content, "role": "model"}  # some servers give none
     if incomplete:
-        kept = {"role": "model", **content, "parts": [part for part in _parts(content) if _whole(part)]}
+        kept = {**kept, "parts": [part for part in _parts(content) if _whole(part)]}
     return Reply(
         message=kept if not incomplete or kept["parts"] else None,
         text=_text(kept),

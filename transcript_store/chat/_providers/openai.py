@@ -122,7 +122,7 @@ class OpenAIAssembly:
         return text
 
     def reply(self) -> Reply:
-        message = {**self._message, "role": self._message.get("role") or "assistant"} if self._message else {}
+        message = dict(self._message)
         if message.get("tool_calls"):  # ``index`` says which call a delta belongs to; messages do not have it
             message["tool_calls"] = [{k: v for k, v in c.items() if k != "index"} for c in message["tool_calls"]]
         choice = {"message": message, "finish_reason": self._finish_reason}
@@ -180,6 +180,8 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
     """The reply in a body. With ``ended`` it is whole even without a finish reason."""
     choice = (body.get("choices") or [{}])[0]
     message: JSON = choice.get("message") or {}
+    if message and not message.get("role"):
+        message = {**message, "role": "assistant"}  # some servers give none
     stop_reason = choice.get("finish_reason")
     calls = message.get("tool_calls") or []
     whole_calls = [call for call in calls if _is_spelled_out(call) and _arguments(call) is not None]
@@ -216,7 +218,8 @@ def _sendable(message: Message) -> Message | None:
 
     Only a response may contain ``annotations``, and members of ``audio`` other than its id; they are left out. The API refuses
     an empty ``tool_calls`` and an empty reply; they are left out too. Some servers give a call's arguments as an object, or
-    not at all. They are sent as JSON text, as the API requires.
+    not at all. They are sent as JSON text, as the API requires. Arguments that the model wrote and that are no JSON object are
+    sent as an empty one: llama.cpp and vLLM refuse every request that carries them.
     """
     if message.get("role") != "assistant":
         return message
@@ -233,12 +236,17 @@ def _sendable(message: Message) -> Message | None:
 
 
 def _is_spelled_out(call: JSON) -> bool:
+    """Whether a call has the text of a JSON object as its function's arguments, or calls something else."""
     function = call.get("function")
-    return not isinstance(function, dict) or bool(isinstance(text := function.get("arguments"), str) and text.strip())
+    if not isinstance(function, dict):
+        return True
+    text = function.get("arguments")
+    return isinstance(text, str) and bool(text.strip()) and _arguments(call) is not None
 
 
 def _spelled_out(call: JSON) -> JSON:
-    return {**call, "function": {**call["function"], "arguments": json.dumps(_arguments(call), ensure_ascii=False)}}
+    arguments = json.dumps(_arguments(call) or {}, ensure_ascii=False)
+    return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
 def _text(message: Message) -> str:

@@ -1,0 +1,111 @@
+"""One turn at a time on a conversation, whichever of its clients takes it.
+
+The turns belong to the conversation, not to a client. Whoever begins a turn settles the calls without a result. So a second
+client would say of a tool that the first one is running that it was interrupted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+from transcript_store import ConversationStore, IncompleteResponseError
+from transcript_store.chat._protocols import Complete, StreamEvent
+
+_UNDER_WAY = "another turn of this conversation is under way"
+
+Events = Generator[StreamEvent, None, None]
+Steps = Generator[StreamEvent, None, Complete]
+"""The events of a turn but the last, which it returns: then the turn is over."""
+
+
+class Turns:
+    """The turns of one conversation, and the streams in which some of them are read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._client: object = None  # whose turn it is
+        self._thread: threading.Thread | None = None  # and which thread began it
+        self._streams: weakref.WeakSet[Steps] = weakref.WeakSet()
+        """Weak, so that a stream is finalized, and its partial reply recorded, as soon as the caller drops it."""
+
+    @contextmanager
+    def one(self, client: object) -> Iterator[None]:
+        """Let a turn run. First end a stream of this thread that was left unfinished, so that its partial reply is recorded.
+
+        A stream of another thread is still in use, as far as anybody knows, unless that thread has ended.
+
+        Raises:
+            RuntimeError: another turn is under way.
+        """
+        began = self._thread
+        if began is threading.current_thread() or (began is not None and not began.is_alive()):
+            self.end_stream()
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(_UNDER_WAY)
+        try:
+            self._client, self._thread = client, threading.current_thread()
+            yield
+        finally:
+            self._client = self._thread = None
+            self._lock.release()
+
+    def read(self, client: object, steps: Steps) -> Events:
+        """The events of a turn that runs while they are read. It begins when the first one is asked for."""
+        stream = self._while_read(client, steps)
+        self._streams.add(stream)
+        return events(stream)
+
+    def end(self, client: object) -> None:
+        """End the turn of this client, if it has one. That of another client goes on.
+
+        Raises:
+            RuntimeError: it cannot be ended: it runs in another thread, or one of its tools called this.
+        """
+        if self._client is client:
+            self.end_stream()
+            if self._client is client:
+                raise RuntimeError(_UNDER_WAY)
+
+    def end_stream(self) -> None:
+        """End the stream that waits for its reader. One that runs right now belongs to another thread, and cannot be ended."""
+        for stream in list(self._streams):
+            if inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
+                stream.close()
+
+    def _while_read(self, client: object, steps: Steps) -> Steps:
+        with self.one(client):
+            return (yield from steps)
+
+
+def events(steps: Steps) -> Events:
+    """All events of a turn.
+
+    Raises:
+        IncompleteResponseError: somebody else ended the turn. Without an error its reader would take what came for all of it.
+    """
+    complete: Complete | None = yield from steps  # None if it was closed from outside
+    if complete is None:
+        raise IncompleteResponseError(
+            reason="the stream was ended: another turn began, or its client or conversation was closed", text=""
+        )
+    yield complete
+
+
+_TURNS: weakref.WeakKeyDictionary[ConversationStore, Turns] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def turns_of(conversation: ConversationStore | None) -> Turns:
+    """The turns of a conversation, the same for each of its clients. A stream of them ends with ``close()`` of the conversation."""
+    if conversation is None:
+        return Turns()
+    with _making:
+        turns = _TURNS.get(conversation)
+        if turns is None:
+            turns = _TURNS[conversation] = Turns()
+            conversation.on_close(turns.end_stream)
+        return turns

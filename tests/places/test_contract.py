@@ -13,7 +13,7 @@ from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check
 
 @pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
 def test_the_simulated_places_keep_the_contract(make_place: type[SimulatedPlace]):
-    """E1 to E16."""
+    """E1 to E17."""
     place = make_place()
     check_place(lambda: place)
 
@@ -144,7 +144,7 @@ class HasNoLabels(SimulatedPlace):
 
 class ExpungesNothing(SimulatedPlace):
     def _expunge(self, id: str, keep: int) -> None:
-        self._summaries.pop(id, None)
+        self._expunge_summary(id)
 
 
 class ExpungesAll(SimulatedPlace):
@@ -158,6 +158,19 @@ class ListsWhatIsExpunged(SimulatedPlace):
     def _expunge(self, id: str, keep: int) -> None:
         for name in self._below(id, keep):
             self.set_object(id, name, None)
+
+
+class ForgetsThatItWasExpunged(SimulatedPlace):
+    def _expunge_summary(self, id: str) -> None:
+        self._summaries.pop(id, None)
+
+
+class ExpungesOnlyASummaryThatIsThere(SimulatedObjectPlace):
+    """As it does with the key, which nobody puts but before slot 1."""
+
+    def _expunge_summary(self, id: str) -> None:
+        if id in self._summaries:
+            super()._expunge_summary(id)
 
 
 class BeginsAnew(SimulatedPlace):
@@ -239,6 +252,8 @@ def test_a_place_need_not_know_labels():
         (KeepsTheFirstKey, "E16"),
         (OverwritesKeys, "E15"),
         (PutsTheKeyIntoASlot, "E16"),
+        (ForgetsThatItWasExpunged, "E17"),
+        (ExpungesOnlyASummaryThatIsThere, "E17"),
     ],
 )
 def test_the_contract_objects(wrong: type[SimulatedPlace], rule: str):

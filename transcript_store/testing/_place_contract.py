@@ -336,6 +336,21 @@ def _expunged(open_place: OpenPlace) -> None:
         assert [message["text"] for message in reader.get_messages()] == ["secret", "more"]
 
 
+def _late(open_place: OpenPlace) -> None:
+    """What comes late to a conversation that was expunged changes nothing: a summary is in no list, also where there was none before."""
+    place = open_place()
+    day = _a_day()
+    for has_summary in (True, False):
+        one = str(uuid4())
+        _put_all(place, one, [_slot(1, b""), _slot(2, b"")])
+        if has_summary:
+            place.put_summary(_summary(one, f"{day}:01.000000Z"))
+        open_place().expunge(one, 2)
+        for late in (place, open_place()):
+            late.put_summary(_summary(one, f"{day}:02.000000Z", slot=99))
+            assert _newest(place, day) == [], "a summary that came late is listed"
+
+
 CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (
     _nothing,
     _whole,
@@ -353,6 +368,7 @@ CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (
     _labelled,
     _expunged,
     _keyed,
+    _late,
 )
 
 

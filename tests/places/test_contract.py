@@ -188,6 +188,34 @@ class FreesNames(SimulatedObjectPlace):
         SimulatedPlace.expunge(self, id, keep)
 
 
+class FreesAllNamesButTheFirst(SimulatedObjectPlace):
+    """So that whoever creates or loads is told, and a writer that has stalled is not."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        freed = [name for name in self._below(id, keep) if name != "s/1"]
+        super().expunge(id, keep)
+        for name in freed:
+            self.set_object(id, name, None)
+
+
+class FreesTheNameOfOneSlot(SimulatedObjectPlace):
+    """That of the slot before the last."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        super().expunge(id, keep)
+        self.set_object(id, f"s/{keep - 1}", None)
+
+
+class FreesTheNamesOfClaims(SimulatedObjectPlace):
+    """As if it knew what is in them: only a writer that stalled before one shows it."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        freed = [name for name in self._below(id, keep) if b'"kind":"claim"' in self.object(id, name)]
+        super().expunge(id, keep)
+        for name in freed:
+            self.set_object(id, name, None)
+
+
 class KeepsTheFirstKey(SimulatedPlace):
     def _put_key(self, id: str, data: bytes, known: bytes | None) -> bool:
         return super()._put_key(id, data, None) if known is None else False
@@ -252,6 +280,9 @@ def test_a_place_need_not_know_labels():
         (KeepsTheFirstKey, "E16"),
         (OverwritesKeys, "E15"),
         (PutsTheKeyIntoASlot, "E16"),
+        (FreesAllNamesButTheFirst, "E17"),
+        (FreesTheNameOfOneSlot, "E17"),
+        (FreesTheNamesOfClaims, "E17"),
         (ForgetsThatItWasExpunged, "E17"),
         (ExpungesOnlyASummaryThatIsThere, "E17"),
     ],

@@ -6,16 +6,18 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pytest
 
 from tests.formats.of_others import few_or_many_seeds, lines
 from tests.formats.sources import corpora
-from transcript_store.formats import READERS, WRITERS, Plan, Written
+from transcript_store.conversation import Record
+from transcript_store.formats import READERS, WRITERS, Loss, Plan, Written
 from transcript_store.formats._claude_code_writer import ClaudeCodeWriter
 from transcript_store.formats._jsonl import JsonLines
+from transcript_store.messages import parts_of, role_of
 from transcript_store.testing import check_format
 
 LINES = lines(
@@ -209,11 +211,145 @@ class Random(ClaudeCodeWriter):
         return Written(written.files, f"claude {self.written}", written.losses)
 
 
-@pytest.mark.parametrize(("bug", "why"), [(Silent, "are gone"), (Elsewhere, "no path"), (Random, "something else")])
+class Changed(ClaudeCodeWriter):
+    """A writer that is given something else than what was said, and counts nothing."""
+
+    def changed(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return messages
+
+    def write(self, records, metadata, **options):
+        given = list(records)
+        changed = enumerate(self.changed([record.message for record in given]), 1)
+        return super().write(
+            [Record(seq=number, at=given[0].at, message=message, extra=None) for number, message in changed],
+            metadata,
+            **options,
+        )
+
+
+class HasNoTools(Changed):
+    def changed(self, messages):
+        texts = [[part.text for part in parts_of(message) if part.kind == "text"] for message in messages]
+        said = zip(messages, texts, strict=True)
+        return [{"role": role_of(message), "content": "\n".join(told)} for message, told in said if told]
+
+
+class Reverses(Changed):
+    def changed(self, messages):
+        return messages[::-1]
+
+
+class TakesOneForTheOther(Changed):
+    def changed(self, messages):
+        other = {"user": "assistant", "assistant": "user"}
+        return [
+            {**message, "role": other[message["role"]]} if isinstance(message.get("content"), str) else message
+            for message in messages
+        ]
+
+
+class SaysItTwice(Changed):
+    def changed(self, messages):
+        return [*messages, messages[-1]]
+
+
+class Replaces(Changed):
+    """Each text that stands anywhere becomes another one."""
+
+    texts: ClassVar[dict[str, str]]
+
+    def changed(self, messages):
+        said = json.dumps(messages)
+        for one, other in self.texts.items():
+            said = said.replace(one, other)
+        changed: list[dict[str, Any]] = json.loads(said)
+        return changed
+
+
+class CallsAnotherTool(Replaces):
+    texts: ClassVar = {'"look"': '"remove"'}
+
+
+class CallsWithOtherArguments(Replaces):
+    texts: ClassVar = {'"box"': '"floor"'}
+
+
+class EmptiesResults(Replaces):
+    texts: ClassVar = {"the third": ""}
+
+
+class AnswersTheOtherCall(Replaces):
+    texts: ClassVar = {
+        '"tool_use_id": "one"': '"tool_use_id": "-"',
+        '"tool_use_id": "two"': '"tool_use_id": "one"',
+        '"-"': '"two"',
+    }
+
+
+class CountsTooFew(HasNoTools):
+    """A call and a result are two."""
+
+    def write(self, records, metadata, **options):
+        return replace(super().write(records, metadata, **options), losses=(Loss("tools", 1, "a call is left out"),))
+
+
+BOXES: list[dict[str, Any]] = [
+    {"role": "user", "content": "Which boxes are blue?"},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "tool_use", "id": "one", "name": "see", "input": {"number": 1}},
+            {"type": "tool_use", "id": "two", "name": "see", "input": {"number": 2}},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "one", "content": "red"},
+            {"type": "tool_result", "tool_use_id": "two", "content": "blue"},
+        ],
+    },
+    {"role": "assistant", "content": "The second."},
+]
+SAMPLE = lines(
+    *(
+        {
+            "type": message["role"],
+            "uuid": f"u{n}",
+            "parentUuid": f"u{n - 1}" if n else None,
+            "sessionId": "s1",
+            "message": message,
+        }
+        for n, message in enumerate(BOXES)
+    )
+)
+
+
+def test_what_a_good_writer_hands_on_passes():
+    """The same sample, with parallel calls; the broken ones write it by this one."""
+    check_format(READER["claude-code"], [SAMPLE], Changed(), seeds=1)
+
+
+@pytest.mark.parametrize(
+    ("bug", "why"),
+    [
+        (Silent, "more is missing: .*the third"),
+        (Elsewhere, "no path"),
+        (Random, "something else"),
+        (HasNoTools, "the losses count 0, and more is missing: the model calls 'look box'"),
+        (CountsTooFew, "the losses count 1, and more is missing"),
+        (Reverses, "the losses count 3, and more is made up"),
+        (TakesOneForTheOther, "more is made up: .*the model says 'Which box"),
+        (SaysItTwice, "more is made up: the model says 'The third one.'"),
+        (CallsAnotherTool, "more is missing: the model calls 'look box'"),
+        (CallsWithOtherArguments, "more is missing: the model calls 'look box'"),
+        (EmptiesResults, "more is missing: a tool answers 'the third'"),
+        (AnswersTheOtherCall, "more is missing: the model calls 'see 2'"),
+    ],
+)
 def test_a_broken_writer_is_caught(bug, why):
-    sample = lines({"type": "user", "uuid": "u1", "sessionId": "s1", "message": {"role": "user", "content": "hi"}})
     with pytest.raises(AssertionError, match=rf"^R11, .*{why}"):
-        check_format(READER["claude-code"], [sample], bug(), seeds=1)
+        check_format(READER["claude-code"], [SAMPLE], bug(), seeds=1)
 
 
 def test_a_format_without_a_sample_is_not_checked_in_silence():

@@ -13,7 +13,7 @@ from transcript_store.testing import SimulatedObjectPlace, SimulatedPlace, check
 
 @pytest.mark.parametrize("make_place", [SimulatedPlace, SimulatedObjectPlace])
 def test_the_simulated_places_keep_the_contract(make_place: type[SimulatedPlace]):
-    """E1 to E16."""
+    """E1 to E17."""
     place = make_place()
     check_place(lambda: place)
 
@@ -144,7 +144,7 @@ class HasNoLabels(SimulatedPlace):
 
 class ExpungesNothing(SimulatedPlace):
     def _expunge(self, id: str, keep: int) -> None:
-        self._summaries.pop(id, None)
+        self._expunge_summary(id)
 
 
 class ExpungesAll(SimulatedPlace):
@@ -160,6 +160,19 @@ class ListsWhatIsExpunged(SimulatedPlace):
             self.set_object(id, name, None)
 
 
+class ForgetsThatItWasExpunged(SimulatedPlace):
+    def _expunge_summary(self, id: str) -> None:
+        self._summaries.pop(id, None)
+
+
+class ExpungesOnlyASummaryThatIsThere(SimulatedObjectPlace):
+    """As it does with the key, which nobody puts but before slot 1."""
+
+    def _expunge_summary(self, id: str) -> None:
+        if id in self._summaries:
+            super()._expunge_summary(id)
+
+
 class BeginsAnew(SimulatedPlace):
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         return self._create(id, "s/1", data) if slot == 1 else super()._put(id, slot, data, previous)
@@ -173,6 +186,34 @@ class ForgetsPacks(SimulatedObjectPlace):
 class FreesNames(SimulatedObjectPlace):
     def expunge(self, id: str, keep: int) -> None:
         SimulatedPlace.expunge(self, id, keep)
+
+
+class FreesAllNamesButTheFirst(SimulatedObjectPlace):
+    """So that whoever creates or loads is told, and a writer that has stalled is not."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        freed = [name for name in self._below(id, keep) if name != "s/1"]
+        super().expunge(id, keep)
+        for name in freed:
+            self.set_object(id, name, None)
+
+
+class FreesTheNameOfOneSlot(SimulatedObjectPlace):
+    """That of the slot before the last."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        super().expunge(id, keep)
+        self.set_object(id, f"s/{keep - 1}", None)
+
+
+class FreesTheNamesOfClaims(SimulatedObjectPlace):
+    """As if it knew what is in them: only a writer that stalled before one shows it."""
+
+    def expunge(self, id: str, keep: int) -> None:
+        freed = [name for name in self._below(id, keep) if b'"kind":"claim"' in self.object(id, name)]
+        super().expunge(id, keep)
+        for name in freed:
+            self.set_object(id, name, None)
 
 
 class KeepsTheFirstKey(SimulatedPlace):
@@ -239,6 +280,11 @@ def test_a_place_need_not_know_labels():
         (KeepsTheFirstKey, "E16"),
         (OverwritesKeys, "E15"),
         (PutsTheKeyIntoASlot, "E16"),
+        (FreesAllNamesButTheFirst, "E17"),
+        (FreesTheNameOfOneSlot, "E17"),
+        (FreesTheNamesOfClaims, "E17"),
+        (ForgetsThatItWasExpunged, "E17"),
+        (ExpungesOnlyASummaryThatIsThere, "E17"),
     ],
 )
 def test_the_contract_objects(wrong: type[SimulatedPlace], rule: str):

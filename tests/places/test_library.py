@@ -642,6 +642,27 @@ def test_a_label_of_an_earlier_moment_prunes_nothing(place: SimulatedPlace, libr
     assert len(library.prune(older_than=timedelta(0), labels={"keep": "yes"}, dry_run=False).pruned) <= 1
 
 
+def test_a_summary_that_comes_late_brings_nothing_back(place: SimulatedPlace, library: ConversationLibrary):
+    """The incident: a writer had released a conversation, somebody deleted it, and then the writer left its summary: title and labels."""
+    store = library.create(id=ID, labels={"title": "Not for you"}, messages=[says("one")])
+
+    def deleted_before(request: Request) -> Fate:
+        if request.call == "put_summary":
+            place.on_request = None
+            library.delete(ID)
+        return Fate.TWICE
+
+    place.on_request = deleted_before
+    store.close()
+    assert library.list() == []
+    with pytest.raises(ConversationNotFoundError, match="was deleted"):
+        library.open(ID)
+    while place.late:
+        place.land()
+    assert library.list() == []
+    assert library.prune(older_than=timedelta(0)).items == ()
+
+
 def test_a_page_begins_behind_a_summary_and_not_behind_an_id(tmp_path):
     """In a directory and on a place."""
     for library in (ConversationLibrary(tmp_path), ConversationLibrary(SimulatedPlace())):

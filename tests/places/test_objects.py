@@ -108,6 +108,47 @@ def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_i
     assert ObjectPlace(f"file://{tmp_path}").summaries() == []
 
 
+@pytest.mark.parametrize("moment", ["before it is read", "before the mark", "before it is put", "behind it"])
+def test_a_delete_at_any_moment_of_a_summary_is_the_last_word(moment: str, monkeypatch: pytest.MonkeyPatch):
+    """The incident: a writer left its summary behind a delete, and title and labels stood in the list again."""
+    place = ObjectPlace("memory:///agents")
+    library = ConversationLibrary(place)
+    with library.create(labels={"title": "Not for you"}) as conversation:
+        one = conversation.id
+    (summary,) = place.summaries()
+    place._marked.clear()  # the day is another one
+    due = ["before it is read", "before the mark", "before it is put"]
+    real = Bucket._asked  # each request goes through it
+
+    def asking(self: Bucket, doing: str, act: Any) -> Any:
+        if due.pop(0) == moment:
+            monkeypatch.setattr(Bucket, "_asked", real)
+            library.delete(one)
+        return real(self, doing, act)
+
+    monkeypatch.setattr(Bucket, "_asked", asking)
+    place.put_summary(summary)
+    monkeypatch.setattr(Bucket, "_asked", real)
+    if moment == "behind it":
+        assert (due, [listed.title for listed in library.list()]) == ([], ["Not for you"])
+        library.delete(one)
+    assert library.list() == []
+
+
+def test_what_was_deleted_costs_a_list_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Its mark is gone, also if a summary comes late, and what is left of its summary is asked for by nobody."""
+    place = ObjectPlace("memory:///agents")
+    library = ConversationLibrary(place)
+    for _ in range(3):
+        with library.create(messages=[{"text": "x"}]) as conversation:
+            one = conversation.id
+        (summary,) = place.summaries()
+        library.delete(one)
+        place.put_summary(summary)
+    asked = asked_of(monkeypatch)
+    assert (library.list(), asked) == ([], [])
+
+
 def test_an_append_is_one_request():
     """And a claim is one list of slots, one of packs, a get for each slot that no pack holds, the claim, and its confirmation."""
     place = ObjectPlace("memory:///agents")

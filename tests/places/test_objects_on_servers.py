@@ -65,7 +65,7 @@ def read(place: ObjectPlace, id: str) -> list[str]:
 
 
 def test_the_contract(server: Server):
-    """E1 to E16."""
+    """E1 to E17."""
     prefix = str(uuid4())
     check_place(lambda: server.place(prefix))
 

@@ -128,7 +128,7 @@ def test_a_server_that_is_not_there():
 @SERVER
 @pytest.mark.parametrize("options", [{}, {"prepare_threshold": None, "connections": 1}, {"prepare_threshold": 0}])
 def test_it_keeps_the_contract(url: str, options: dict[str, Any]):
-    """E1 to E16."""
+    """E1 to E17."""
     check_place(lambda: PostgresPlace(url, **options))
 
 

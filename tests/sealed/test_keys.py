@@ -3,10 +3,12 @@
 Promises: P17 (a wrong key, a changed or a moved key file is an error, each told apart), P16 (files are 0600).
 """
 
+import base64
 import copy
 import os
 import pickle
 import secrets
+import zlib
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,42 @@ class Bare(Vault):
 
     def unwrap(self, wrapped):
         return wrapped.removeprefix(b"wrapped:")
+
+
+class Spelled(Vault):
+    """The key in other letters, with a sum that tells what was changed: that is no wrapping, and it passed."""
+
+    def __init__(self, spell, read, before=b""):
+        super().__init__()
+        self.spell, self.read, self.before = spell, read, before
+
+    def wrap(self, data_key):
+        spelled = self.spell(self.before + data_key)
+        return spelled + b":%08x" % zlib.crc32(spelled)
+
+    def unwrap(self, wrapped):
+        spelled, _, known = wrapped.rpartition(b":")
+        if known != b"%08x" % zlib.crc32(spelled):
+            raise ValueError("it was changed")
+        return self.read(spelled)[len(self.before) :]
+
+
+SPELLINGS = {
+    "hex": (lambda key: key.hex().encode(), lambda text: bytes.fromhex(text.decode())),
+    "capital hex": (lambda key: key.hex().upper().encode(), lambda text: bytes.fromhex(text.decode())),
+    "base64": (base64.b64encode, base64.b64decode),
+    "base64 for addresses": (base64.urlsafe_b64encode, base64.urlsafe_b64decode),
+    "base64 in lines": (base64.encodebytes, base64.decodebytes),
+}
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 61])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_key_that_is_only_spelled_otherwise_is_not_wrapped(spelling, before):
+    """Whatever stands before it: that moves it within the letters of base64."""
+    one = Spelled(*SPELLINGS[spelling], bytes(range(before)))
+    with pytest.raises(AssertionError, match=r"^K3, .*the data key stands there: in (hex|base64)"):
+        check_key_provider(lambda: one)
 
 
 @pytest.mark.parametrize(("number", "broken"), [("K1", NoId), ("K2", Forgets), ("K3", Bare)])

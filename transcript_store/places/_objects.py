@@ -5,7 +5,7 @@
     <root>/c/<id>/s/<slot, 12 digits>       one slot                             put if absent
     <root>/c/<id>/p/<last>-<first>          slots joined, 12 digits each         put if absent: the same bytes, whoever writes it
     <root>/k/<id>                           the key file, if it is sealed        put if the one before it is the one that was read
-    <root>/m/<id>                           the summary, as JSON                 put if the one before it is the one that was read
+    <root>/m/<id>                           the summary: JSON; empty if expunged put if the one before it is the one that was read
     <root>/d/<YYYY-MM-DD>/<id>              empty: it was written to on this day put once
     <root>/snapshots/<file>                 a file of a store of snapshots       put if the one before it is the one that was read
     <root>/probe/<random>                   what the server was tried with       removed again
@@ -160,14 +160,14 @@ class ObjectPlace(PackingPlace):
     # ---- lists and forgetting --------------------------------------------------------------------------------------------
 
     def put_summary(self, summary: Summary) -> None:
-        """Mark the day, once, and keep the summary, unless one of a later slot is kept already."""
+        """Mark the day, once, and keep the summary, unless one of a later slot is kept already, or ``expunge`` came before."""
         self._require_fit()
-        self._mark(summary.id, summary.updated_at[:10])  # first: a summary without its mark would be in no list
         key, data = f"m/{summary.id}", _summary_bytes(summary)
         for _ in range(_ROUNDS):
             there = self._bucket.get(key)
-            if there is not None and (kept := _as_summary(summary.id, there.data)) and kept.slot > summary.slot:
+            if there is not None and _is_final(summary, there.data):
                 return
+            self._mark(summary.id, summary.updated_at[:10])  # first: a summary without its mark would be in no list
             if self._bucket.create(key, data) if there is None else self._bucket.swap(key, data, there):
                 return
 
@@ -234,11 +234,14 @@ class ObjectPlace(PackingPlace):
         return there is not None and there.data == known and self._bucket.swap(name, data, there)
 
     def expunge(self, id: str, keep: int) -> None:
-        """Remove the summary and the marks, then empty the key, slots and packs.
+        """Empty the summary, remove the marks, then empty the key, slots and packs.
 
-        Their names stay: a writer that stalled must find them taken.
+        Their names stay: a writer that stalled must find them taken, and a summary that comes late the empty one, also where none was left.
         """
-        self._bucket.delete([f"m/{id}", *(f"d/{day}/{id}" for day in self._days())])
+        self._bucket.replace(
+            f"m/{id}", b""
+        )  # first: from here on no summary is kept, and a mark that is set yet shows nothing
+        self._bucket.delete(f"d/{day}/{id}" for day in self._days())
         self._marked.pop(id, None)
         full = [listed for page in self._bucket.list(f"c/{id}") for listed in page if listed.size]
         firsts = [(listed.key, _PACK.fullmatch(listed.key), _SLOT.fullmatch(listed.key)) for listed in full]
@@ -294,8 +297,14 @@ def _summary_bytes(summary: Summary) -> bytes:
     return orjson.dumps({"updated_at": summary.updated_at, "slot": summary.slot}) + b"\n" + summary.data
 
 
+def _is_final(summary: Summary, there: bytes) -> bool:
+    """Whether what is there stays: it is of a later slot, or it is the empty one that ``expunge`` leaves."""
+    kept = _as_summary(summary.id, there)
+    return not there or (kept is not None and kept.slot > summary.slot)
+
+
 def _as_summary(id: str, data: bytes) -> Summary | None:
-    """What was put as a summary; None if these bytes are no summary of ours."""
+    """What was put as a summary; None if these bytes are no summary of ours: of what was expunged they are none at all."""
     head, _, rest = data.partition(b"\n")
     try:
         members = orjson.loads(head)

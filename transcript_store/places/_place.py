@@ -95,7 +95,10 @@ class Place(Protocol):
         ...
 
     def put_summary(self, summary: Summary) -> None:
-        """Keep it for lists, in the place of the one before, unless one of a later slot is kept already."""
+        """Keep it for lists, in the place of the one before, unless one of a later slot is kept already.
+
+        Of what was expunged nothing is kept: a summary that comes late changes nothing.
+        """
         ...
 
     def summaries(
@@ -126,7 +129,8 @@ class Place(Protocol):
 
         ``keep`` is the slot ``deleted``, which stays: whoever loads the conversation is told. What it held cannot be read afterwards.
         An engine that does not look at the slot before keeps the names, with nothing in them, and passes over them when it reads: a
-        writer that has stalled must find them taken. Cut off, it leaves some of the content; call it again.
+        writer that has stalled must find them taken. A summary that comes late must find that it is too late, also where there was none.
+        Cut off, it leaves some of the content; call it again.
         """
         ...
 

@@ -11,6 +11,7 @@ from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.formats import Head, Plan, Reader, Writer
 from transcript_store.messages import parts_of
 from transcript_store.testing._format_case import Case, check_accounts, check_storable, entries_of, head, original_of
+from transcript_store.testing._format_said import items_of, missing_of
 from transcript_store.testing._format_samples import Rows, mutated, wrong_file, wrong_tables
 
 __all__ = ["check_format"]
@@ -164,7 +165,7 @@ def _damaged(case: Case) -> None:
 
 
 def _round_trip(case: Case) -> None:
-    """What is written is read again and says the same, except for as much as the losses count."""
+    """What is written is read again and says the same: who says, calls and answers what, in which order; less what the losses count."""
     if case.writer is None:
         return
     assert case.writer.name == case.reader.name, f"the writer's name is {case.writer.name!r}"
@@ -203,10 +204,10 @@ def _compare_written(case: Case, writer: Writer, messages: list[dict[str, Any]],
     plans = [plan for plan in case.read(written.files[-1][1]) if not plan.is_part]
     assert len(plans) == 1, f"{len(plans)} sessions are read of what was written"
     check_accounts(plans[0])
-    found = _text_of(_messages(plans[0]))
-    missing = [text for text in _said(messages) if text not in found]
     lost = sum(loss.count for loss in written.losses)
-    assert len(missing) <= lost, f"the losses count {lost}, and {len(missing)} texts are gone: {missing[:3]!r}"
+    there, back = items_of(messages), items_of(_messages(plans[0]))
+    for what, gone in (("missing", missing_of(there, back, lost)), ("made up", missing_of(back, there, lost))):
+        assert len(gone) <= lost, f"the losses count {lost}, and more is {what}: {'; '.join(map(str, gone[:3]))}"
 
 
 def _comparable(plans: list[Plan]) -> list[tuple[Any, ...]]:
@@ -239,20 +240,6 @@ def _lines(sample: bytes) -> list[bytes]:
 
 def _messages(plan: Plan) -> list[dict[str, Any]]:
     return [entry.message for entry in entries_of(plan, -1) if entry.message is not None]
-
-
-def _said(messages: list[dict[str, Any]]) -> list[str]:
-    """What has to be there again, whichever form it has: what was said, the results' texts, the calls' names."""
-    return [
-        part.text.strip()
-        for message in messages
-        for part in parts_of(message)
-        if part.kind == "text" and part.text.strip()
-    ]
-
-
-def _text_of(messages: list[dict[str, Any]]) -> str:
-    return "\n".join(part.text for message in messages for part in parts_of(message))
 
 
 _CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "box"}'}}

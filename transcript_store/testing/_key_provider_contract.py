@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import threading
 from collections.abc import Callable
@@ -12,6 +13,9 @@ from transcript_store.testing._arguments import require_function
 __all__ = ["check_key_provider"]
 
 MakeProvider = Callable[[], KeyProvider]
+
+_FOR_ADDRESSES = bytes.maketrans(b"+/", b"-_")
+"""The other two letters of base64."""
 
 
 def check_key_provider(make_provider: MakeProvider, make_another: MakeProvider | None = None) -> None:
@@ -54,10 +58,21 @@ def _whole(make: MakeProvider, _: MakeProvider | None) -> None:
 
 
 def _hidden(make: MakeProvider, _: MakeProvider | None) -> None:
-    """The data key does not stand in what it is wrapped in, nor in the provider's repr."""
+    """The data key does not stand in what it is wrapped in, nor in the provider's repr: neither as it is, nor in hex or base64."""
     provider, data_key = make(), secrets.token_bytes(32)
-    assert data_key not in provider.wrap(data_key)
-    assert data_key.hex() not in repr(provider)
+    for seen in (provider.wrap(data_key), repr(provider).encode()):
+        named = [form for form, spelled in _spellings(data_key) if spelled in seen or spelled in b"".join(seen.split())]
+        assert not named, f"the data key stands there: {named[0]}"
+
+
+def _spellings(data_key: bytes) -> list[tuple[str, bytes]]:
+    """How a key may stand somewhere in the open; of base64 what is the same whatever stands before and behind it."""
+    found = [("as it is", data_key), ("in hex", data_key.hex().encode()), ("in hex", data_key.hex().upper().encode())]
+    for before in range(3):
+        begin, end = -(-before * 8 // 6), (before + len(data_key)) * 8 // 6
+        text = base64.b64encode(bytes(before) + data_key)[begin:end]
+        found += [("in base64", text), ("in base64", text.translate(_FOR_ADDRESSES))]
+    return found
 
 
 def _changed(make: MakeProvider, _: MakeProvider | None) -> None:

@@ -336,6 +336,42 @@ def _expunged(open_place: OpenPlace) -> None:
         assert [message["text"] for message in reader.get_messages()] == ["secret", "more"]
 
 
+def _late(open_place: OpenPlace) -> None:
+    """What comes late to what was expunged changes nothing: no slot is put, a writer that stalled is told, no summary is in a list."""
+    place = open_place()
+    day = _a_day()
+    data = [_slot(number, b"%d" % number) for number in range(1, 6)]
+    for has_summary in (True, False):
+        one = str(uuid4())
+        _put_all(place, one, data)
+        if hasattr(place, "put_pack"):
+            place.put_pack(one, 1, 3, b"".join(data[:3]))  # no slot is removed, so that each name is taken
+        if has_summary:
+            place.put_summary(_summary(one, f"{day}:01.000000Z"))
+        open_place().expunge(one, len(data))
+        for late in (place, open_place()):
+            for number, previous in enumerate([_ZEROS, *map(_hash, data[:-1])], 1):
+                is_put = late.put(one, number, _slot(number, b"late"), previous)
+                assert is_put is False, f"slot {number} was put behind the deletion"
+            late.put_summary(_summary(one, f"{day}:02.000000Z", slot=99))
+            assert _slots(late, one) == {len(data): data[-1]}
+            assert _newest(late, day) == [], "a summary that came late is listed"
+    one = str(uuid4())
+    with PlacedConversation(open_place(), one) as stalled:
+        stalled.initialize()
+        with PlacedConversation(open_place(), one, take_over=True) as other:
+            other.load()
+            other.append_message({"text": "behind"})
+        ConversationLibrary(open_place()).delete(one)
+        try:
+            stalled.append_message({"text": "late"})
+        except (ConversationNotFoundError, ConversationTakenOverError):
+            return
+        raise AssertionError(
+            "a writer that stalled was told that its message is stored, in a conversation that was deleted"
+        )
+
+
 CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (
     _nothing,
     _whole,
@@ -353,6 +389,7 @@ CONTRACT: tuple[Callable[[OpenPlace], None], ...] = (
     _labelled,
     _expunged,
     _keyed,
+    _late,
 )
 
 

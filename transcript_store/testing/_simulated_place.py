@@ -76,7 +76,8 @@ class SimulatedPlace(Place):
         self.requests = 0
         self.late: list[Callable[[], object]] = []
         self._objects: dict[tuple[str, str], _Object] = {}
-        self._summaries: dict[str, Summary] = {}
+        self._summaries: dict[str, Summary | None] = {}
+        """None of what was expunged, for good."""
         self._keys: dict[str, bytes] = {}
         self._tags = 0
         self._identity = f"simulated:{uuid4()}"
@@ -150,12 +151,12 @@ class SimulatedPlace(Place):
         return self._request("ends", "", act)
 
     def put_summary(self, summary: Summary) -> None:
-        """Keep a summary, unless one of a later slot is kept already."""
+        """Keep a summary, unless one of a later slot is kept already, or the conversation was expunged."""
         self._request("put_summary", "m", lambda: self._put_summary(summary), changes=True)
 
     def _put_summary(self, summary: Summary) -> None:
-        there = self._summaries.get(summary.id)
-        if there is None or there.slot <= summary.slot:
+        there = self._summaries.setdefault(summary.id, summary)
+        if there is not None and there.slot <= summary.slot:
             self._summaries[summary.id] = summary
 
     def summaries(
@@ -165,7 +166,8 @@ class SimulatedPlace(Place):
         return self._request("summaries", "m", lambda: self._newest(before, label)[:limit])
 
     def _newest(self, before: tuple[str, str] | None, label: str | None) -> list[Summary]:
-        found = sorted(self._summaries.values(), key=lambda summary: (summary.updated_at, summary.id), reverse=True)
+        kept = [summary for summary in self._summaries.values() if summary is not None]
+        found = sorted(kept, key=lambda summary: (summary.updated_at, summary.id), reverse=True)
         return [
             summary
             for summary in found
@@ -198,7 +200,10 @@ class SimulatedPlace(Place):
         for name in self._below(id, keep):
             self.set_object(id, name, None)
         self._expunge_key(id)
-        self._summaries.pop(id, None)
+        self._expunge_summary(id)
+
+    def _expunge_summary(self, id: str) -> None:
+        self._summaries[id] = None
 
     # ---- requests --------------------------------------------------------------------------------------------------------
 
@@ -280,8 +285,8 @@ class SimulatedObjectPlace(SimulatedPlace):
             self._request("delete_slots", f"s/{slot}", partial(self.set_object, id, f"s/{slot}", None), changes=True)
 
     def expunge(self, id: str, keep: int) -> None:
-        """Remove the summary, then empty the key, slots and packs, each with a request: it may be cut off anywhere."""
-        self._request("expunge", "m", lambda: self._summaries.pop(id, None), changes=True)
+        """Empty the summary, the key, slots and packs, each with a request: it may be cut off anywhere."""
+        self._request("expunge", "m", partial(self._expunge_summary, id), changes=True)
         self._request("expunge", "k", partial(self._expunge_key, id), changes=True)
         for name in self._request("expunge", "", lambda: self._below(id, keep)):
             self._request("expunge", name, partial(self.set_object, id, name, b""), changes=True)

@@ -282,7 +282,6 @@ def test_a_tool_of_chatgpt_that_says_more_than_one_thing_gives_one_result():
     assert plan.losses == ()
     again = tree(
         node("u", None, "user", "Look"),
-        *finds[:0],
         node("t", "u", "tool", "x", author="python"),
         node("z", "t", "assistant", "?"),
     )

@@ -153,22 +153,24 @@ def test_a_part_that_punctuation_cuts_begins_and_ends_within_words(query, seqs, 
 
 
 def test_the_model_is_the_assistant_whatever_its_provider_calls_it(tmp_path):
-    """`role:assistant` found no reply of Gemini's."""
+    """`role:assistant` found no reply of Gemini's. A part that is longer than those which the index knows is looked for in the messages."""
+    said, part = f"socket {'x' * 70}", f"*{'x' * 66}*"
     library = ConversationLibrary(tmp_path / "library")
     replies: dict[str, dict[str, Any]] = {
-        "claude": {"role": "assistant", "content": "socket"},
-        "gemini": {"role": "model", "parts": [{"text": "socket"}]},
+        "claude": {"role": "assistant", "content": said},
+        "gemini": {"role": "model", "parts": [{"text": said}]},
     }
     for provider, reply in replies.items():
         asked: dict[str, Any] = {
             "role": "user",
-            ("parts" if provider == "gemini" else "content"): [{"type": "text", "text": "socket"}],
+            ("parts" if provider == "gemini" else "content"): [{"type": "text", "text": said}],
         }
         library.create(provider=provider, messages=[asked, reply]).close()
     with SearchIndex(library, cache=tmp_path / "cache") as index:
         for query in ("role:assistant", "role:model", "role:ASSIST", "-role:user"):
-            hits = index.search(f"socket {query}", wait=True)
-            assert sorted(hit.role for hit in hits) == ["assistant", "model"], query
+            for word in ("socket", part):
+                hits = index.search(f"{word} {query}", wait=True)
+                assert sorted(hit.role for hit in hits) == ["assistant", "model"], query
         for query in ("role:user", "-role:assistant", "-role:model"):
             assert [hit.role for hit in index.search(f"socket {query}", wait=True)] == ["user", "user"], query
 

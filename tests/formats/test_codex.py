@@ -176,6 +176,42 @@ def test_a_rollback_is_a_generation():
     assert len(messages(plan, 0)) == 5
 
 
+def test_what_is_not_sent_is_named():
+    """Searches and pictures that OpenAI made were events without a word."""
+    search = line("response_item", type="web_search_call", status="completed", action={"type": "search", "query": "x"})
+    drawn = line("response_item", type="image_generation_call", id="ig", status="completed", result="iVBO")
+    plan = plan_of(META, said("user", "Look"), search, drawn, answered("Done"))
+    assert [message["content"] for message in messages(plan)] == ["Look", "Done"]
+    assert [(loss.kind, loss.count) for loss in plan.losses] == [("own", 2)]
+
+
+def test_what_another_agent_says_is_said():
+    """To this one it is what a user says, and a turn that a rollback counts, as Codex counts it."""
+    asked = line("response_item", type="agent_message", author="root", recipient="child", content=[{"type": "input_text", "text": "Help"}])  # fmt: skip
+    plan = plan_of(META, said("user", "Hi"), answered("Yes?"), asked, answered("I help"))
+    assert messages(plan)[2] == {"role": "user", "content": "Help"}
+    assert plan.losses == ()
+    back = plan_of(META, said("user", "Hi"), answered("Yes?"), asked, answered("I help"), rolled_back(1))
+    assert [message["content"] for message in messages(back)] == ["Hi", "Yes?"]
+
+
+def test_a_search_for_tools_is_a_call_with_its_result():
+    call = line("response_item", type="tool_search_call", call_id="t", execution="client", arguments={"query": "q"})
+    output = line("response_item", type="tool_search_output", call_id="t", execution="client", tools=[{"name": "f"}])
+    asked, found = messages(plan_of(META, said("user", "Look"), call, output))[1:]
+    assert asked["tool_calls"][0]["function"] == {"name": "tool_search", "arguments": '{"query": "q"}'}
+    assert (found["tool_call_id"], "f" in found["content"]) == ("t", True)
+
+
+def test_a_summary_that_is_encrypted_is_named():
+    """The new generation begins without it, and nobody was told."""
+    kept = said("user", "One")["payload"]
+    history = [kept, {"type": "compaction", "encrypted_content": "gAAAA"}]
+    plan = plan_of(META, said("user", "One"), answered("1"), line("compacted", message="", replacement_history=history))
+    assert messages(plan) == [{"role": "user", "content": "One"}]
+    assert [(loss.kind, loss.count) for loss in plan.losses] == [("compaction", 1)]
+
+
 def test_the_first_session_counts():
     """A fork begins with the lines of the session that it was forked from."""
     other = line("session_meta", id="another", cwd="/elsewhere")

@@ -225,6 +225,92 @@ def test_a_circle_of_parents_ends():
     assert [finding.kind for finding in plans_of(ChatGpt(), lost)[0].findings] == ["no-leaf"]
 
 
+def shown(name: str, parent: str, *parts: Any, **more: Any) -> dict[str, Any]:
+    made = node(name, parent, "user", "", "multimodal_text", **more)
+    made["message"]["content"]["parts"] = list(parts)
+    return made
+
+
+def tree(*nodes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**CHATGPT[0], "mapping": {value["id"]: value for value in nodes}, "current_node": nodes[-1]["id"]}]
+
+
+def test_what_was_uploaded_to_chatgpt_and_said_aloud_is_named():
+    """The names of files stood nowhere, and a turn that was only spoken was gone."""
+    picture = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://file-2"}
+    sound = {"content_type": "audio_asset_pointer", "asset_pointer": "sediment://file_x"}
+    spoken = {
+        "content_type": "real_time_user_audio_video_asset_pointer",
+        "audio_asset_pointer": sound,
+        "frames_asset_pointers": [],
+    }
+    nodes = [
+        node("a", None, "user", "What is in it?", attachments=[{"id": "file-1", "name": "report.pdf"}]),
+        shown("b", "a", picture, "And here?", attachments=[{"id": "file-2", "name": "cat.png"}]),
+        shown("c", "b", spoken),
+        node("d", "c", "user", "", attachments=[{"id": "file-3", "name": "b.csv"}]),
+        node("e", "d", "assistant", "A table."),
+    ]
+    (plan,) = plans_of(ChatGpt(), tree(*nodes))
+    assert [message["content"] for message in messages(plan)] == [
+        "What is in it?",
+        "[image_asset_pointer: file-service://file-2]\nAnd here?",
+        "[audio_asset_pointer: sediment://file_x]",
+        "[file: b.csv]",
+        "A table.",
+    ]
+    assert {loss.kind: loss.count for loss in plan.losses} == {"files": 2, "media": 2}
+
+
+def test_a_tool_of_chatgpt_that_says_more_than_one_thing_gives_one_result():
+    """A search says each file by itself: only the first was a result, and the others, it said, nobody had called."""
+    asks = [
+        node(name, before, "assistant", "{}", "code", to="file_search.msearch")
+        for name, before in (("p", "u"), ("q", "p"))
+    ]
+    finds = [
+        node(name, before, "tool", said, author="file_search")
+        for name, before, said in (("1", "q", "one"), ("2", "1", "two"), ("3", "2", "three"))
+    ]
+    (plan,) = plans_of(
+        ChatGpt(), tree(node("u", None, "user", "Look"), *asks, *finds, node("z", "3", "assistant", "There"))
+    )
+    assert [(said["tool_call_id"], said["content"]) for said in messages(plan) if said["role"] == "tool"] == [
+        ("p", "one"),
+        ("q", "two\nthree"),
+    ]
+    assert plan.losses == ()
+    again = tree(
+        node("u", None, "user", "Look"),
+        node("t", "u", "tool", "x", author="python"),
+        node("z", "t", "assistant", "?"),
+    )
+    assert [loss.kind for loss in plans_of(ChatGpt(), again)[0].losses] == ["no-call"]
+
+
+@pytest.mark.parametrize("root", [None, "00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000"])
+def test_a_parent_that_is_not_there_is_told_and_cuts_nothing_off(root):
+    """What stood before was events without a word. The first message names nobody, or the site's nobody."""
+    first, *others = CLAUDE[0]["chat_messages"]
+    first = {**first, "parent_message_uuid": root}
+    assert plans_of(ClaudeAi(), [{**CLAUDE[0], "chat_messages": [first, *others]}])[0].findings == ()
+    others[2] = {**others[2], "parent_message_uuid": "gone"}
+    (plan,) = plans_of(ClaudeAi(), [{**CLAUDE[0], "chat_messages": [first, *others]}])
+    ((kind, told),) = [(finding.kind, finding.message) for finding in plan.findings]
+    assert (kind, "m4 names a parent that is not there: it follows the message before it" in told) == (
+        "dangling-parent",
+        True,
+    )
+    texts = json.dumps(messages(plan))
+    assert all(said in texts for said in ("Look for x", "It is there.", "Thanks", "You are welcome."))
+    nodes = [{**value, "parent": "gone"} if value["id"] == "u" else value for value in NODES[2:]]
+    (other,) = plans_of(ChatGpt(), tree(*nodes))
+    assert [(finding.kind, "begins here" in finding.message) for finding in other.findings] == [
+        ("dangling-parent", True)
+    ]
+    assert len(messages(other)) == 4
+
+
 @given(
     st.lists(
         st.tuples(

@@ -32,8 +32,7 @@ def plan(values):
         ({"role": "model", "parts": [{"text": "Hi"}]}, "gemini"),
         ({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}, "claude"),
         ({"role": "assistant", "content": None, "tool_calls": []}, "openai"),
-        ({"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, "openai"),
-        ({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}, "openai"),
+        ({"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Claude's"}]}, None),
     ],
 )
 def test_whose_form_it_is_is_told_by_the_first_message_that_can_tell(message, provider):
@@ -42,12 +41,49 @@ def test_whose_form_it_is_is_told_by_the_first_message_that_can_tell(message, pr
     assert messages_in(found) == [ASKED, message, ASKED]
 
 
-def test_the_items_of_the_responses_api_are_messages_and_other_objects_are_events():
-    items: list[dict[str, Any]] = [
-        {"type": "reasoning", "summary": []},
-        {"type": "function_call_output", "call_id": "c", "output": "x"},
-    ]
-    assert messages_in(plan([ASKED, *items, {"type": "summary", "summary": "no message"}])) == [ASKED, *items]
+ITEMS: list[dict[str, Any]] = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+    {"type": "reasoning", "summary": [], "encrypted_content": "x"},
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "r"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes"}]},
+]
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+CHAT: list[dict[str, Any]] = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "r"},
+    {"role": "assistant", "content": "Yes"},
+]
+
+
+def test_f7_the_items_of_the_responses_api_become_messages_that_can_be_sent():
+    """They were sent to chat completions as they are, which refuse them. Other objects are events, other messages as they were."""
+    found = plan([*ITEMS, {"type": "summary", "summary": "no message"}, ASKED])
+    assert (messages_in(found), found.provider) == ([*CHAT, ASKED], "openai")
+    assert [(loss.kind, loss.count) for loss in found.losses] == [("thinking", 1)]
+    assert messages_in(plan([ASKED, *ITEMS[1:]])) == [ASKED, *CHAT[1:]]
+
+
+def test_items_that_show_prints_become_messages_too():
+    """With what stands beside each, whatever its members are called."""
+    beside = {"line": 1, "item": 2, "at": 3, "model": "m"}
+    found = plan(
+        [{"seq": n, "at": f"2026-01-01T00:00:0{n}Z", "message": item, "extra": beside} for n, item in enumerate(ITEMS)]
+    )
+    assert messages_in(found) == CHAT
+    said = entries_of(found)
+    assert [entry.at for entry in said] == [f"2026-01-01T00:00:0{n}Z" for n in (0, 1, 3, 4)]
+    assert all(beside.items() <= entry.extra.items() for entry in said)
+
+
+@pytest.mark.parametrize("name", ["timestamp", "created_at"])
+def test_a_message_that_says_when_it_was_said_has_that_time(name):
+    """It was dated with the moment of the import. What is no text is no time."""
+    dated = {**ASKED, name: "2026-01-01T10:00:00+02:00"}
+    said = entries_of(plan([dated, {**ASKED, name: 7}, {**ITEMS[0], name: "2026-01-02T00:00:00Z"}]))
+    assert [entry.at for entry in said] == ["2026-01-01T10:00:00+02:00", None, "2026-01-02T00:00:00Z"]
+    assert said[0].message == dated
 
 
 def test_what_show_prints_comes_in_with_its_extra_and_its_time():
@@ -70,9 +106,14 @@ MEMBERS = st.sampled_from(
         "id",
         "payload",
         "cwd",
+        "timestamp",
+        "output",
     ]
 )
-VALUES = json_values(strings=MEMBERS | st.sampled_from(["", "user", "session"]), max_leaves=6)
+VALUES = json_values(
+    strings=MEMBERS | st.sampled_from(["", "user", "session", "function_call", "function_call_output", "reasoning"]),
+    max_leaves=6,
+)
 
 
 @given(st.lists(st.dictionaries(MEMBERS, VALUES, max_size=4), min_size=1, max_size=4))

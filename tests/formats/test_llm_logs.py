@@ -244,6 +244,43 @@ def test_arguments_that_are_an_infinite_number():
     ]
 
 
+def with_a_file(**stored: Any) -> dict[str, list[dict[str, Any]]]:
+    return {**THREADS, "attachments": [{**THREADS["attachments"][0], "content": None, **stored}]}
+
+
+@pytest.mark.parametrize("path", ["/home/me/cat.jpg", "C:\\Users\\me\\cat.jpg"])
+@pytest.mark.parametrize("model", ["gpt-5-mini", "claude-3-opus"])
+def test_f7_a_file_that_the_logs_know_by_its_path_is_named_and_no_address(path, model):
+    """The path was sent as the address of the picture, which no server takes; for Claude the picture was gone without a word."""
+    turns = [{**each, "model": model} for each in THREADS["turns"]]
+    plan = plans_of({**with_a_file(path=path), "turns": turns})[0]
+    said = json.dumps(messages(plan))
+    assert "[image/png: cat.jpg]" in said
+    assert "/me" not in said
+    assert "Users" not in said
+    assert ("media", 1) in [(loss.kind, loss.count) for loss in plan.losses]
+
+
+def test_a_file_with_an_address_is_sent_by_it():
+    plan = plans_of(with_a_file(url="https://example.org/cat.png", path=None))[0]
+    assert "https://example.org/cat.png" in json.dumps(messages(plan))
+    assert [loss.kind for loss in plan.losses] == ["thinking"]
+
+
+def test_what_the_form_has_no_place_for_is_named_also_in_a_result():
+    """A film for Claude: as a prompt, and as what a tool showed."""
+    film = with_a_file(type="video/mp4", content=b"film")
+    result = part("e2", 0, "tool_result", name="up", output="HI", tool_call_id="tc1", attachments=[{"id": "picture"}])
+    film["parts"] = [result if each["message_hash"] == "e2" else each for each in THREADS["parts"]]
+    plan = plans_of(film)[0]
+    assert messages(plan)[2] == {
+        "role": "user",
+        "content": [{"type": "text", "text": "See"}, {"type": "text", "text": "[video/mp4]"}],
+    }
+    assert messages(plan)[4] == {"role": "tool", "tool_call_id": "tc1", "content": "HI\n[video/mp4]"}
+    assert {loss.kind: loss.count for loss in plan.losses} == {"thinking": 1, "media": 2}
+
+
 @few_or_many_seeds
 def test_it_keeps_the_contract_of_formats(seeds):
     check_format(LlmLogs(), [RESPONSES, THREADS], seeds=seeds)

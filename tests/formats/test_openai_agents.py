@@ -96,6 +96,38 @@ def test_f6_a_row_that_is_nested_too_deep_is_named_and_kept(nested):
     assert original(plan).splitlines()[1] == bomb.encode()
 
 
+HOSTED: list[dict[str, Any]] = [
+    {"role": "user", "content": "Edit the file"},
+    {"type": "apply_patch_call", "id": "a", "call_id": "c1", "operation": {"type": "update_file", "path": "a.py"}},
+    {"type": "apply_patch_call_output", "call_id": "c1", "status": "completed", "output": "patched"},
+    {"type": "shell_call", "id": "s", "call_id": "c2", "action": {"commands": ["ls"]}},
+    {"type": "shell_call_output", "call_id": "c2", "output": [{"stdout": "file.txt", "stderr": "", "outcome": {"type": "exit"}}]},
+    {"type": "computer_call", "id": "k", "call_id": "c3", "action": {"type": "screenshot"}},
+    {"type": "computer_call_output", "call_id": "c3", "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,iVBO"}},
+    {"type": "mcp_call", "id": "m", "name": "lookup", "arguments": "{}", "output": "found"},
+    {"type": "message", "id": "z", "role": "assistant", "content": [{"type": "output_text", "text": "Done"}]},
+]  # fmt: skip
+
+
+def test_each_hosted_call_stands_with_its_result():
+    """The calls were events, their results stood there without a call and partly empty, and nobody was told."""
+    (plan,) = plans_of(*[row(number, item) for number, item in enumerate(HOSTED, 1)])
+    said = messages(plan)
+    calls = [call for message in said for call in message.get("tool_calls", ())]
+    assert [(call["id"], call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [
+        ("c1", "apply_patch", {"type": "update_file", "path": "a.py"}),
+        ("c2", "shell", {"commands": ["ls"]}),
+        ("c3", "computer", {"type": "screenshot"}),
+    ]
+    results = {message["tool_call_id"]: message["content"] for message in said if message["role"] == "tool"}
+    assert (results["c1"], json.loads(results["c2"])["stdout"]) == ("patched", "file.txt")
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}}
+    assert {"role": "user", "content": [picture]} in said
+    assert said[-1] == {"role": "assistant", "content": "Done"}
+    assert [(loss.kind, loss.count) for loss in plan.losses] == [("own", 1)]
+
+
 @few_or_many_seeds
 def test_it_keeps_the_contract_of_formats(seeds):
-    check_format(OpenAIAgents(), [{"agent_messages": [row(n, item) for n, item in enumerate(ITEMS, 1)]}], seeds=seeds)
+    sessions = [{"agent_messages": [row(n, item) for n, item in enumerate(items, 1)]} for items in (ITEMS, HOSTED)]
+    check_format(OpenAIAgents(), sessions, seeds=seeds)

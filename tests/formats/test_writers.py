@@ -101,6 +101,17 @@ def test_what_stays_here_is_counted():
     assert read_again(own).system_prompt == "Be brief."
 
 
+@pytest.mark.parametrize("name", [writer.name for writer in WRITERS])
+def test_f8_the_title_goes_along(name):
+    """Codex's sessions had none, and no loss said so."""
+    done = written(name, CHAT, "openai", labels={"title": "My \u2028 thread"})
+    again = read_again(done)
+    assert (again.labels["title"], len(messages(again))) == (
+        "My \u2028 thread",
+        len(messages(read_again(written(name, CHAT, "openai")))),
+    )
+
+
 @pytest.mark.parametrize("name", ["codex", "gemini-cli"])
 def test_a_call_without_a_result_gets_one_that_says_so(name):
     result = written(name, CHAT[:2], "openai")

@@ -124,6 +124,10 @@ class Library(RuleBasedStateMachine):
             assert found(self.index, word) == naive(directory, has_word(word)), word
         assert found(self.index, "cafe") == naive(directory, lambda text: "café" in text)
         assert found(self.index, "*ocke*") == naive(directory, lambda text: "ocke" in text)
+        assert found(self.index, "*ocket_pip*") == naive(directory, lambda text: "ocket pip" in text)
+        assert found(self.index, "pipe -*ckets_ti*") == naive(
+            directory, lambda text: has_word("pipe")(text) and "ckets ti" not in text
+        )
         assert found(self.index, "sock*") == naive(directory, lambda text: bool(re.search(r"\bsock", text)))
         assert found(self.index, "pipe -socket") == naive(
             directory, lambda text: has_word("pipe")(text) and not has_word("socket")(text)

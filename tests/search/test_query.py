@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -108,6 +109,11 @@ def test_operators_are_words(index):
         "-a": Query(without=(Term(("a",)),)),
         "--dry-run": Query(groups=((Term(("dry", "run")),),)),
         "ab* *cd*": Query(groups=((Term(("ab",), "beginning"),), (Term(("cd",), "part"),))),
+        "*b_cd* *b-cd": Query(groups=((Term(("b", "cd"), "beginning", is_end=True),),)),
+        '"*b cd" -*b/東京': Query(groups=((Term(("b", "cd")),),), without=(Term(("b", "東京"), is_end=True),)),
+        "*京_ab* *ab/京*": Query(
+            groups=((Term(("京", "ab"), "beginning"),), (Term(("ab", "京"), "beginning", is_end=True),))
+        ),
         "東京大 東": Query(groups=((Term(("東京", "京大")),), (Term(("東",), "beginning"),))),
         "in:call in:result": Query(columns=("call", "result")),
         "in:all": Query(columns=("text", "thinking", "call", "result")),
@@ -122,6 +128,51 @@ def test_operators_are_words(index):
 )
 def test_what_a_query_means(text, query):
     assert parse(text) == query
+
+
+@pytest.mark.parametrize(
+    ("query", "seqs"),
+    [
+        ("*oo_ba*", {1, 2, 3, 5}),
+        ("*oo_ba", {1, 2, 3, 5}),
+        ("foo_ba*", {1, 3, 5}),
+        ("*oo_bar_ba*", {3}),
+        ("a -*oo_ba*", {4}),
+        ("nothing OR *o_bar", {1, 2, 3, 5}),
+        ("*oo_京*", {6}),
+    ],
+)
+def test_a_part_that_punctuation_cuts_begins_and_ends_within_words(query, seqs, tmp_path):
+    """The star before it was lost: `*oo_ba*` found nothing in foo_bar, and was not told as ignored."""
+    library = ConversationLibrary(tmp_path / "library")
+    begun(library, "a foo_bar", "a zoo bars", "a foo_bar_baz", "a foobar, foo x bar", "a fôo_bar é", "foo_京都")
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        assert {seq for _, _, seq in found(index, query)} == seqs
+        assert index.search(query, wait=True).total in (len(seqs), None)
+        assert index.search(query).ignored == ()
+
+
+def test_the_model_is_the_assistant_whatever_its_provider_calls_it(tmp_path):
+    """`role:assistant` found no reply of Gemini's. A part that is longer than those which the index knows is looked for in the messages."""
+    said, part = f"socket {'x' * 70}", f"*{'x' * 66}*"
+    library = ConversationLibrary(tmp_path / "library")
+    replies: dict[str, dict[str, Any]] = {
+        "claude": {"role": "assistant", "content": said},
+        "gemini": {"role": "model", "parts": [{"text": said}]},
+    }
+    for provider, reply in replies.items():
+        asked: dict[str, Any] = {
+            "role": "user",
+            ("parts" if provider == "gemini" else "content"): [{"type": "text", "text": said}],
+        }
+        library.create(provider=provider, messages=[asked, reply]).close()
+    with SearchIndex(library, cache=tmp_path / "cache") as index:
+        for query in ("role:assistant", "role:model", "role:ASSIST", "-role:user"):
+            for word in ("socket", part):
+                hits = index.search(f"{word} {query}", wait=True)
+                assert sorted(hit.role for hit in hits) == ["assistant", "model"], query
+        for query in ("role:user", "-role:assistant", "-role:model"):
+            assert [hit.role for hit in index.search(f"socket {query}", wait=True)] == ["user", "user"], query
 
 
 @pytest.mark.parametrize("written", ["24h", "7d", "2w", "today", "Yesterday"])

@@ -1,7 +1,7 @@
 """ChatGPT: ``conversations.json`` of an export, conversations with a tree ``mapping`` and ``current_node``.
 
 A node is ``{"id", "parent", "children", "message"}``; a message has ``author.role``, ``content.content_type``, ``recipient`` and
-``metadata``. What goes to another recipient than ``all`` is a call, and what a tool says next is its result. Nodes without a
+``metadata``. What goes to another recipient than ``all`` is a call, and what its tool says next is its result. Nodes without a
 message, hidden ones, and the model's thoughts are events. Messages are built: the site's requests are not in the export.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from transcript_store.formats._blocks import Losses
+from transcript_store.formats._blocks import Losses, objects
 from transcript_store.formats._exports import Export, Node, part_of
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._members import Json, first_text, obj, text, time_of
@@ -58,45 +59,60 @@ class ChatGpt(Export):
         return next((slug for slug in found if slug), None) or text(conversation.get("default_model_slug"))
 
     def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
-        calls: list[tuple[str, str]] = []  # those without a result: recipient and id
-        return [_messages(node, calls, losses) for node in path]
+        talk = _Talk(losses)
+        return [talk.messages(node) for node in path]
 
 
-def _messages(node: Node, calls: list[tuple[str, str]], losses: Losses) -> list[Draft]:
-    value = obj(node.value.get("message"))
-    metadata, content = obj(value.get("metadata")), obj(value.get("content"))
-    said = _text(content, losses)
-    if (
-        metadata.get("is_visually_hidden_from_conversation") is True
-        or content.get("content_type") in _NOT_SAID
-        or not said
-    ):
-        return []
-    role, recipient = part_of(value, "author", "role"), text(value.get("recipient")) or "all"
-    extra: Json = {}
-    if role == "assistant":
-        about = {
-            "model": text(metadata.get("model_slug")),
-            "stop_reason": text(part_of(metadata, "finish_details", "type")),
-        }
-        extra = {name: found for name, found in about.items() if found}
-    if role == "assistant" and recipient != "all":
-        message: Json = {"role": "assistant", "content": None, "tool_calls": [_call(node.id, recipient, said)]}
-        calls.append((recipient, _known_as(node.id)))
-    elif role in ("user", "assistant", "system"):
-        message = {"role": role, "content": said}
-    elif role == "tool":
-        asked = next(
-            (call for call in calls if call[0] == part_of(value, "author", "name")), calls[0] if calls else None
-        )
-        if asked is None:
-            losses.note("no-call", "what a tool said although nobody called it is kept, and not sent")
+class _Talk:
+    """What is said on the way to the current node, and which calls have no result yet."""
+
+    def __init__(self, losses: Losses) -> None:
+        self._losses = losses
+        self._calls: list[tuple[str, str]] = []
+        """Those without a result: recipient and id."""
+        self._result: tuple[object, Json] | None = None
+        """The tool that spoke last and its message, until somebody else speaks."""
+
+    def messages(self, node: Node) -> list[Draft]:
+        value = obj(node.value.get("message"))
+        metadata, content = obj(value.get("metadata")), obj(value.get("content"))
+        if metadata.get("is_visually_hidden_from_conversation") is True or content.get("content_type") in _NOT_SAID:
             return []
-        calls.remove(asked)
-        message = {"role": "tool", "tool_call_id": asked[1], "content": said}
-    else:
-        return []
-    return [Draft(message, extra, time_of(value.get("create_time")))]
+        said = _said(content, metadata, self._losses)
+        role, recipient = part_of(value, "author", "role"), text(value.get("recipient")) or "all"
+        if not said or role not in ("user", "assistant", "system", "tool"):
+            return []
+        at = time_of(value.get("create_time"))
+        if role == "tool":
+            message = self._answer(part_of(value, "author", "name"), said)
+            return [] if message is None else [Draft(message, {}, at)]
+        self._result = None
+        extra: Json = {}
+        if role == "assistant":
+            about = {
+                "model": text(metadata.get("model_slug")),
+                "stop_reason": text(part_of(metadata, "finish_details", "type")),
+            }
+            extra = {name: found for name, found in about.items() if found}
+        if role == "assistant" and recipient != "all":
+            self._calls.append((recipient, _known_as(node.id)))
+            called: Json = {"role": "assistant", "content": None, "tool_calls": [_call(node.id, recipient, said)]}
+            return [Draft(called, extra, at)]
+        return [Draft({"role": role, "content": said}, extra, at)]
+
+    def _answer(self, tool: object, said: str) -> Json | None:
+        """A tool's message; None if it goes on with the one before (a search says each file that it found), or answers nothing."""
+        asked = next((call for call in self._calls if call[0] == tool or call[0].startswith(f"{tool}.")), None)
+        if asked is None and self._result is not None and (self._result[0] == tool or not self._calls):
+            self._result[1]["content"] += "\n" + said
+            return None
+        if asked is None and not self._calls:
+            self._losses.note("no-call", "what a tool said although nobody called it is kept, and not sent")
+            return None
+        asked = asked or self._calls[0]
+        self._calls.remove(asked)
+        self._result = (tool, {"role": "tool", "tool_call_id": asked[1], "content": said})
+        return self._result[1]
 
 
 def _call(node: str, recipient: str, said: str) -> Json:
@@ -115,17 +131,30 @@ def _known_as(node: str) -> str:
     return node if _ID.fullmatch(node) else hashlib.sha256(node.encode(errors="replace")).hexdigest()[:40]
 
 
-def _text(content: Json, losses: Losses) -> str:
+def _said(content: Json, metadata: Json, losses: Losses) -> str:
+    """The text of a message. Of a picture, a sound or a file only the name is in the export."""
     parts: list[Any] = content["parts"] if isinstance(content.get("parts"), list) else []
-    if not parts:
-        return first_text(content.get("text"), content.get("result")) or ""
-    found: list[str] = []
+    found: list[str] = [] if parts else [first_text(content.get("text"), content.get("result")) or ""]
     for part in parts:
         if isinstance(part, str):
             found.append(part)
         elif isinstance(part, dict) and (said := text(part.get("text"))):
             found.append(said)
-        elif isinstance(part, dict) and (place := text(part.get("asset_pointer"))):
-            losses.note("media", "a picture or a sound is a file beside the export: its name stands in the text")
-            found.append(f"[{text(part.get('content_type')) or 'file'}: {place}]")
-    return "\n".join(piece for piece in found if piece)
+        elif isinstance(part, dict):
+            for pointer in _pointers(part):
+                losses.note("media", "a picture or a sound is a file beside the export: its name stands in the text")
+                found.append(f"[{text(pointer.get('content_type')) or 'file'}: {pointer['asset_pointer']}]")
+    said = "\n".join(piece for piece in found if piece)
+    # A picture is an attachment too, by the id that its pointer has.
+    shown = [
+        one for one in objects(metadata.get("attachments")) if not (name := text(one.get("id"))) or name not in said
+    ]
+    if shown:
+        losses.note("files", "the export has the name of a file, and not what is in it", len(shown))
+    return said or "\n".join(f"[file: {text(one.get('name')) or 'unnamed'}]" for one in shown)
+
+
+def _pointers(part: Json) -> Iterator[Json]:
+    """The part, or what of its members names a file: what was spoken has its sound one level deeper, and pictures of a camera."""
+    for each in (part, *part.values()):
+        yield from (one for one in (objects(each) or [obj(each)]) if text(one.get("asset_pointer")))

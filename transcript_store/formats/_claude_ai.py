@@ -20,6 +20,9 @@ from transcript_store.messages import as_text
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
+_NOBODY = ("00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000")
+"""What the first message names as its parent."""
+
 
 class ClaudeAi(Export):
     """Reads the conversations of a Claude.ai export."""
@@ -36,8 +39,9 @@ class ClaudeAi(Export):
 
     def nodes(self, conversation: Json) -> list[Node]:
         return [
-            Node(text(value.get("uuid")) or "", text(value.get("parent_message_uuid")), value)
+            Node(text(value.get("uuid")) or "", None if parent in _NOBODY else parent, value)
             for value in objects(conversation.get("chat_messages"))
+            for parent in [text(value.get("parent_message_uuid"))]
         ]
 
     def leaf(self, conversation: Json, nodes: list[Node]) -> str | None:

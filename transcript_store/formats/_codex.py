@@ -21,7 +21,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from transcript_store.formats._blocks import objects
+from transcript_store.formats._blocks import Losses, objects
 from transcript_store.formats._generations import Begins, Draft, Steps, told
 from transcript_store.formats._items import Items
 from transcript_store.formats._lines import Line, Lines
@@ -104,7 +104,7 @@ class _Session:
         return self.items.open and payload.get("role", "assistant") == "assistant"
 
     def item(self, payload: Json, line: Line, at: str | None) -> None:
-        reply = self.items.item(payload, line, at, **_extra(payload))
+        reply = self.items.item(payload, line, at, _extra(payload))
         if reply is not None:
             self.unmetered = reply
             if self.model:
@@ -148,7 +148,7 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
             continue
         if kind == "compacted":
             yield from session.settled()
-            yield from session.anew(_compacted(payload, session.context))
+            yield from session.anew(_compacted(payload, session.context, session.items.losses))
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             yield from session.settled()
             yield from session.anew(_rolled_back(session.context, count(payload.get("num_turns")) or 0))
@@ -173,16 +173,16 @@ def _kind(value: Json) -> str | None:
     return "session_meta" if text(value.get("id")) and "timestamp" in value and "instructions" in value else None
 
 
-def _compacted(payload: Json, context: list[Entry]) -> list[Entry]:
+def _compacted(payload: Json, context: list[Entry], losses: Losses) -> list[Entry]:
     """What a compaction leaves: its own history; of the versions before, the user's messages and the summary."""
     history = payload.get("replacement_history")
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
         summary = text(payload.get("message"))
         return said + ([Entry({"role": "user", "content": summary}, {"compaction": True})] if summary else [])
-    items = Items()
+    items = Items(losses)
     for item in objects(history):
-        items.item(item, None, None, **_extra(item))
+        items.item(item, None, None, _extra(item))
     return [draft.carried() for draft in items.take() if draft.message is not None]
 
 

@@ -41,6 +41,9 @@ class CodexWriter:
         if was_codex and metadata.system_prompt:
             meta["base_instructions"] = {"text": metadata.system_prompt}
         lines = [_line(now, "session_meta", meta)]
+        if title := metadata.labels.get("title"):
+            named = {"type": "thread_name_updated", "thread_id": session, "thread_name": title}
+            lines.append(_line(now, "event_msg", named))
         for message, at in found.messages:
             item = _item(message)
             lines.append(_line(at, "response_item", item))

@@ -192,19 +192,26 @@ def _path(nodes: list[Node], leaf: str | None) -> tuple[list[Node], list[tuple[s
     """The nodes from the root to the leaf, and what is wrong with the tree."""
     if leaf is None:
         return nodes, []
-    by_id = {node.id: node for node in nodes}
-    path: list[Node] = []
-    seen: set[str] = set()
-    at: str | None = leaf
-    while at is not None and at in by_id:
-        if at in seen:
-            return path[::-1], [("circle", f"the message {at} is a parent of itself")]
-        seen.add(at)
-        path.append(by_id[at])
-        at = by_id[at].parent
-    if not path and nodes:
+    places = {node.id: place for place, node in enumerate(nodes)}
+    if nodes and leaf not in places:
         return nodes, [("no-leaf", f"the conversation ends with the message {leaf}, which is not there")]
-    return path[::-1], []
+    path: list[Node] = []
+    findings: list[tuple[str, str]] = []
+    seen: set[int] = set()
+    at = places.get(leaf)
+    while at is not None:
+        if at in seen:
+            findings.append(("circle", f"the message {nodes[at].id} is a parent of itself"))
+            break
+        seen.add(at)
+        path.append(nodes[at])
+        parent, before = nodes[at].parent, at - 1
+        at = None if parent is None else places.get(parent)
+        if parent is not None and at is None:
+            at = before if before >= 0 and before not in seen else None
+            told = "the conversation begins here" if at is None else "it follows the message before it"
+            findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {told}"))
+    return path[::-1], findings
 
 
 def part_of(value: object, *names: str) -> object:

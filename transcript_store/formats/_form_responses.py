@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from transcript_store.formats._blocks import (
@@ -23,6 +24,23 @@ from transcript_store.formats._blocks import (
 from transcript_store.histories import PROMPT_ROLES
 from transcript_store.messages import as_text
 
+_OUTPUTS = ("tool_search_output",)
+_ARGUMENTS = ("arguments", "action", "operation", "input")
+"""Where a call may have its arguments: ``shell_call`` has an ``action``, ``apply_patch_call`` an ``operation``."""
+
+
+def is_item(message: dict[str, Any]) -> bool:
+    """Whether it can be nothing but an item. (A message of Claude's API has the type ``message`` too, with other blocks.)"""
+    kind, content = text_in(message, "type"), message.get("content")
+    if kind == "message" and isinstance(content, str):
+        return True
+    first = content[0] if isinstance(content, list) and content else None
+    return (
+        kind in ("reasoning", "item_reference", "compaction", "agent_message")
+        or kind.endswith(("_call", "_output"))
+        or (isinstance(first, dict) and str(first.get("type")).startswith(("input_t", "input_i", "input_f", "output_")))
+    )
+
 
 class Responses:
     name = "openai-responses"
@@ -38,8 +56,10 @@ class Responses:
             speaker: Role = "assistant" if role == "assistant" else "system" if role in PROMPT_ROLES else "user"
             return Turn(speaker, tuple(self._content(message.get("content"))), **own)
         number, name = text_in(message, "call_id", "id"), text_in(message, "name")
-        if kind.endswith("_call_output"):
-            content = tuple(b for b in self._content(message.get("output")) if isinstance(b, (Text, Media)))
+        if kind == "agent_message":  # another agent's: to this one it is what it is asked
+            return Turn("user", tuple(self._content(message.get("content"))), **own)
+        if kind in _OUTPUTS or kind.endswith("_call_output"):
+            content = tuple(self._shown(message.get("output", message.get("tools"))))
             return Turn("user", (Result(number, name, content, **own),))
         if kind == "function_call":
             spelled = isinstance(message.get("arguments"), str)
@@ -47,8 +67,10 @@ class Responses:
             return Turn("assistant", (Call(number, name, arguments, **(own if spelled else {})),))
         if kind == "custom_tool_call":
             return Turn("assistant", (Call(number, name, {"input": message.get("input")}, **own),))
-        if kind == "local_shell_call":
-            return Turn("assistant", (Call(number, "local_shell", arguments_of(message.get("action")), **own),))
+        # A call whose result is another item. What the provider did itself has no call_id, and its result in it.
+        if kind == "local_shell_call" or (kind.endswith("_call") and text_in(message, "call_id")):
+            given = next((message[member] for member in _ARGUMENTS if member in message), None)
+            return Turn("assistant", (Call(number, name or kind.removesuffix("_call"), arguments_of(given), **own),))
         if kind == "reasoning":
             said = objects(message.get("content")) or objects(message.get("summary"))
             text = "\n".join(text_in(part, "text") for part in said)
@@ -80,12 +102,20 @@ class Responses:
             return [Text(content)]
         return [self._block(part) for part in objects(content)]
 
+    def _shown(self, output: object) -> Iterator[Text | Media]:
+        """What a result shows; what is no text and no picture there (what a command wrote, and how it ended) as JSON."""
+        for block in self._content([output] if isinstance(output, dict) else output):
+            if isinstance(block, (Text, Media)):
+                yield block
+            else:
+                yield Text(as_text(block.own), own=block.own, provider=self.name)
+
     def _block(self, part: dict[str, Any]) -> Block:
         own: dict[str, Any] = {"own": part, "provider": self.name}
         match part.get("type"):
             case "input_text" | "output_text" | "text" | "refusal":
                 return Text(text_in(part, "text", "refusal"), **own)
-            case "input_image":
+            case "input_image" | "computer_screenshot":
                 return media_at(text_in(part, "image_url", "file_id"), **own)
             case "input_file":
                 return media_at(text_in(part, "file_data", "file_url", "file_id"), "application/pdf", **own)

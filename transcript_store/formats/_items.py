@@ -6,14 +6,15 @@ completions has them all. Reasoning is encrypted for Responses alone. It is kept
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._blocks import Block, Losses, Other, Role, Thinking, Turn
+from transcript_store.formats._blocks import Block, Losses, Other, Result, Role, Thinking, Turn, text_in
 from transcript_store.formats._form_chat import ChatCompletions
 from transcript_store.formats._form_responses import Responses
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._lines import Line
+from transcript_store.formats._members import Json
 
 _ITEM, _CHAT = Responses(), ChatCompletions()
 
@@ -21,9 +22,9 @@ _ITEM, _CHAT = Responses(), ChatCompletions()
 class Items:
     """Joins items to messages, in order. ``drafts`` has what was joined; whoever takes them out empties it."""
 
-    def __init__(self) -> None:
+    def __init__(self, losses: Losses | None = None) -> None:
         self.drafts: list[Draft] = []
-        self.losses = Losses()
+        self.losses = Losses() if losses is None else losses
         self._reply: Draft | None = None
         self._said: list[Block] = []
 
@@ -36,11 +37,14 @@ class Items:
         """A line that no model is sent."""
         self.drafts.append(Draft(at=at, lines=[line]))
 
-    def item(self, item: dict[str, Any], line: Line | None, at: str | None = None, **extra: Any) -> Draft | None:
+    def item(
+        self, item: dict[str, Any], line: Line | None, at: str | None = None, extra: Json | None = None
+    ) -> Draft | None:
         """The reply that this item is part of; None if it is of nobody's reply."""
-        lines = [] if line is None else [line]
+        lines, extra = [] if line is None else [line], dict(extra or {})
         turn = _ITEM.turn_of(item)
         if all(isinstance(block, Other) for block in turn.blocks):
+            self._lose(turn.blocks)
             self.drafts.append(Draft(at=at, lines=lines))
             return None
         if turn.role != "assistant":
@@ -70,10 +74,19 @@ class Items:
         yield from taken
 
     def _messages(self, role: Role, blocks: tuple[Block, ...]) -> list[dict[str, Any]]:
-        held = tuple(block for block in blocks if _CHAT.holds(block, role))
+        shown = (media for block in blocks if isinstance(block, Result) for media in block.media)
+        self._lose(
+            [*(b for b in blocks if not _CHAT.holds(b, role)), *(m for m in shown if not _CHAT.holds(m, "user"))]
+        )
+        return _CHAT.messages_of(Turn(role, tuple(block for block in blocks if _CHAT.holds(block, role))))
+
+    def _lose(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
             if isinstance(block, Thinking):
                 self.losses.note("thinking", "reasoning that only OpenAI's Responses can be sent is kept, and not sent")
-            elif not _CHAT.holds(block, role):
+            elif "compaction" in text_in(block.own or {}, "type"):
+                self.losses.note(
+                    "compaction", "the summary of a compaction is encrypted for OpenAI alone: it is kept, and not sent"
+                )
+            else:
                 self.losses.note("own", "what chat completions have no place for is kept, and not sent")
-        return _CHAT.messages_of(Turn(role, held))

@@ -3,18 +3,24 @@
 The file is one session. Its id is that of its beginning, through the first message that is no prompt of the system: many
 sessions share a prompt. A file that grew is the same session, a copy of it too. While it has no such message it is known by its
 first line, as all were by an earlier version.
+
+Items of OpenAI's Responses become messages of chat completions, which can be sent; any other message stays as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from transcript_store.formats._blocks import objects, text_in
-from transcript_store.formats._lines import Line, Lines
-from transcript_store.formats._original import pack
+from transcript_store.formats._form_responses import is_item
+from transcript_store.formats._generations import Draft
+from transcript_store.formats._items import Items
+from transcript_store.formats._lines import Lines
+from transcript_store.formats._members import first_text
 from transcript_store.formats._plan import Entry, Head, Plan, Source
 
 _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
@@ -35,7 +41,7 @@ class JsonLines:
 
     def plans(self, source: Source) -> Iterable[Plan]:
         lines = Lines(source)
-        first, beginning, is_begun, provider = b"", hashlib.sha256(), False, None
+        first, beginning, is_begun, provider, has_items = b"", hashlib.sha256(), False, None, False
         for line in lines:
             message = None if line.value is None else _message(line.value)
             first = first or line.raw
@@ -44,8 +50,12 @@ class JsonLines:
                 is_begun = message is not None and message.get("role") not in _PROMPTS
             if provider is None and message is not None:
                 provider = _provider(message)
+            has_items = has_items or (message is not None and is_item(message))
         if not lines.count:
             return
+        items = Items()
+        if has_items:
+            deque(_entries(source, items), maxlen=0)  # what is lost is known when it was read
         beginning = beginning if is_begun else hashlib.sha256(_whole(first))
         yield Plan(
             format=self.name,
@@ -55,6 +65,7 @@ class JsonLines:
             generations=(partial(_entries, source),),
             provider=provider,
             findings=tuple(lines.findings),
+            losses=items.losses.found(),
             tail=lines.tail,
         )
 
@@ -64,22 +75,32 @@ def _whole(raw: bytes) -> bytes:
     return raw if not raw or raw.endswith(b"\n") else raw + b"\n"
 
 
-def _entries(source: Source) -> Iterator[Entry]:
+def _entries(source: Source, items: Items | None = None) -> Iterator[Entry]:
+    items = items or Items()
     for line in Lines(source):
-        if line.raw:
-            yield _entry(line)
+        if not line.raw:
+            continue
+        message = None if line.value is None else _message(line.value)
+        if message is None:
+            items.event(line)
+        elif is_item(message):
+            extra, at = _about(line.value or {}, message)
+            items.item(message, line, at, extra)
+        else:
+            items.close()
+            extra, at = _about(line.value or {}, message)
+            items.drafts.append(Draft(message, extra, at, [line]))
+        if not items.open:
+            yield from (draft.entry() for draft in items.take())
+    yield from (draft.entry() for draft in items.take())
 
 
-def _entry(line: Line) -> Entry:
-    message = None if line.value is None else _message(line.value)
-    extra: dict[str, Any] = {}
-    at = None
-    if message is not None and line.value is not message and line.value is not None:
-        if isinstance(line.value.get("extra"), dict):
-            extra.update(line.value["extra"])
-        at = line.value["at"] if isinstance(line.value.get("at"), str) else None
-    extra["source"] = {"lines": [pack(line.number, line.raw, line.value, message, part=line.part)]}
-    return Entry(message, extra, at, (line.number,))
+def _about(value: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """What stands beside a message, and when it was said."""
+    if value is message:
+        return {}, first_text(value.get("timestamp"), value.get("created_at"))
+    extra, at = value.get("extra"), value.get("at")
+    return dict(extra) if isinstance(extra, dict) else {}, at if isinstance(at, str) else None
 
 
 def _message(value: dict[str, Any]) -> dict[str, Any] | None:
@@ -92,6 +113,8 @@ def _message(value: dict[str, Any]) -> dict[str, Any] | None:
 
 def _provider(message: dict[str, Any]) -> str | None:
     """Whose form it is, where one message can tell; None where any could be meant."""
+    if is_item(message):
+        return "openai"
     if "parts" in message:
         return "gemini"
     if message.get("role") in ("system", "developer", "tool") or "tool_calls" in message or "call_id" in message:

@@ -13,8 +13,10 @@ Source: ``llm/migrations.py``, ``llm/logs.py`` and ``llm/parts.py`` of llm 0.36.
 from __future__ import annotations
 
 import base64
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +25,7 @@ import orjson
 from transcript_store.formats._blocks import (
     Block,
     Call,
+    Form,
     Losses,
     Media,
     Result,
@@ -147,7 +150,9 @@ class _Stored:
             return None
         row = found[-1]
         data = base64.b64encode(row["content"]).decode() if isinstance(row["content"], bytes) else None
-        return Media(text(row["type"]) or "image/*", data, first_text(row["url"], row["path"]))
+        # A path says where the file lies on that machine: nobody else finds it there, and it is no address to be sent.
+        own = {"path": row["path"]}
+        return Media(text(row["type"]) or "image/*", data, text(row["url"]), own=own, provider=LlmLogs.name)
 
 
 def _thread(stored: _Stored, thread: Json) -> Plan:
@@ -317,15 +322,33 @@ def _entries(steps: list[Step], provider: str, losses: Losses | None = None) -> 
     for line, said, about, at in steps:
         drafts: list[Draft] = []
         for role, blocks in said:
-            held = [b for b in blocks if not (isinstance(b, (Text, Thinking)) and not b.text) and form.holds(b, role)]
-            if any(isinstance(block, Thinking) and block.text and block not in held for block in blocks):
-                losses.note("thinking", "thinking without its signature is kept, and not sent")
+            held = [one for block in blocks for one in _held(block, role, form, losses)]
             if held and role != "system":
                 made = form.messages_of(Turn(role, tuple(held)))
                 drafts += [Draft(message, about if role == "assistant" else {}, at) for message in made]
         drafts = drafts or [Draft(at=at)]
         drafts[0].lines.append(line)
         yield from (draft.entry() for draft in drafts)
+
+
+def _held(block: Block, role: Role, form: Form, losses: Losses) -> Iterator[Block]:
+    """What a form has a place for; of a file that it has none for the name, so that it is known that there was one."""
+    if isinstance(block, Result):
+        shown = (one for each in block.content for one in _held(each, "user", form, losses))
+        yield replace(block, content=tuple(one for one in shown if isinstance(one, (Text, Media))))
+    elif isinstance(block, (Text, Thinking)) and not block.text:
+        return
+    elif form.holds(block, role):
+        yield block
+    elif isinstance(block, Thinking):
+        losses.note("thinking", "thinking without its signature is kept, and not sent")
+    elif isinstance(block, Media):
+        losses.note(
+            "media",
+            "a file that stands in the logs by its path alone, or in no form of the model's, is not sent: its name is",
+        )
+        named = re.split(r"[/\\]", text(obj(block.own).get("path")) or "")[-1] or block.url
+        yield Text(f"[{block.type}: {named}]" if named else f"[{block.type}]")
 
 
 def provider_of(model: str) -> str:

@@ -23,7 +23,7 @@ from transcript_store.formats._form_chat import ChatCompletions
 from transcript_store.formats._form_claude import Claude
 from transcript_store.formats._form_gemini import Gemini
 from transcript_store.formats._form_pydantic_ai import PydanticAi
-from transcript_store.formats._form_responses import Responses
+from transcript_store.formats._form_responses import Responses, is_item
 from transcript_store.formats._plan import Loss
 from transcript_store.messages import provider_family
 
@@ -37,7 +37,6 @@ _OF_FRAMEWORKS = {"openai-agents": "openai-responses", "claude-agent-sdk": "clau
 MISSING = "The result of this call is not in this conversation."
 OPENING = "(This conversation begins with a reply; what it replied to is not in it.)"
 _ID = re.compile(r"[A-Za-z0-9_-]+")
-_ITEMS = frozenset({"message", "reasoning", "item_reference", "compaction"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +267,6 @@ def _answers(turns: Sequence[Turn], losses: Losses) -> dict[tuple[int, int], tup
 
 
 def _form(message: dict[str, Any], family: str) -> Form:
-    kind = message.get("type")
-    item = isinstance(kind, str) and (kind in _ITEMS or kind.endswith(("_call", "_output")))
-    if family == "openai" and (item or _has_items(message.get("content"))):
+    if family == "openai" and (message.get("type") == "message" or is_item(message)):
         return FORMS["openai-responses"]
     return FORMS.get(family, FORMS["openai"])
-
-
-def _has_items(content: object) -> bool:
-    first = content[0] if isinstance(content, list) and content else None
-    return isinstance(first, dict) and str(first.get("type")).startswith(("input_t", "input_i", "input_f", "output_"))

@@ -17,7 +17,7 @@ from transcript_store.search._database import Database
 from transcript_store.search._indexing import short
 from transcript_store.search._matching import Match
 from transcript_store.search._plan import EVERY, Plan, Range, TooManyWordsError, as_one, conditions, plan_for
-from transcript_store.search._query import Query
+from transcript_store.search._query import Query, role_searched
 from transcript_store.search._shelf import Shelf, raise_if_of_the_process
 from transcript_store.search._texts import COLUMNS, texts_of
 from transcript_store.search._words import fold
@@ -297,7 +297,7 @@ def newest_first(hits: Iterable[Hit]) -> tuple[Hit, ...]:
 
 def passes(query: Query, record: Record) -> bool:
     """What :func:`conditions` asks of a message."""
-    role = fold(role_of(record.message)).lower()
+    role = fold(role_searched(role_of(record.message))).lower()
     roles = ((fold(one.value).lower() in role) != one.is_not for one in query.filters if one.name == "role")
     return _is_in_time(query, record.at) and all(roles)
 

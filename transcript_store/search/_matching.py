@@ -95,9 +95,11 @@ class _Plain:
 
     def _in_ascii(self, term: Term) -> list[Span]:
         found = _pattern_of(term).finditer(self._small)
-        if term.last == "part" and len(term.tokens) == 1:
-            return [(_begin_of_word(self._small, one.start()), one.end()) for one in found]
-        return [(one.start(), one.end(one.lastindex or 0)) for one in found]
+        may_begin_before = term.is_end or (term.last == "part" and len(term.tokens) == 1)
+        return [
+            (_begin_of_word(self._small, one.start()) if may_begin_before else one.start(), one.end(one.lastindex or 0))
+            for one in found
+        ]
 
     @cached_property
     def _cut(self) -> _Cut:
@@ -113,11 +115,11 @@ def _pattern_of(term: Term) -> re.Pattern[str]:
     """A term in a text of ASCII in small letters. Its tokens hold letters and digits alone; overlapping ones are found, too.
 
     It begins with the letters of the first token, which takes less time than a look at each word. What stands before them is seen
-    afterwards, what stands behind is group 1. Of a part alone, its word begins where :func:`_begin_of_word` says.
+    afterwards, what stands behind is group 1. Of a part alone, and of an end, the word begins where :func:`_begin_of_word` says.
     """
     first, *others = map(re.escape, term.tokens)
     behind = "(?![a-z0-9])" if term.last == "whole" else "[a-z0-9]*+"
-    is_begin = f"(?<![a-z0-9]{first})"
+    is_begin = "" if term.is_end else f"(?<![a-z0-9]{first})"
     if not others:
         return re.compile(first + ("" if term.last == "part" else is_begin) + behind)
     others[-1] = ("[a-z0-9]*?" if term.last == "part" else "") + others[-1] + behind
@@ -150,8 +152,12 @@ class _Cut:
                 self._tokens[place].first_end if is_one_character else self._tokens[place].end,
             )
             for place in self._places_of(last, term.last)
-            if place >= count and [token.text for token in self._tokens[place - count : place]] == firsts
+            if place >= count and self._stand_before(place, firsts, is_end=term.is_end)
         ]
+
+    def _stand_before(self, place: int, firsts: list[str], *, is_end: bool) -> bool:
+        there = [token.text for token in self._tokens[place - len(firsts) : place]]
+        return there == firsts or (is_end and there[1:] == firsts[1:] and there[0].endswith(firsts[0]))
 
     def _places_of(self, word: str, how: str) -> Iterable[int]:
         if how == "whole":

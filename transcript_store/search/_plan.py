@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from transcript_store.search._indexing import seconds
-from transcript_store.search._query import Filter, Query, Term
+from transcript_store.search._query import Filter, Query, Term, role_searched
 from transcript_store.search._vocabulary import LONGEST_WORD, beginnings_up_to
 from transcript_store.search._words import fold
 
@@ -22,7 +22,7 @@ _TERMS = 256
 """So many terms are asked of the index. What is given besides is decided on the messages."""
 _REFUSED = {
     **{name: f"NOT has_any(c.{name}, ?)" for name in ("title", "model", "provider")},
-    "role": "d.role NOT IN (SELECT n FROM role WHERE has_any(name, ?))",
+    "role": "d.role NOT IN (SELECT n FROM role WHERE has_any(role_searched(name), ?))",
     "source": "c.n NOT IN (SELECT l.n FROM label l WHERE l.name = 'source' AND has_any(l.value, ?))",
     "label": "c.n NOT IN (SELECT l.n FROM label l WHERE is_any_label(l.name, l.value, ?))",
     "id": "NOT is_any_id(c.id, c.folder, ?)",
@@ -82,9 +82,11 @@ def plan_for(connection: sqlite3.Connection, query: Query) -> Plan:
             asked.append(_any_of(connection, group))
     if query.groups and not asked:
         raise TooManyWordsError
-    is_exact = len(asked) == len(query.groups)
+    is_exact = len(asked) == len(query.groups) and not any(term.is_end for group in query.groups for term in group)
     match = " AND ".join(asked)
-    if match and query.without:
+    if match and any(term.is_end for term in query.without):
+        is_exact = False  # more would be refused than what has it
+    elif match and query.without:
         try:
             match = f"({match}) NOT {_any_of(connection, query.without)}"
         except TooManyWordsError:
@@ -176,7 +178,7 @@ def _filters(query: Query, *, of_messages: bool) -> tuple[list[str], list[Any]]:
 def _condition(one: Filter) -> tuple[str, list[Any]]:
     match one.name:
         case "role":
-            return "d.role IN (SELECT n FROM role WHERE has_text(name, ?))", [one.value]
+            return "d.role IN (SELECT n FROM role WHERE has_text(role_searched(name), ?))", [one.value]
         case "id":
             return "(substr(c.id, 1, ?) = ? OR begins(c.folder, ?))", [len(one.value), one.value.lower(), one.value]
         case "label":
@@ -211,10 +213,13 @@ def _any_of(connection: sqlite3.Connection, terms: tuple[Term, ...]) -> str:
 
 
 def _of_term(connection: sqlite3.Connection, term: Term) -> str:
-    """A term in the language of FTS5. Tokens hold letters and digits alone, so nothing in them is an operator."""
+    """A term in the language of FTS5. Tokens hold letters and digits alone, so nothing in them is an operator.
+
+    FTS5 knows no end of a word: what stands behind that proposes the messages.
+    """
     if term.last == "part":
         return _of_part(connection, term.tokens[-1])
-    return f'"{" ".join(term.tokens)}"' + (" *" if term.last == "beginning" else "")
+    return f'"{" ".join(term.tokens[term.is_end :])}"' + (" *" if term.last == "beginning" else "")
 
 
 def _of_part(connection: sqlite3.Connection, part: str) -> str:
@@ -227,6 +232,7 @@ def _of_part(connection: sqlite3.Connection, part: str) -> str:
 
 def functions(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that the conditions ask."""
+    connection.create_function("role_searched", 1, role_searched, deterministic=True)
     connection.create_function("has_text", 2, _has_text, deterministic=True)
     connection.create_function("has_any", 2, _has_any, deterministic=True)
     connection.create_function("is_any_label", 3, _is_any_label, deterministic=True)

@@ -4,7 +4,7 @@ r"""What a person types, as a value. Total: every text is a query, and none is a
 
     socket timeout          both words, anywhere in a message
     "socket timeout"        these words in this order
-    time*   *out*           words that begin with it, that contain it (*out: too)
+    time*   *out*           words that begin with it, that contain it (*out: too; *oo_ba: foo_bar)
     socket OR pipe          one of them; OR binds the terms at its sides
     -pipe                   messages without it
     in:result               in results of tools (call, thinking, text; several: in one of them; all)
@@ -35,6 +35,8 @@ class Term:
 
     tokens: tuple[str, ...]
     last: Literal["whole", "beginning", "part"] = "whole"
+    is_end: bool = False
+    """Of several: whether the first may be the end of a longer word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +120,17 @@ def _term(value: str, *, is_quoted: bool) -> Term | None:
     if not found:
         return None
     words = tuple(token.text for token in found)
+    is_part = value.startswith("*") and not is_quoted
+    is_end = is_part and len(words) > 1 and not is_cjk(words[0])  # a run of these is found wherever it stands
     if is_cjk(words[-1]):
-        return Term(words, "beginning" if len(words[-1]) == 1 else "whole")
+        return Term(words, "beginning" if len(words[-1]) == 1 else "whole", is_end)
     if is_quoted:
         return Term(words)
-    if value.startswith("*") and len(words) == 1:
+    if is_part and len(words) == 1:
         return Term(words, "part")
-    return Term(words, "beginning" if value.endswith("*") else "whole")
+    return Term(words, "beginning" if is_part or value.endswith("*") else "whole", is_end)
+
+
+def role_searched(role: str) -> str:
+    """What ``role:`` looks in: the model is called so by Gemini, and ``assistant`` by the others, so it has both names."""
+    return "assistant model" if role in ("assistant", "model") else role

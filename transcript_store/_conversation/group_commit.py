@@ -120,18 +120,21 @@ class GroupCommit:
                     with alone():
                         self._is_idle = False
                         self._open = _Group()
-                        try:
-                            storage = writable()
-                        except TranscriptStoreError as error:
-                            if group.prepared is None:  # else a part of them may be stored, and the next one finds out
-                                self._refuse(self._waiting_in(group), error)
-                            raise
-                        self._lead(group, member, storage)
+                        self._lead(group, member, self._storage_for(group, writable))
                         self._is_idle = True
         if member.stored is None:
             assert member.error is not None
             raise member.error
         return member.stored
+
+    def _storage_for(self, group: _Group, writable: Callable[[], Writer]) -> Writer:
+        """The storage; what it raises instead is the answer for all members that wait: one after another they would wait as long again."""
+        try:
+            return writable()
+        except TranscriptStoreError as error:
+            if group.prepared is None:  # else a part of them may be stored, and the next one finds out
+                self._refuse(self._waiting_in(group), error)
+            raise
 
     def _lead(self, group: _Group, own: _Member, storage: Writer) -> None:
         """Store what the members of a group brought. On return at least ``own`` has its answer."""

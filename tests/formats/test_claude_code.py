@@ -19,6 +19,7 @@ from transcript_store.formats import head_of
 from transcript_store.formats._claude_code import ClaudeCode
 from transcript_store.formats._claude_code_writer import ClaudeCodeWriter
 from transcript_store.testing import check_format
+from transcript_store.testing._pairing import problem_with
 
 SESSION = "11111111-2222-3333-4444-555555555555"
 
@@ -137,6 +138,20 @@ def test_what_is_said_while_the_model_is_at_work_is_the_users(prompt):
     assert texts_in(found) == ["Start", "Bash", "done", "And delete nothing", "I delete nothing"]
     assert messages_in(found)[3] == {"role": "user", "content": prompt}
     assert [(loss.kind, loss.count) for loss in found.losses] == [("attachments", 1)]
+
+
+def test_what_is_said_between_a_call_and_its_result_stands_behind_it():
+    """Nothing may be sent in between. Where tools ran side by side, the result that it hangs on need not be on the way."""
+    (start, asked) = line("u1", None, "Start"), reply("a1", "u1", call("t1"), id="m1")
+    end = line("a2", "r1", "I delete nothing", kind="assistant")
+    queued = attached("q1", "a1", "queued_command", prompt="And delete nothing")
+    one = plan([start, asked, queued, {**result("r1", "q1", "t1", "done")}, end])
+    beside = attached("q1", "r2", "queued_command", prompt="And delete nothing")
+    second = reply("a3", "a1", call("t2"), id="m1")
+    two = plan([start, asked, second, result("r2", "a1", "t1", "done"), beside, result("r1", "a3", "t2", "too"), end])
+    assert texts_in(one) == ["Start", "Bash", "done", "And delete nothing", "I delete nothing"]
+    assert texts_in(two)[-4:] == ["done", "too", "And delete nothing", "I delete nothing"]
+    assert problem_with(messages_in(one)) is problem_with(messages_in(two)) is None
 
 
 def test_a_rewind_is_where_the_conversation_goes_on():

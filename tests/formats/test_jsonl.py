@@ -131,3 +131,15 @@ def test_a_message_within_a_message_within_a_message_is_no_message():
     data = b'{"message":' * 900 + b'{"role":"user","content":"x"}' + b"}" * 900 + b"\n"
     (found,) = JsonLines().plans(Bytes(data))
     assert messages_in(found) == []
+
+
+def test_a_message_with_a_type_and_a_role_is_no_item():
+    """Its type ends as those of the Responses API do, and it has a role, as none of those has: it stays as it is."""
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = [
+        {"role": "user", "content": "Look"},
+        {"type": "tool_call", "role": "assistant", "content": None, "tool_calls": [call]},
+        {"type": "function_call_output", "role": "tool", "tool_call_id": "a", "content": "out"},
+    ]
+    (plan,) = JsonLines().plans(Bytes(json_lines(said)))
+    assert messages_in(plan) == said

@@ -165,6 +165,8 @@ def test_sessions_of_one_version_are_told_apart():
     assert one.session != other.session
     assert one.former_session == other.former_session == plan_of(PYTHON[0]).session
     assert plan_of(*PYTHON[:2]).session == one.session
+    timeless = [{name: value for name, value in each.items() if name != "timestamp"} for each in PYTHON]
+    assert plan_of(*timeless).session == plan_of(*timeless[:3]).session == one.former_session, "each growth was another"
     assert (
         plan_of(*SESSION).session == plan_of(*SESSION).former_session == plan_of(META).session
     )  # this line has a time

@@ -28,6 +28,7 @@ class ClaudeAi(Export):
     """Reads the conversations of a Claude.ai export."""
 
     name = "claude-ai"
+    in_order = True
     provider = "claude"
     member = "chat_messages"
 

@@ -36,6 +36,8 @@ class Node:
     """Of a block of a reply: which reply. Two of a reply's lines have the same."""
     answers: bool
     """Whether it holds the result of a call."""
+    is_queued: bool
+    """Whether the user said it while the model was at work."""
     boundary: bool
     """Whether a compaction begins here."""
     summary: bool
@@ -184,6 +186,7 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
         not hidden and not by_the_program and message_of(value) is not None,
         reply,
         answers,
+        kind == "attachment" and message_of(value) is not None,
         boundary,
         summary,
         _kept(value) if boundary else None,

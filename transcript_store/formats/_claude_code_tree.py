@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from transcript_store.formats._claude_code_lines import Look, Node
 from transcript_store.formats._plan import Finding
@@ -10,7 +11,7 @@ from transcript_store.formats._trees import Generation, Said
 
 
 def with_side_lines(look: Look, way: list[Node]) -> list[Node]:
-    """The way, and the lines of its replies that it misses, and the results that hang on them.
+    """The way, and the lines of its replies that it misses, the results that hang on them, and what was asked behind those.
 
     Tools that run side by side are calls on lines of their own, and each result names its own call as its parent: only one of
     them is on the way.
@@ -18,11 +19,14 @@ def with_side_lines(look: Look, way: list[Node]) -> list[Node]:
     seen = {node.place for node in way}
     lines: dict[tuple[str, str], list[Node]] = defaultdict(list)
     results: dict[str, list[Node]] = defaultdict(list)
+    queued: dict[str, list[Node]] = defaultdict(list)
     for node in look.nodes:
         if node.reply is not None:
             lines[node.reply].append(node)
         elif node.answers:
             results[node.parent].append(node)
+        elif node.is_queued:
+            queued[node.parent].append(node)
     last = {node.reply: node.place for node in way if node.reply is not None}
     found: list[Node] = []
     for node in way:
@@ -32,6 +36,7 @@ def with_side_lines(look: Look, way: list[Node]) -> list[Node]:
         whole = lines[node.reply]
         hanging = (result for line in whole if line.id for result in results[line.id])
         beside = [one for one in (*whole, *hanging) if one.place not in seen]
+        beside += [asked for one in beside for asked in queued[one.id] if asked.place not in seen]
         seen.update(one.place for one in beside)
         found += beside
     return found
@@ -94,4 +99,18 @@ def _said(nodes: list[Node]) -> list[Said[Node]]:
         found.append(Said([node]))
         if node.reply is not None:
             replies[node.reply] = found[-1]
-    return found
+    return [*_behind_results(found)]
+
+
+def _behind_results(said: list[Said[Node]]) -> Iterator[Said[Node]]:
+    """What the user said between a call and its results stands behind them: nothing may be sent in between."""
+    queued: list[Said[Node]] = []
+    for one in said:
+        if one.nodes[0].is_queued:
+            queued.append(one)
+            continue
+        if not one.nodes[0].answers:
+            yield from queued
+            queued.clear()
+        yield one
+    yield from queued

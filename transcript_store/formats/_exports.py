@@ -51,6 +51,8 @@ class Export(ABC):
     provider: str
     member: str
     """Of a conversation: what its messages stand in."""
+    in_order = False
+    """Whether they stand there as they were said, so that one may follow the one before it where its parent is not there."""
 
     @abstractmethod
     def recognizes(self, head: Head) -> bool:
@@ -107,7 +109,7 @@ class Export(ABC):
             session = hashlib.sha256(raw).hexdigest()
             return Plan(self.name, session, 1, (partial(_unread, source, whole),), findings=(finding,))
         conversation, lines, nodes = read
-        path, findings = _path(nodes, self.leaf(conversation, nodes))
+        path, findings = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         if not isinstance(conversation.get(self.member), (dict, list)):
             findings.append(
                 (
@@ -136,7 +138,7 @@ class Export(ABC):
             yield from _unread(source, whole)
             return
         conversation, lines, nodes = read
-        path, _ = _path(nodes, self.leaf(conversation, nodes))
+        path, _ = _path(nodes, self.leaf(conversation, nodes), in_order=self.in_order)
         places = {id(node): number for number, node in enumerate(nodes, 1)}
         told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses()), strict=True)}
         beside = deque(number for number in range(len(lines)) if number not in told)
@@ -188,8 +190,8 @@ def _unread(source: Source, span: Span) -> Iterator[Entry]:
     yield Draft(lines=[Line(1, span.offset, read_all(source, span), None)]).entry()
 
 
-def _path(nodes: list[Node], leaf: str | None) -> tuple[list[Node], list[tuple[str, str]]]:
-    """The nodes from the root to the leaf, and what is wrong with the tree."""
+def _path(nodes: list[Node], leaf: str | None, *, in_order: bool) -> tuple[list[Node], list[tuple[str, str]]]:
+    """The nodes from the root to the leaf, and what is wrong with the tree. ``in_order``: they stand as they were said."""
     if leaf is None:
         return nodes, []
     places = {node.id: place for place, node in enumerate(nodes)}
@@ -205,10 +207,10 @@ def _path(nodes: list[Node], leaf: str | None) -> tuple[list[Node], list[tuple[s
             break
         seen.add(at)
         path.append(nodes[at])
-        parent, before = nodes[at].parent, at - 1
+        parent, before = nodes[at].parent, at
         at = None if parent is None else places.get(parent)
         if parent is not None and at is None:
-            at = before if before >= 0 and before not in seen else None
+            at = next((place for place in range(before - 1, -1, -1) if place not in seen), None) if in_order else None
             told = "the conversation begins here" if at is None else "it follows the message before it"
             findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {told}"))
     return path[::-1], findings

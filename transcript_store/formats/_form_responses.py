@@ -37,7 +37,7 @@ def is_item(message: dict[str, Any]) -> bool:
     first = content[0] if isinstance(content, list) and content else None
     return (
         kind in ("reasoning", "item_reference", "compaction", "agent_message")
-        or kind.endswith(("_call", "_output"))
+        or (kind.endswith(("_call", "_output")) and "role" not in message)
         or (isinstance(first, dict) and str(first.get("type")).startswith(("input_t", "input_i", "input_f", "output_")))
     )
 

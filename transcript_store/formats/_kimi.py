@@ -46,7 +46,7 @@ class Kimi:
             return
         yield Plan(
             format=self.name,
-            session=session.beginning.hexdigest(),
+            session=session.beginning.hexdigest() if session.is_begun else session.former,
             former_session=session.former,
             lines=lines.count,
             generations=said.generations,
@@ -72,9 +72,9 @@ class _Session:
 
     def __init__(self) -> None:
         self.beginning = hashlib.sha256()
-        self.former: str | None = None
-        """Of the first line alone."""
-        self._is_begun = False
+        self.former = ""
+        """Of the first line alone. It stands for the session as long as no line has a time: or each growth would be another one."""
+        self.is_begun = False
         self.version: str | None = None
         self.model: str | None = None
         self.prompt: str | None = None
@@ -90,10 +90,10 @@ class _Session:
 
     def begin(self, line: Line, at: str | None) -> None:
         """The id of a session is its beginning, through the first line with a time: all of a version may have the same first line."""
-        if not self._is_begun:
-            self.beginning.update(line.raw if self.former is None else line.raw.removesuffix(b"\n"))
+        if not self.is_begun:
+            self.beginning.update(line.raw.removesuffix(b"\n") if self.former else line.raw)
             self.former = self.former or self.beginning.hexdigest()
-            self._is_begun = at is not None
+            self.is_begun = at is not None
 
     def learn(self, value: Json) -> None:
         if value.get("type") == "metadata":

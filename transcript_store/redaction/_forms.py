@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 _ESCAPES = ("\\n", "\\r", "\\t")
@@ -162,7 +163,8 @@ def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:
     for kind in _NAMED:
         for mark in filter(name.endswith, kind.marks):
             before = f"{mark}: "
-            for start, end, called in _of_kind(before + text, kind, mark):
+            # One: what stands further on has its mark in the text itself.
+            for start, end, called in islice(_of_kind(before + text, kind, mark), 1):
                 if start >= len(before):
                     yield start - len(before), end - len(before), called
 

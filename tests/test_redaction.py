@@ -456,3 +456,17 @@ def test_hostile_text_takes_time_by_its_length(name):
     small, large = seconds(1 << 17), seconds(1 << 20)
     assert large < 20, f"{large:.1f} s"
     assert large < 24 * small + 0.25, f"{small:.3f} s, and {large:.3f} s for eight times the text"
+
+
+def test_a_text_with_a_name_takes_time_by_its_length_too():
+    """The name was put in front of the text, and each of its secrets found a second time was compared with all of the others."""
+    redact = SecretRedactor()
+
+    def seconds(count: int) -> float:
+        text = "Authorization: Bearer abcdefghijklmnopqrst\n" * count
+        began = time.process_time()
+        assert redact.redact({"Authorization": text}).counts == {"authorization": count}
+        return time.process_time() - began
+
+    small, large = seconds(1000), seconds(8000)
+    assert large < 24 * small + 0.25, f"{small:.3f} s, and {large:.3f} s for eight times the text"

@@ -498,6 +498,7 @@ def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSyste
     """Delete the conversation in a folder, whatever the folder is called.
 
     Raises:
+        ValueError: the path is ``/``, or cannot name a file.
         TranscriptStoreError: as :meth:`ConversationLibrary.delete`.
     """
     parent, _, name = filesystem.absolute_path(directory).rpartition("/")

@@ -17,6 +17,7 @@ import pytest
 from tests.chat.conftest import connect
 from tests.chat.dialects import Call, Dialect
 from tests.chat.server import Server
+from tests.kit.children import Child
 from transcript_store import ConversationStore
 from transcript_store.chat import TextDelta, Tool
 
@@ -65,6 +66,59 @@ def test_the_other_client_waits_while_a_tool_runs(dialect: Dialect, server: Serv
         third = connect(dialect, server, conversation)
         assert third.chat("Hi") == "Hello."
         assert dialect.messages(server.bodies[2]) == conversation.get_messages()[:-1]
+
+
+def test_a_turn_ends_with_a_fork(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """The child has its parent's memory, in which a turn is under way: it is the parent's."""
+
+    def ask(say: Callable[[object], None]) -> None:
+        conversation.load()
+        say(connect(dialect, server, conversation).chat("Hi"))
+
+    def pay() -> str:
+        assert Child(ask).end() == ["Hello."]
+        return RECEIPT
+
+    server.answers += [dialect.reply("", PAY), dialect.reply("Hello."), dialect.reply("Paid.")]
+    with ConversationStore(tmp_path / "c", hold_lock=False) as conversation:
+        client = connect(dialect, server, conversation)
+        client.set_tools([paying(pay)])
+        assert client.chat("Pay it") == "Paid."
+
+
+def test_stores_that_are_equal_have_turns_of_their_own(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """A subclass with ``__eq__``, such as a dataclass, has no hash."""
+
+    class Equal(ConversationStore):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    server.answers += [dialect.reply("", PAY), dialect.reply("Hello."), dialect.reply("Paid.")]
+    with Equal(tmp_path / "c") as one, Equal(tmp_path / "d") as other:
+        client, second = connect(dialect, server, one), connect(dialect, server, other)
+        client.set_tools([paying(lambda: second.chat("Hi"))])
+        assert client.chat("Pay it") == "Paid."
+
+
+def test_whether_it_is_answered_is_looked_up_once(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """Asked in a loop, behind what the program itself appended, it read the whole transcript each time."""
+    reads: list[int] = []
+
+    class Counting(ConversationStore):
+        def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
+            reads.append(1)
+            return super().get_messages(last=last)
+
+    server.answers.append(dialect.reply("Hello."))
+    with Counting(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        client.chat("Hi")
+        conversation.append_event({"n": 1})
+        before = len(reads)
+        assert all(client.is_answered for _ in range(100))
+        assert len(reads) == before + 1
 
 
 def test_a_client_that_is_closed_leaves_the_others_stream(dialect: Dialect, server: Server, tmp_path: Path) -> None:

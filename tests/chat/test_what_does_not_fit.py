@@ -113,6 +113,27 @@ def test_a_result_that_must_not_be_stored(
 
 
 @pytest.mark.parametrize("dialect", ONE_MESSAGE, ids=lambda dialect: dialect.name)
+def test_a_result_that_must_not_be_stored_takes_no_other_along(
+    dialect: Dialect, server: Server, tmp_path: Path
+) -> None:
+    """It is the last of its reply, and short; the longer one before it was journaled, and is sent."""
+
+    def redact(value: dict[str, Any]) -> dict[str, Any]:
+        if "SECRET" in json.dumps(value):
+            raise ValueError
+        return value
+
+    results = iter(["good " * 50, "SECRET"])
+    server.answers += [dialect.reply("", (("now", {}), ("now", {}))), dialect.reply("I see.")]
+    with opened(tmp_path, redact=redact) as conversation:
+        client = connect(dialect, server, conversation)
+        client.set_tools([Tool("now", "", {"type": "object"}, handler=lambda: next(results))])
+        assert client.chat("Go") == "I see."
+    sent = server.requests[1].raw.decode()
+    assert (sent.count("good " * 50), sent.count(UNRECORDED)) == (1, 1)
+
+
+@pytest.mark.parametrize("dialect", ONE_MESSAGE, ids=lambda dialect: dialect.name)
 def test_a_store_that_is_opened_with_a_smaller_limit(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """Results on record that no message of this store can hold together: the longest are told, the conversation goes on."""
     lengths = iter([15_000, 15_000, 1_000, 15_000])

@@ -6,6 +6,7 @@ import errno
 import itertools
 import json
 import multiprocessing
+import multiprocessing.synchronize  # before a test takes its semaphores away: it looks at them once
 import os
 import resource
 import signal

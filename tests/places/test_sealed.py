@@ -444,6 +444,11 @@ def test_rotate(place: SimulatedPlace):
     assert library_on(place, bytes(32)).rotate_key().left_alone[0][0] == ID
     with pytest.raises(ValueError, match="rotate_key"):
         library_on(place, None).rotate_key()
+    with pytest.raises(TypeError, match="several"):
+        library_on(place, OTHER_KEY).rotate_key(ID)
+    absent = "99999999-0000-4000-8000-000000000001"
+    told = library_on(place, OTHER_KEY).rotate_key([absent, absent]).left_alone
+    assert told == ((absent, "there is no such conversation in the library"),)
 
 
 def test_a_rotation_tells_a_key_that_is_gone_from_one_that_never_was(place: SimulatedPlace):

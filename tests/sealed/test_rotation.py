@@ -258,8 +258,8 @@ def test_a_name_that_is_not_there_is_told() -> None:
     turned = library("/library", OTHER_KEY, [KEY], disk)
     with pytest.raises(TypeError, match="several"):
         turned.rotate_key(one)
-    done = turned.rotate_key([one, "misspelled", ".hidden"])
-    why = "there is no such folder in the library"
+    done = turned.rotate_key([one, "misspelled", ".hidden", one])
+    why = "there is no such conversation in the library"
     assert (done.rotated, done.left_alone) == ((one,), ((".hidden", why), ("misspelled", why)))
     assert library("/nowhere", OTHER_KEY, [KEY], disk).rotate_key([one]).left_alone == ((one, why),)
     assert library("/nowhere", OTHER_KEY, [KEY], disk).rotate_key().left_alone == ()

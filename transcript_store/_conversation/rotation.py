@@ -21,7 +21,7 @@ K3  A key file is changed by whoever holds the writer's lock, so a rotation neve
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -70,8 +70,15 @@ def required(keys: Keyring | None) -> Keyring:
     return keys
 
 
+def several(names: Iterable[str] | None) -> list[str] | None:
+    """Each of these once; raises ``TypeError`` for one text, which would be taken apart into its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"names must be several; for one of them write [{names!r}]")
+    return None if names is None else [*dict.fromkeys(names)]
+
+
 NOT_SEALED = "it is not sealed"
-IS_NOT_THERE = "there is no such folder in the library"
+IS_NOT_THERE = "there is no such conversation in the library"
 KEY_IS_GONE = (
     "it is sealed, and the key beside it is gone, without which nobody can read it: put that back from a backup"
 )

@@ -11,7 +11,7 @@ from transcript_store._conversation import leftovers
 from transcript_store._conversation.deleting import delete
 from transcript_store._conversation.key_changes import Shredding, id_of, shred
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import IS_NOT_THERE, Rotation, Rotator
+from transcript_store._conversation.rotation import IS_NOT_THERE, Rotation, Rotator, several
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
@@ -155,9 +155,9 @@ class Folders:
 
     def rotate(self, keys: Keyring, names: Iterable[str] | None) -> Rotation:
         """Wrap the data keys of these folders anew, or of all that are called by an id."""
-        if isinstance(names, str):
-            raise TypeError(f"names must be several; for one of them write [{names!r}]")
-        chosen = None if names is None else [checked_name(name) for name in names]
+        chosen = several(names)
+        if chosen is not None:
+            chosen = [checked_name(name) for name in chosen]
         with refusals(self.path, "rotate the key"):
             try:
                 parent = Folder.open(self.files, self.path)

@@ -8,12 +8,14 @@ A record's ``extra`` may have these members, besides those of a reply (``respons
 * ``tool_result`` ``{index, id, name, result}``, on a record without a message: the result of one of several calls, in its
   native form. The message that carries all results follows later.
 * ``interrupted`` ``[id, …]``, on a results message: the calls whose outcome is unknown.
-* ``incomplete`` ``{reason, partial}``: the reply ended early. ``partial`` is all that came of it.
+* ``incomplete`` ``{reason, partial}``: the reply ended early. ``partial`` is what came of it, cut to its two ends
+  or empty where it is too long beside the message.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -29,7 +31,7 @@ from transcript_store import (
     TranscriptPosition,
 )
 from transcript_store.chat._provider import JSON, Message, ToolCall, Wire
-from transcript_store.chat._tool_results import UNRECORDED, Owed, owed, without_longest
+from transcript_store.chat._tool_results import UNRECORDED, Owed, owed, without_one
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 from transcript_store.histories import PROMPT_ROLES, begins_with_prompt
 from transcript_store.messages import decode_message, encode_message
@@ -63,6 +65,8 @@ class History:
         self._tail: list[_Entry] = []  # the last reply and everything after it
         self._seen: TranscriptPosition | None = None  # the end of the transcript that the list was read from
         self._at_start: ConversationMetadata | None = None
+        self._looked: History | None = None
+        """What :meth:`now` saw last, where that is not this one."""
         self.refresh()
 
     @property
@@ -129,9 +133,12 @@ class History:
 
     def now(self) -> History:
         """The messages as they are on record now, to be looked at in any thread: a turn may run, so this one is not changed."""
-        if self._conversation is None or self._conversation.position == self._seen:
+        if self._conversation is None or (now := self._conversation.position) == self._seen:
             return self
-        return History(self._wire, self._conversation)
+        looked = self._looked
+        if looked is None or looked._seen != now:
+            looked = self._looked = History(self._wire, self._conversation)
+        return looked
 
     def append(self, message: Message, extra: JSON | None = None) -> None:
         """Add a message. On return it is durable."""
@@ -180,13 +187,14 @@ class History:
         """Add a results message, and return it as it was added. On return it is durable.
 
         The tools have run, so this must not fail because of what they gave. While the record refuses the message (sealed or
-        redacted it may be longer than it looks), its longest result is replaced by one that says so.
+        redacted it may be longer than it looks), one of its results is replaced by one that says so.
         """
         while True:
             try:
                 self.append(message, extra)
             except _REFUSALS as error:
-                if (less := without_longest(self._wire, message)) is None:
+                is_too_long = isinstance(error, InvalidMessageError) and _can_be_json(message)
+                if (less := without_one(self._wire, message, is_too_long=is_too_long)) is None:
                     raise
                 _tell(error)
                 message = less
@@ -248,6 +256,15 @@ class History:
             if look >= total:
                 return []
             look *= 8
+
+
+def _can_be_json(message: Message) -> bool:
+    """Whether a record could hold the message if it were short."""
+    try:
+        encode_message(message, "message", sys.maxsize)
+    except InvalidMessageError:
+        return False
+    return True
 
 
 def _tell(error: Exception) -> None:

@@ -91,7 +91,9 @@ class Requests:
 
     def _keep(self, reply: Reply) -> None:
         """Record a reply: its message, or a record without a message if nothing of the reply can be sent again."""
+        first: JSON | None = None
         for extra in self._extras(reply):
+            first = extra if first is None else first
             try:
                 if reply.message is not None:
                     self._history.append(reply.message, extra)
@@ -103,7 +105,7 @@ class Requests:
         else:
             # The reply has a lone surrogate or an integer beyond 64 bits, or is longer than a line may be. It is kept as text.
             # A quarter of a line leaves room for the escapes.
-            cut = json.dumps([reply.message, extra])[: self._history.max_bytes // 4]
+            cut = json.dumps([reply.message, first])[: self._history.max_bytes // 4]
             partial = _PIECES if self._history.redacts else cut
             self._history.note({"incomplete": {"reason": str(refused), "partial": partial}})
             raise refused

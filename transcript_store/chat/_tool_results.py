@@ -59,8 +59,11 @@ def owed(wire: Wire, tail: Sequence[Message], journaled: Mapping[int, JSON], *, 
     )
 
 
-def without_longest(wire: Wire, message: Message) -> Message | None:
-    """A results message that the record refused, with its longest result replaced by one that says so. None if all are."""
+def without_one(wire: Wire, message: Message, *, is_too_long: bool) -> Message | None:
+    """A results message that the record refused, with one result replaced by one that says so. None if all are.
+
+    That is the longest if it is too long, else the last: those before it were journaled, so the record takes them.
+    """
     results = wire.results(message)
     natives = [result.native for result in results]
     spoken = [wire.result(_call_of(result), UNRECORDED, is_error=True) for result in results]
@@ -71,8 +74,8 @@ def without_longest(wire: Wire, message: Message) -> Message | None:
     }
     if not lengths:
         return None
-    longest = max(lengths, key=lengths.__getitem__)
-    natives[longest] = spoken[longest]
+    refused = max(lengths, key=lengths.__getitem__) if is_too_long else max(lengths)
+    natives[refused] = spoken[refused]
     return natives[0] if wire.results_are_messages else wire.results_message(natives)
 
 

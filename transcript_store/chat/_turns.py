@@ -7,10 +7,12 @@ client would say of a tool that the first one is running that it was interrupted
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 import weakref
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from transcript_store import ConversationStore, IncompleteResponseError
 from transcript_store.chat._protocols import Complete, StreamEvent
@@ -22,13 +24,21 @@ Steps = Generator[StreamEvent, None, Complete]
 """The events of a turn but the last, which it returns: then the turn is over."""
 
 
+class _Turn(NamedTuple):
+    """One that is under way."""
+
+    client: object
+    thread: threading.Thread
+    """Which began it."""
+    process_id: int
+
+
 class Turns:
     """The turns of one conversation, and the streams in which some of them are read."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._client: object = None  # whose turn it is
-        self._thread: threading.Thread | None = None  # and which thread began it
+        self._held: dict[None, _Turn] = {}
+        """The turn that is under way. It is taken and let go with one call each, so an interruption finds who has it."""
         self._streams: weakref.WeakSet[Steps] = weakref.WeakSet()
         """Weak, so that a stream is finalized, and its partial reply recorded, as soon as the caller drops it."""
 
@@ -41,17 +51,17 @@ class Turns:
         Raises:
             RuntimeError: another turn is under way.
         """
-        began = self._thread
-        if began is threading.current_thread() or (began is not None and not began.is_alive()):
+        began = self._under_way()
+        if began is not None and (began.thread is threading.current_thread() or not began.thread.is_alive()):
             self.end_stream()
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError(_UNDER_WAY)
+        turn = _Turn(client, threading.current_thread(), os.getpid())
         try:
-            self._client, self._thread = client, threading.current_thread()
+            if self._held.setdefault(None, turn) is not turn:
+                raise RuntimeError(_UNDER_WAY)
             yield
         finally:
-            self._client = self._thread = None
-            self._lock.release()
+            if self._held.get(None) is turn:
+                del self._held[None]
 
     def read(self, client: object, steps: Steps) -> Events:
         """The events of a turn that runs while they are read. It begins when the first one is asked for."""
@@ -65,9 +75,9 @@ class Turns:
         Raises:
             RuntimeError: it cannot be ended: it runs in another thread, or one of its tools called this.
         """
-        if self._client is client:
+        if self._is_of(client):
             self.end_stream()
-            if self._client is client:
+            if self._is_of(client):
                 raise RuntimeError(_UNDER_WAY)
 
     def end_stream(self) -> None:
@@ -75,6 +85,18 @@ class Turns:
         for stream in list(self._streams):
             if inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
                 stream.close()
+
+    def _is_of(self, client: object) -> bool:
+        turn = self._under_way()
+        return turn is not None and turn.client is client
+
+    def _under_way(self) -> _Turn | None:
+        turn = self._held.get(None)
+        if turn is None or turn.process_id == os.getpid():
+            return turn
+        self._held.clear()  # a forked child: the turn, and its stream, are its parent's
+        self._streams.clear()
+        return None
 
     def _while_read(self, client: object, steps: Steps) -> Steps:
         with self.one(client):
@@ -95,7 +117,8 @@ def events(steps: Steps) -> Events:
     yield complete
 
 
-_TURNS: weakref.WeakKeyDictionary[ConversationStore, Turns] = weakref.WeakKeyDictionary()
+_TURNS: dict[int, Turns] = {}
+"""By the id of the store, for as long as there is that one: a store of somebody's own may be equal to another, or have no hash."""
 _making = threading.Lock()
 
 
@@ -104,8 +127,9 @@ def turns_of(conversation: ConversationStore | None) -> Turns:
     if conversation is None:
         return Turns()
     with _making:
-        turns = _TURNS.get(conversation)
+        turns = _TURNS.get(id(conversation))
         if turns is None:
-            turns = _TURNS[conversation] = Turns()
+            turns = _TURNS[id(conversation)] = Turns()
+            weakref.finalize(conversation, _TURNS.pop, id(conversation), None).atexit = False
             conversation.on_close(turns.end_stream)
         return turns

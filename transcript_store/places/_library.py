@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from transcript_store._conversation.arguments import require_bool
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.reader import Reader
-from transcript_store._conversation.rotation import KEY_IS_GONE, NOT_SEALED, required
+from transcript_store._conversation.rotation import IS_NOT_THERE, KEY_IS_GONE, NOT_SEALED, required, several
 from transcript_store._conversation.storage import Options
 from transcript_store._conversation.summary import ConversationSummary, require_page
 from transcript_store._conversation.verify import Finding, Verification, look
@@ -268,26 +268,29 @@ class PlacedLibrary(ConversationLibrary):
         return save(snapshots, snapshot)
 
     def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
-        ids = self._ids() if names is None else map(checked_id, names)
+        chosen = several(names)
+        ids = self._ids() if chosen is None else map(checked_id, chosen)
         done = rotate((self._slots(each).key for each in ids), required(self._folders.keys))
         without = [each for each, why in done.left_alone if why == NOT_SEALED]
-        sealed = self._sealed_among(without, by_summary=names is None)
-        left = [(each, KEY_IS_GONE if each in sealed else why) for each, why in done.left_alone]
-        return replace(done, left_alone=tuple(left))
+        why_not = self._why_without_key(without, by_summary=chosen is None)
+        return replace(done, left_alone=tuple((each, why_not.get(each, why)) for each, why in done.left_alone))
 
-    def _sealed_among(self, ids: Sequence[str], *, by_summary: bool) -> set[str]:
-        """Which of these are sealed: as the list says, in a few requests for all of them, or as their slots do."""
-        if by_summary and ids:
-            return {summary.id for summary in self._summaries(False, None, _PAGE) if summary.sealed and summary.id} & {
-                *ids
-            }
-        found = set()
+    def _why_without_key(self, ids: Sequence[str], *, by_summary: bool) -> dict[str, str]:
+        """Why these have no key, where they are not plain: as the list says, in a few requests for all of them, or as their slots do."""
+        if by_summary:
+            summaries = self._summaries(False, None, _PAGE) if ids else ()
+            return {summary.id: KEY_IS_GONE for summary in summaries if summary.sealed and summary.id}
+        found = {}
         for each in ids:
             slots = self._slots(each)
-            with suppress(ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError):
-                slots.load_patiently()
-                if slots.state.is_sealed:
-                    found.add(each)
+            with suppress(CorruptTranscriptError, UnsupportedVersionError):
+                try:
+                    slots.load_patiently()
+                except ConversationNotFoundError:
+                    found[each] = IS_NOT_THERE
+                else:
+                    if slots.state.is_sealed:
+                        found[each] = KEY_IS_GONE
         return found
 
     def _ids(self) -> Iterator[str]:

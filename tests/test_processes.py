@@ -403,6 +403,22 @@ def test_a_copied_library_knows_what_its_own_process_has_open(scratch, copied):
         assert Child(look).end() == ["False"]
 
 
+def test_a_fork_lets_go_of_the_lock_also_without_dev(scratch, monkeypatch):
+    """P11: a bare container has no /dev/null. Then the numbers are free, and nothing is known of them in the child."""
+    monkeypatch.setattr(os, "devnull", "/nowhere/null")
+    with ConversationStore(scratch / "c") as store:
+        store.initialize(messages=[{"n": 1}])
+
+        def look(say: Callable[[object], None]) -> None:
+            links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+            say(any(store.directory in os.readlink(link) for link in links if os.path.lexists(link)))
+            with ConversationStore(store.directory, read_only=True) as reader:
+                reader.load()
+                say(reader.get_messages())
+
+        assert Child(look).end() == ["False", "[{'n': 1}]"]
+
+
 def test_a_fork_while_another_thread_is_in_a_call(scratch):
     """P11: a child forked while a thread of its parent held the store's mutex is told so; it does not wait for ever."""
     inside, go_on = threading.Event(), threading.Event()

@@ -86,6 +86,23 @@ def test_a_turn_ends_with_a_fork(dialect: Dialect, server: Server, tmp_path: Pat
         assert client.chat("Pay it") == "Paid."
 
 
+def test_a_stream_stays_its_parents_in_a_fork(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+    """A child that closes the conversation ends no stream of its parent's, and records no half of it."""
+
+    def close(say: Callable[[object], None]) -> None:
+        conversation.load()
+        conversation.close()
+        say("closed")
+
+    server.answers += [dialect.stream("A long answer")]
+    with ConversationStore(tmp_path / "c", hold_lock=False) as conversation:
+        stream = reading(connect(dialect, server, conversation), "One")
+        before = conversation.get_records()
+        assert Child(close).end() == ["closed"]
+        assert conversation.get_records() == before
+        assert list(stream)[-1].text == "A long answer"
+
+
 def test_stores_that_are_equal_have_turns_of_their_own(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """A subclass with ``__eq__``, such as a dataclass, has no hash."""
 

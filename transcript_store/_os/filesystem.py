@@ -80,6 +80,7 @@ class PosixFileSystem:
             with suppress(OSError):
                 os.close(handle)
         self._handles.clear()
+        self._past_cache.clear()
 
     def __reduce__(self) -> str:
         """Copied and pickled it is the one of its process: what is open is known there."""

@@ -38,7 +38,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._held: dict[None, _Turn] = {}
-        """The turn that is under way. It is taken and let go with one call each, so an interruption finds who has it."""
+        """The turn that is under way. One call of the dictionary begins it, and one ends it, so Ctrl-C cannot come in between."""
         self._streams: weakref.WeakSet[Steps] = weakref.WeakSet()
         """Weak, so that a stream is finalized, and its partial reply recorded, as soon as the caller drops it."""
 
@@ -82,6 +82,7 @@ class Turns:
 
     def end_stream(self) -> None:
         """End the stream that waits for its reader. One that runs right now belongs to another thread, and cannot be ended."""
+        self._under_way()  # or a forked child would end, and record, what its parent still reads
         for stream in list(self._streams):
             if inspect.getgeneratorstate(stream) == inspect.GEN_SUSPENDED:
                 stream.close()

@@ -446,7 +446,7 @@ class ConversationLibrary:
                 ``left_alone``.
 
         Raises:
-            TypeError: ``names`` is one text, or holds what is none.
+            TypeError: ``names`` is one text, or something in it is not a text.
             ValueError: the library has no ``encryption_key``, or a name leads out of it.
             KeyProviderError: the provider failed. What comes before that conversation is rotated.
             StorageError: the system refused; the message says what holds.

@@ -126,8 +126,8 @@ def opened(
     """An archived generation, to read: whole, of this conversation, and what its successor says it replaced.
 
     ``members_now`` gives the conversation's metadata. It is called if the successor does not state the end. The successor may have
-    been deleted just now, and then the metadata says what it said. With ``sealing`` the records can be opened, if they are sealed; and
-    somebody who has the key must have stated where the generation ended.
+    been deleted just now, and then the metadata says what it said. With ``sealing`` sealed records can be opened. Then a generation
+    is refused if nothing that was written with the key states where it ended.
     """
     if number >= live.header.generation or folder.status(ARCHIVE) is None:
         raise _not_found(folder, live, number)

@@ -70,7 +70,7 @@ class Look:
     given: set[int] = field(default_factory=set)
     """Places of lines whose attachment is sent and is no message."""
     rewound: str | None = None
-    """The uuid that a rewind behind all other lines went back to, empty for the beginning; None if there is none."""
+    """The uuid that a rewind went back to, if it stands behind all other lines; empty for the beginning. None without such a rewind."""
     last: dict[bool, str] = field(default_factory=dict)
     """The uuid of the last line of the tree; of a sub-agent's at True."""
     findings: list[Finding] = field(default_factory=list)

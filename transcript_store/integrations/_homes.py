@@ -83,7 +83,7 @@ def home_at(directory: str | os.PathLike[str] | ConversationLibrary) -> Home:
     """
     if isinstance(directory, ConversationLibrary):
         return directory
-    absolute_path(directory)  # refuses what is none
+    absolute_path(directory)  # for what it refuses
     path = os.path.realpath(os.path.expanduser(directory))  # links are followed before ``..`` is
     if os.path.isfile(path):
         raise ValueError(f"{path} is a file: name the folder for the conversations, which is made if there is none")

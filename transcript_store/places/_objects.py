@@ -238,9 +238,8 @@ class ObjectPlace(PackingPlace):
 
         Their names stay: a writer that stalled must find them taken, and a summary that comes late the empty one, also where none was left.
         """
-        self._bucket.replace(
-            f"m/{id}", b""
-        )  # first: from here on no summary is kept, and a mark that is set yet shows nothing
+        # First: from here on no summary is kept, and a mark that is still set shows nothing.
+        self._bucket.replace(f"m/{id}", b"")
         self._bucket.delete(f"d/{day}/{id}" for day in self._days())
         self._marked.pop(id, None)
         full = [listed for page in self._bucket.list(f"c/{id}") for listed in page if listed.size]
@@ -304,7 +303,7 @@ def _is_final(summary: Summary, there: bytes) -> bool:
 
 
 def _as_summary(id: str, data: bytes) -> Summary | None:
-    """What was put as a summary; None if these bytes are no summary of ours: of what was expunged they are none at all."""
+    """What was put as a summary. None if these bytes are no summary of ours; those that ``expunge`` leaves are empty."""
     head, _, rest = data.partition(b"\n")
     try:
         members = orjson.loads(head)

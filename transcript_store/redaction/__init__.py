@@ -61,7 +61,7 @@ class SecretRedactor:
     none, so it can be given again.
 
     Thinking that had a secret in it, or in its signature, is no longer what its provider signed. Such a block becomes a text,
-    ``[redacted:thinking]``. JSON in a text stays as it was spelled, but for what was taken out.
+    ``[redacted:thinking]``. JSON in a text stays as it was spelled; only what was taken out is changed.
 
     Args:
         patterns: regular expressions of one's own, which are replaced by ``[redacted:pattern]``. They are run as they are: one in

@@ -55,8 +55,9 @@ _NO_WEB = "".join(rf"(?<!{scheme}://)" for scheme in ("http", "https", "ws", "ws
 
 
 def _in_url(ends: str) -> str:
-    """``user:password@host`` behind ``://``. The password goes up to the last ``@`` before the path. Up to the first one it may have what
-    ought to be escaped, but for ``ends``. A port that the path follows is none, and behind the ``@`` of an image stands its digest.
+    """``user:password@host`` behind ``://``. The password goes up to the last ``@`` before the path. Before its first ``@`` it may hold
+    characters that ought to be escaped, except those of ``ends``. A port in front of a path is no password. Nor is what stands before
+    the ``@`` of an image's digest.
     """
     never = r"\s\"'\\<>"
     return (
@@ -141,7 +142,7 @@ _PLACEHOLDER = re.compile(
     r"[$#]{0,2}\{{1,2}[\w.]*\}{1,2}|\$\w+|%[^%]*%|%[ds]|[*x.]+|(?:" + DONE + r")+"
     r"|(?i:pass(?:word|wd)?|secret|pwd|token|your[-_].*|changeme)"
 )
-"""What stands where a password would, and is none. One that begins as a variable does, and goes on, is one: ``$uper$ecret``."""
+"""What stands in the place of a password. A text that only begins as a variable does is a password: ``$uper$ecret``."""
 _NAMED = tuple(kind for kind in _KINDS if _SET in kind.rest)
 """Those whose name says what they are: it may be the name of a member, and the secret its value."""
 _NAMES = tuple(mark for kind in _NAMED for mark in kind.marks)

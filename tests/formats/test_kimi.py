@@ -172,6 +172,58 @@ def test_sessions_of_one_version_are_told_apart():
     )  # this line has a time
 
 
+PICTURE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+SHOWN = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE}}]}
+OTHER_CALL = loop("tool.call", stepUuid="s1", toolCallId="c2", name="Bash", args={})
+
+
+def result_of(call: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    return loop("tool.result", toolCallId=call, result={"output": list(parts)})
+
+
+PICTURED = result_of("c1", {"type": "text", "text": "<image>"}, {"type": "image_url", "imageUrl": {"url": PICTURE}})
+FILMED = result_of("c2", {"type": "text", "text": "a film"}, {"type": "video_url", "videoUrl": {"url": "ms://film"}})
+
+
+def test_a_picture_in_a_result_is_the_users_behind_the_results():
+    """It was base64 in the text of the result. Between a call's results nobody may speak, and a line keeps no picture twice."""
+    plan = plan_of(META, CONFIG, asked("Look"), BEGIN, SAY, CALL, OTHER_CALL, END, PICTURED, FILMED, *REPLY)
+    assert messages(plan)[2:] == [
+        {"role": "tool", "tool_call_id": "c1", "content": "<image>"},
+        {"role": "tool", "tool_call_id": "c2", "content": "a film"},
+        SHOWN,
+        {"role": "assistant", "content": "Done"},
+    ]
+    assert PICTURE not in str([entry.extra for entry in entries(plan)])
+    assert [(loss.kind, loss.count) for loss in plan.losses] == [("media", 1)]
+
+
+def test_a_picture_in_a_result_of_the_python_version():
+    value = {"is_error": False, "output": [{"type": "image_url", "image_url": {"url": PICTURE, "id": None}}]}
+    plan = plan_of(*PYTHON[:7], old("ToolResult", tool_call_id="c1", return_value=value), *PYTHON[8:])
+    assert messages(plan)[2:4] == [{"role": "tool", "tool_call_id": "c1", "content": ""}, SHOWN]
+
+
+def test_a_sound_or_a_video_is_a_loss():
+    """Of the user, of the model: chat completions have no place for it."""
+    film, sound = ({"type": kind, kind: {"url": "ms://1"}} for kind in ("video_url", "audio_url"))
+    said = line("context.append_message", message={"role": "user", "content": [film, {"type": "text", "text": "See"}]})
+    plan = plan_of(META, said, BEGIN, loop("content.part", stepUuid="s1", part=sound), SAY, END)
+    assert [message["content"] for message in messages(plan)] == ["See", "I look."]
+    assert [(loss.kind, loss.count) for loss in plan.losses] == [("media", 2)]
+    assert plan_of(*SESSION).losses == ()
+
+
+def test_what_a_result_shows_is_no_message_that_kimi_counts():
+    """Neither for an undo, which counts the user's prompts, nor for a compaction of the versions before, which counts messages."""
+    looked = [META, CONFIG, asked("Look"), BEGIN, CALL, END, PICTURED, *REPLY, asked("More")]
+    undone = plan_of(*looked, line("context.undo", count=2), asked("Else"))
+    assert [message["content"] for message in messages(undone)] == ["Else"]
+    for gone, kept in ((2, ["S", "<image>", SHOWN["content"], "Done", "More"]), (3, ["S", "Done", "More"]), (9, ["S"])):
+        plan = plan_of(*looked, line("context.apply_compaction", summary="S", compactedCount=gone))
+        assert [message["content"] for message in messages(plan)] == kept
+
+
 @pytest.mark.skipif(SHARED is None, reason="TRANSCRIPT_STORE_SHARED is not set")
 def test_the_log_of_a_session_that_said_nothing():
     """A real one: it ends before the first prompt."""
@@ -191,7 +243,7 @@ ANEW = [
 ]
 
 
-@given(st.lists(st.sampled_from([*SESSION, *ANEW]), max_size=20), st.integers(0, 300))
+@given(st.lists(st.sampled_from([*SESSION, *ANEW, OTHER_CALL, PICTURED, FILMED]), max_size=20), st.integers(0, 300))
 def test_any_order_of_lines_cut_anywhere(steps, cut):
     """Each whole line is accounted for, and the bytes come out again."""
     data = lines(META, *steps)
@@ -203,4 +255,5 @@ def test_any_order_of_lines_cut_anywhere(steps, cut):
 
 @few_or_many_seeds
 def test_it_keeps_the_contract_of_formats(seeds):
-    check_format(Kimi(), [lines(*SESSION, ANEW[2], *SESSION[3:], ANEW[1]), lines(*PYTHON)], seeds=seeds)
+    pictured = lines(META, BEGIN, CALL, OTHER_CALL, END, PICTURED, asked("And"), FILMED, *REPLY, ANEW[2])
+    check_format(Kimi(), [lines(*SESSION, ANEW[2], *SESSION[3:], ANEW[1]), lines(*PYTHON), pictured], seeds=seeds)

@@ -3,6 +3,7 @@
 * ``context.append_message``: a message, ``{"role", "content", "toolCalls", "toolCallId", "origin"}``.
 * ``context.append_loop_event``: a reply as it came. ``step.begin``, ``content.part`` and ``tool.call``, ``step.end`` with its usage are one
   message; ``tool.result`` is one each. What is appended while results are missing stands behind them.
+* A result is text alone there, so the pictures in it are the user's, behind the results.
 * ``context.apply_compaction``, ``context.undo``, ``context.clear``: a new generation.
 * ``config.update``: the model, the system prompt, the folder.
 
@@ -19,7 +20,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transcript_store.formats._blocks import objects
+from transcript_store.formats._blocks import Losses, objects
 from transcript_store.formats._generations import Begins, Draft, Steps, told
 from transcript_store.formats._kimi_python import record_of
 from transcript_store.formats._lines import Line, Lines
@@ -29,6 +30,10 @@ from transcript_store.messages import as_text
 
 _MILLISECONDS = 1000
 _USERS_OWN = ("user", "skill_activation", "plugin_command")
+_SHOWN = "tool_result"
+"""The origin of what a result shows: a message here, and none of its own in Kimi's context."""
+_NOT_SENT = ("audio_url", "video_url")
+_NO_PLACE = "a sound or a video is kept, and not sent: chat completions have no place for it"
 
 
 class Kimi:
@@ -56,6 +61,7 @@ class Kimi:
             system_prompt=session.prompt,
             labels=labels(cwd=session.cwd),
             findings=(*lines.findings, *said.findings),
+            losses=session.losses.found(),
             tail=lines.tail,
         )
 
@@ -80,6 +86,7 @@ class _Session:
         self.prompt: str | None = None
         self.cwd: str | None = None
         self.speaks = False
+        self.losses = Losses()
         self.context: list[tuple[Entry, Json]] = []
         """The messages in force, each with its origin."""
         self._drafts: list[tuple[Draft, Json]] = []
@@ -110,6 +117,7 @@ class _Session:
         origin = obj(message.get("origin"))
         kind = text(origin.get("kind"))
         extra = {"origin": kind} if kind not in (None, "user") else {}
+        self._count_lost(message.get("content"))
         draft = Draft(_message(message), extra, at, [line])
         (self._later if self._missing else self._drafts).append((draft, origin))
 
@@ -121,11 +129,19 @@ class _Session:
             self._drafts.append((self._step, {}))
         elif kind == "tool.result" and text(event.get("toolCallId")) in self._missing:
             self._missing.discard(event["toolCallId"])
-            self._drafts.append((Draft(_result(event), {}, at, [line]), {}))
+            output = obj(event.get("result")).get("output")
+            self._count_lost(output)
+            shown = [picture for part in objects(output) if (picture := _picture(part)) is not None]
+            # The line stands with the pictures, where they are the same text and need not be kept twice.
+            self._drafts.append((Draft(_result(event), {}, at, [] if shown else [line]), {}))
+            if shown:
+                seen = Draft({"role": "user", "content": shown}, {"origin": _SHOWN}, at, [line])
+                self._later.append((seen, {"kind": _SHOWN}))
             self._go_on()
         elif self._step is not None and kind in ("content.part", "tool.call", "step.end"):
             self._step.lines.append(line)
             if kind == "content.part":
+                self._count_lost([event.get("part")])
                 _add_part(obj(self._step.message), obj(event.get("part")))
             elif kind == "tool.call" and (call := _call(event)) is not None:
                 obj(self._step.message).setdefault("tool_calls", []).append(call)
@@ -171,6 +187,11 @@ class _Session:
             step.message = None
         elif not message["content"]:
             message["content"] = None
+
+    def _count_lost(self, parts: Any) -> None:
+        for part in objects(parts):
+            if part.get("type") in _NOT_SENT:
+                self.losses.note("media", _NO_PLACE)
 
     def _go_on(self) -> None:
         if not self._missing:
@@ -242,7 +263,8 @@ def _compacted(value: Json, context: Context) -> Context | None:
     kept = count(value.get("keptUserMessageCount"))
     if kept is None or value.get("legacyTail") is True:
         gone = count(value.get("compactedCount", value.get("count")))
-        return summary + ([] if gone is None else context[gone:])
+        counted = [place for place, (_, origin) in enumerate(context) if origin.get("kind") != _SHOWN]
+        return summary + ([] if gone is None or gone >= len(counted) else context[counted[gone] :])
     users = [each for each in context if obj(each[0].message).get("role") == "user" and _is_the_users(each[1])]
     head = min(count(value.get("keptHeadUserMessageCount")) or 0, kept)
     tail = users[max(len(users) - (kept - head), head) :]
@@ -291,9 +313,14 @@ def _add_part(message: Json, part: Json) -> None:
             message["content"] = content + part["text"] if content else part["text"]
         else:
             content.append({"type": "text", "text": part["text"]})
-    elif kind == "image_url" and (url := text(obj(part.get("imageUrl", part.get("image_url"))).get("url"))):
+    elif (picture := _picture(part)) is not None:
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
-        message["content"] = [*parts, {"type": "image_url", "image_url": {"url": url}}]
+        message["content"] = [*parts, picture]
+
+
+def _picture(part: Json) -> Json | None:
+    url = text(obj(part.get("imageUrl", part.get("image_url"))).get("url")) if part.get("type") == "image_url" else None
+    return {"type": "image_url", "image_url": {"url": url}} if url else None
 
 
 def _call(event: Json) -> Json | None:
@@ -308,7 +335,8 @@ def _result(event: Json) -> Json:
     result = obj(event.get("result"))
     output: Any = result.get("output")
     if isinstance(output, list):
-        output = "\n".join(text(part.get("text")) or as_text(part) for part in objects(output))
+        texts = (part for part in objects(output) if _picture(part) is None and part.get("type") not in _NOT_SENT)
+        output = "\n".join(text(part.get("text")) or as_text(part) for part in texts)
     said = output if isinstance(output, str) else "" if output is None else as_text(output)
     note = text(result.get("note"))
     said = f"{said}\n{note}" if note else said

@@ -172,6 +172,18 @@ def test_sessions_of_one_version_are_told_apart():
     )  # this line has a time
 
 
+@pytest.mark.skipif(SHARED is None, reason="TRANSCRIPT_STORE_SHARED is not set")
+def test_the_log_of_a_session_that_said_nothing():
+    """A real one: it ends before the first prompt."""
+    source = Bytes(Path(str(SHARED), "corpora/kimi/wire-short.jsonl").read_bytes())
+    assert Kimi().recognizes(head_of(source))
+    (plan,) = Kimi().plans(source)
+    assert_nothing_is_lost(plan)
+    assert original(plan) == source.data
+    assert (plan.lines, plan.model, messages(plan), plan.provider) == (5, "deepseek-v4-flash", [], None)
+    assert (plan.system_prompt or "").startswith("You are Kimi Code CLI")
+
+
 PICTURE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
 SHOWN = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE}}]}
 OTHER_CALL = loop("tool.call", stepUuid="s1", toolCallId="c2", name="Bash", args={})
@@ -222,18 +234,6 @@ def test_what_a_result_shows_is_no_message_that_kimi_counts():
     for gone, kept in ((2, ["S", "<image>", SHOWN["content"], "Done", "More"]), (3, ["S", "Done", "More"]), (9, ["S"])):
         plan = plan_of(*looked, line("context.apply_compaction", summary="S", compactedCount=gone))
         assert [message["content"] for message in messages(plan)] == kept
-
-
-@pytest.mark.skipif(SHARED is None, reason="TRANSCRIPT_STORE_SHARED is not set")
-def test_the_log_of_a_session_that_said_nothing():
-    """A real one: it ends before the first prompt."""
-    source = Bytes(Path(str(SHARED), "corpora/kimi/wire-short.jsonl").read_bytes())
-    assert Kimi().recognizes(head_of(source))
-    (plan,) = Kimi().plans(source)
-    assert_nothing_is_lost(plan)
-    assert original(plan) == source.data
-    assert (plan.lines, plan.model, messages(plan), plan.provider) == (5, "deepseek-v4-flash", [], None)
-    assert (plan.system_prompt or "").startswith("You are Kimi Code CLI")
 
 
 ANEW = [

@@ -371,6 +371,35 @@ def test_follow_waits_for_a_file_that_is_being_replaced(
     assert (nowhere.code, nowhere.out) == (1, "")
 
 
+def test_follow_keeps_up_with_a_file_whose_time_lies_ahead(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The incident: the clock was a year ahead and was put right; what a program added was imported a year later. Now when it looks the same
+    for as long as a file has to be quiet.
+    """
+    source, ahead = tmp_path / "s.jsonl", 1 << 34
+    source.write_bytes(lines(HI))
+    os.utime(source, (ahead, ahead))
+    said = [HELLO, HELLO, *[None] * 6]
+    grown = [HI]
+    seconds = 0.0
+
+    def step(waits: float) -> None:
+        nonlocal seconds
+        seconds += waits
+        if not said:
+            raise KeyboardInterrupt
+        if (message := said.pop(0)) is not None:  # it is written to at two looks, and is quiet from then on
+            grown.append(message)
+            source.write_bytes(lines(*grown))
+            os.utime(source, (ahead, ahead))
+
+    monkeypatch.setattr("transcript_store.cli.import_.time.sleep", step)
+    monkeypatch.setattr("transcript_store.cli.import_.time.monotonic", lambda: seconds)
+    code, out, err = cli("import", str(source), "--into", str(tmp_path / "chats"), "--follow")
+    assert (code, err, "1 created, 1 grew" in out) == (0, "", True)
+
+
 def test_secrets_are_taken_out_if_that_is_asked_for(cli: Cli, tmp_path: Path) -> None:
     """Counts are said, and never the text. A pattern alone is enough. What is no pattern is misuse."""
     token = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"

@@ -136,6 +136,24 @@ def test_what_was_sent_once_stays_unknown() -> None:
     assert log.outcome(told.value) is True
 
 
+def test_what_a_server_says_of_a_write_that_it_did_not_do_is_told() -> None:
+    """The incident: the disk of a server was full, and it said so at each attempt. What was told was that no answer came in time."""
+    place, full = SimulatedPlace(), UnavailableError("the server did not do it now (DiskFull, SQLSTATE 53100)")
+    log = placed(place, sleep=lambda _: None)
+    log.initialize()
+    place.on_request = lambda request: Fates(full)(request) if request.call == "put" else None  # it reads as ever
+    with pytest.raises(PlaceError, match="DiskFull") as told:
+        log.append_message({"n": 1})
+    assert told.value.outcome == "unknown"
+    place.on_request = Fates(*[Fate.LOST] * 100)  # nothing is said any more
+    with pytest.raises(PlaceError) as silent:
+        log.append_message({"n": 2})
+    assert "DiskFull" not in str(silent.value)
+    place.on_request = lambda request: Fates(full)(request) if request.call == "put_key" else None
+    with pytest.raises(PlaceError, match="DiskFull"):
+        KeyCell(place, str(uuid4()), WAITS_SECONDS, lambda _: None, "simulated/x").replace(b"new", None, "put the key")
+
+
 @pytest.mark.parametrize(
     ("fates", "outcome", "seconds"),
     [

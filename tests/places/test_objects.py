@@ -21,7 +21,7 @@ import pytest
 
 from tests.places.loopback import Answer, Ask, Fate, Loopback
 from tests.places.telling import placed
-from transcript_store import ConversationLibrary, MissingExtraError
+from transcript_store import ConversationLibrary, ConversationNotFoundError, MissingExtraError
 from transcript_store.places import (
     ObjectPlace,
     PlaceError,
@@ -133,6 +133,24 @@ def test_a_delete_at_any_moment_of_a_summary_is_the_last_word(moment: str, monke
         assert (due, [listed.title for listed in library.list()]) == ([], ["Not for you"])
         library.delete(one)
     assert library.list() == []
+
+
+def test_a_pack_that_comes_behind_a_delete_goes_with_the_next_one():
+    """Its name was free. The conversation stays deleted, and nobody reads what the pack holds; the next delete empties it."""
+    place = ObjectPlace("memory:///agents")
+    library = ConversationLibrary(place)
+    with library.create(messages=[{"text": "Not for you"}]) as conversation:
+        one = conversation.id
+    slots = [data for _, data in flattened(place.read(one), 0)]
+    library.delete(one)
+    place.put_pack(one, 1, len(slots), b"".join(slots))
+    assert library.list() == []
+    for is_there in (True, False):
+        assert any(b"Not for you" in piece.data for piece in place.read(one)) == is_there
+        with pytest.raises(ConversationNotFoundError, match="deleted"):
+            library.open(one, read_only=True)
+        with pytest.raises(ConversationNotFoundError, match="deleted"):
+            library.delete(one)
 
 
 def test_what_was_deleted_costs_a_list_nothing(monkeypatch: pytest.MonkeyPatch):

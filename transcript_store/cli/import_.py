@@ -61,7 +61,7 @@ examples:
 _MOST_JOBS = 8
 """Without ``--jobs``. More of them wait for the disk, and each takes memory."""
 _POLL_SECONDS = 2.0
-_QUIET_NS = 10 * 10**9
+_QUIET_SECONDS = 10
 """A program writes a reply line by line, over seconds. One that was imported in the middle would come as a rewritten one."""
 
 
@@ -260,14 +260,20 @@ def _follow(
 ) -> None:
     """Import again what changed since it was imported, whenever it has been quiet for a while. Ends with Ctrl-C."""
     seen = {one.path: one for one in imported}
+    news: dict[str, tuple[Found, float]] = {}
+    """What changed, and since when it looks so: the time of a file may lie ahead of the clock, and then does not say it."""
     while True:
         flush()
         time.sleep(_POLL_SECONDS)
-        quiet_since = time.time_ns() - _QUIET_NS
+        at, quiet_since = time.monotonic(), time.time_ns() - _QUIET_SECONDS * 10**9
         now = _found(
             arguments, programs, may_be_gone=True
         )  # a program replaces its file, a disk comes back: wait for it
-        changed = [one for one in now if one != seen.get(one.path) and one.mtime_ns <= quiet_since]
+        looked = {one.path: (one, at) for one in now if one != seen.get(one.path)}
+        news = {
+            path: news[path] if path in news and news[path][0] == is_so[0] else is_so for path, is_so in looked.items()
+        }
+        changed = [one for one, since in news.values() if one.mtime_ns <= quiet_since or since <= at - _QUIET_SECONDS]
         if changed:
             _import(arguments, library, changed, tally)
             seen.update({one.path: one for one in changed})

@@ -107,6 +107,8 @@ class ClaimedLog:
         """The token of the last claim that was made here and counts (D4)."""
         self._unsure: list[tuple[int, bytes]] = []
         """D2: slot and bytes of what may be stored, or come to be."""
+        self._said = ""
+        """What was said of the last attempt to write that was not done, as far as anybody knows."""
         self._outcomes: dict[str, bool] = {}
         """Of the writes that were unsure and are known now: the hash of the slot, and whether it is stored."""
         self._packed_to = 0
@@ -296,6 +298,7 @@ class ClaimedLog:
         """
         slot, previous = self.state.slot + 1, self.state.hash
         self._unsure.append((slot, data))  # D2
+        self._said = ""
         answer, was_sent, waited = Answer.SILENT, False, 0.0
         for wait in (*self._waits, None):
             try:
@@ -309,6 +312,7 @@ class ClaimedLog:
                 if not was_sent and (wait is None or is_in_vain(error, waited)):
                     self._unsure.remove((slot, data))
                     raise PlaceError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
+                self._said = str(error)
             else:
                 was_sent = True
                 if answer in (Answer.STORED, Answer.BEATEN):
@@ -327,14 +331,15 @@ class ClaimedLog:
                 return Answer.STORED
         except NotReachedError:
             raise  # nothing was put by this attempt, and of those before it the next one tells
-        except UnavailableError:
-            pass
+        except UnavailableError as error:
+            self._said = str(error)
         except PlaceError as error:
             raise _RefusedError(error, nothing_was_put=True) from None
         # D3: neither "it is there already" nor no answer says what stands there.
         try:
             news = self.look()
-        except UnavailableError:
+        except UnavailableError as error:
+            self._said = str(error)
             return Answer.SILENT
         except PlaceError as error:
             raise _RefusedError(error, nothing_was_put=False) from None
@@ -342,10 +347,11 @@ class ClaimedLog:
             return Answer.ABSENT
         return Answer.STORED if news[0].data == data else Answer.BEATEN
 
-    def unknown(self, data: bytes, doing: str, reason: str = "no answer came in time") -> PlaceError:
+    def unknown(self, data: bytes, doing: str, reason: str = "") -> PlaceError:
         """The error for a write whose outcome the caller cannot be told; :meth:`outcome` tells it later."""
+        said = reason or self._said or "no answer came in time"
         return PlaceError(
-            path=self.path, doing=doing, reason=reason, outcome="unknown", slot_hash=slot_hash(data).decode()
+            path=self.path, doing=doing, reason=said, outcome="unknown", slot_hash=slot_hash(data).decode()
         )
 
     @contextmanager

@@ -59,7 +59,7 @@ class KeyCell:
 
         Raises ``PlaceError`` if nobody answers: then either of them may stand there, unless no attempt reached the place.
         """
-        was_sent, waited = False, 0.0
+        was_sent, waited, said = False, 0.0, ""
         for wait in (*self._waits, None):
             try:
                 if self._place.put_key(self.id, data, known):
@@ -68,8 +68,9 @@ class KeyCell:
             except NotReachedError as error:
                 if not was_sent and (wait is None or is_in_vain(error, waited)):
                     raise PlaceError(path=self.path, doing=doing, reason=str(error), outcome="not stored") from None
-            except UnavailableError:
-                was_sent = True
+                said = str(error)
+            except UnavailableError as error:
+                was_sent, said = True, str(error)
             except PlaceError as error:
                 if not was_sent:
                     raise
@@ -87,7 +88,7 @@ class KeyCell:
             if wait is not None:
                 waited += wait
                 self._sleep(wait)
-        raise PlaceError(path=self.path, doing=doing, reason="no answer came in time", outcome="unknown")
+        raise PlaceError(path=self.path, doing=doing, reason=said or "no answer came in time", outcome="unknown")
 
     def begin(self, keys: Keyring, files: FileSystem) -> Sealing:
         """Y1: a fresh data key, which stands in the cell; or the one that stands there."""

@@ -201,6 +201,24 @@ def test_a_search_of_a_library_without_conversations_says_so(cli: Cli, tmp_path:
     assert result.err == f"transcript-store: {tmp_path}/empty: there is no conversation directly under it\n"
 
 
+def test_a_search_says_what_it_left_out_and_where_it_looked(
+    cli: Cli, chats: ConversationLibrary, tmp_path: Path
+) -> None:
+    """The incidents: a damaged line was searched in silence, and in a folder with a library somebody searched that of ``chat``."""
+    damaged = sorted(Path(chats.directory).glob("*/transcript.jsonl"))[0]
+    damaged.write_bytes(damaged.read_bytes().replace(b"said 4", b"said X"))
+    result = cli("search", '"said 9"', chats.directory)
+    assert (result.code, result.out.splitlines()[-1]) == (0, "2 messages")
+    assert (
+        f"1 conversation not searched behind damage; `transcript-store verify {damaged.parent}` says where"
+        in result.err
+    )
+    with ConversationLibrary(tmp_path / "data/transcript-store/conversations").create() as one:
+        one.append_message({"role": "user", "content": "something"})
+    assert "transcript-store/conversations: this was searched; another library is named" in cli("search", "said").err
+    assert cli("search", "something").err == ""
+
+
 def test_a_terminal_gets_the_first_fifty(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = ConversationLibrary(tmp_path / "chats")
     for _ in range(52):

@@ -6,6 +6,7 @@ taken; F9 holds behind a refresh, and every answer says as of when. Hits are rea
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -145,6 +146,7 @@ def test_a_damaged_conversation_is_listed_and_not_searched(
     place.set_object(one, "s/1", place.object(one, "s/1").replace(b"needle", b"needlf"))
     with SearchIndex(library, cache=tmp_path) as index:
         assert found(index, "needle", refresh=True) == ["needle 2"]
+        assert [os.path.basename(directory) for directory in index.search("needle").damaged] == [one]
         assert [bool(summary.damage) for summary in index.list() if summary.id == one] == [True]
 
 

@@ -67,6 +67,42 @@ def test_f9_what_was_deleted_or_replaced_is_not_found(library, cache):
         assert index.status().forgotten == 2
 
 
+def test_f9_an_answer_names_what_is_damaged_and_was_not_searched(library, cache):
+    """The incident: a line in the middle was changed, a search found nothing, and nothing said why."""
+    damaged, whole = begun(library, "needle 1"), begun(library, "needle 2")
+    directory = os.path.join(library.directory, damaged)
+    path = Path(directory, "transcript.jsonl")
+    before = path.read_bytes()
+    with SearchIndex(library, cache=cache) as index:
+        assert index.search("needle").damaged == ()
+        path.write_bytes(before.replace(b"needle", b"needlf"))
+        for _ in range(2):
+            answer = index.search("needle")
+            assert ({hit.conversation for hit in answer}, answer.damaged) == ({whole}, (directory,))
+        assert index.search(f"needle id:{whole}").damaged == ()
+        path.write_bytes(before)
+        answer = index.search("needle")
+        assert ({hit.conversation for hit in answer}, answer.damaged) == ({whole, damaged}, ())
+
+
+def test_f9_what_stands_behind_damage_is_told_and_an_unfinished_append_is_none(library, cache):
+    """Of a conversation that was damaged before it was indexed: what stands before is found. A line that is being written is no damage."""
+    own_id = begun(library, "needle 1")
+    for number in (2, 3):
+        appended(library, own_id, f"needle {number}")
+    path = Path(library.directory, own_id, "transcript.jsonl")
+    before = path.read_bytes()
+    torn, damaged = before + b'{"seq":4,"at":"20', before.replace(b"needle 2", b"needlf 2")
+    with SearchIndex(library, cache=cache) as index:
+        for data, numbers, is_damaged in ((damaged, {1}, True), (torn, {1, 2, 3}, False), (damaged + torn, {1}, True)):
+            path.write_bytes(data)
+            index.purge()
+            answer = index.search("needle")
+            assert ({hit.seq for hit in answer}, bool(answer.damaged)) == (numbers, is_damaged)
+        path.write_bytes(before)
+        assert (len(index.search("needle")), index.search("needle").damaged) == (3, ())
+
+
 def test_f9_a_batch_is_found_whole_wherever_an_update_stops_in_it(tmp_path, cache):
     """An update without time stops behind every message, so each is once the last one that is known."""
     library = ConversationLibrary(tmp_path / "one")
@@ -658,7 +694,10 @@ def test_nothing_but_the_look_goes_through_all_conversations(tmp_path, monkeypat
         whole = [
             one
             for one, plan in plans.items()
-            if any("SCAN" in step and "by_sealed" not in step and "pending" not in step for step in plan)
+            if any(
+                "SCAN" in step and not any(part in step for part in ("by_sealed", "by_damage", "pending"))
+                for step in plan
+            )
         ]
         assert whole == ["SELECT folder, n, stamp FROM conversation"]
 

@@ -24,7 +24,7 @@ from transcript_store._log.record import (
     retracts_of,
 )
 from transcript_store._log.retractions import TakenBack
-from transcript_store._log.scan import NO_BATCH, Walk, batch_before, first_line
+from transcript_store._log.scan import NO_BATCH, PIECE_BYTES, Walk, batch_before, first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Source
 from transcript_store._os.filesystem import FileSystem
@@ -158,6 +158,17 @@ class TranscriptFile:
             return None
         record = self._record_in(line[:end])
         return PlacedRecord(record, offset_bytes, head.decode()) if record else None
+
+    def stops_at_damage(self, after: Place) -> bool:
+        """Whether a whole line stands behind a place that does not verify. An append that is not whole yet is no damage."""
+        walk = self._walk(after)
+        walk.to_the_end()
+        at = walk.stopped.offset_bytes
+        while rest := self._read(at, min(PIECE_BYTES, self.size_bytes - at)):
+            if b"\n" in rest:
+                return True
+            at += len(rest)
+        return False
 
     def taken_back(self, after: Place) -> Callable[[int], bool]:
         """What says of a record's number whether the records behind a place take it back; it may stand before the place.

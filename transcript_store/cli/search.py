@@ -95,6 +95,8 @@ def run(arguments: Namespace) -> int:
                 shown(arguments.libraries[place]) if arguments.libraries else ""
             )  # as it was given: a path may be long
             say_found(answer, library, of_several=len(directories) > 1)
+            if not answer.hits and not arguments.libraries:
+                complain(f"{shown(directory)}: this was searched; another library is named behind the query")
         say_what_is_missing(answer, directory, keys)
     return 0
 
@@ -186,6 +188,10 @@ def say_what_is_missing(answer: Answer, directory: str, keys: Keys) -> None:
         give = f"not read: give the key, in --key-file or {VARIABLE}"
         why = "not opened by the key that was given: `verify` says why" if keys else give
         complain(f"{shown(directory)}: there may be more: {left} {why}")
+    if answer.damaged:
+        left = f"{many(len(answer.damaged), 'conversation')} not searched behind damage"
+        where = f"`transcript-store verify {for_shell(answer.damaged[0])}` says where"
+        complain(f"{shown(directory)}: there may be more: {left}; {where}")
     say_not_read(answer.not_read, "search")
     say_ignored(answer.ignored)
     if is_address(directory):

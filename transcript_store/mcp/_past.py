@@ -186,6 +186,7 @@ class Past:
             hits=found,
             not_indexed=answer.not_indexed,
             not_searched=answer.not_searched,
+            damaged=len(answer.damaged),
             not_read=len(answer.not_read),
             cursor=more,
         )

@@ -57,6 +57,8 @@ class Answer:
     object store nothing was refreshed yet."""
     not_searched: int = 0
     """How many sealed conversations were not searched: no key was given, or none of them opens it, or it is damaged."""
+    damaged: tuple[str, ...] = ()
+    """The directories of the conversations in which damage was met: nothing behind it is found. ``verify`` says more."""
     not_read: tuple[StorageError, ...] = ()
     """What the system refused to read: for each conversation that was not searched for it an error, with its ``path`` and the way out."""
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from transcript_store.search._texts import COLUMNS
 
-VERSION = 5
+VERSION = 6
 _APPLICATION = 0x7473_6978  # "tsix"
 _BUSY_MS = 250
 
@@ -39,7 +39,8 @@ CREATE TABLE conversation (
     indexed TEXT NOT NULL DEFAULT '', life INTEGER UNIQUE, documents INTEGER NOT NULL DEFAULT 0,
     -- They stand from first_document to last_document, others' among them if it was appended to later.
     first_document INTEGER, last_document INTEGER,
-    text_generation INTEGER, through_seq INTEGER, through_offset INTEGER, head TEXT);
+    text_generation INTEGER, through_seq INTEGER, through_offset INTEGER, head TEXT,
+    damaged INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX by_updated ON conversation (updated_at, n);
 CREATE INDEX by_created ON conversation (created_at, n);
 CREATE INDEX by_title ON conversation (title COLLATE NOCASE, n);
@@ -48,6 +49,8 @@ CREATE INDEX by_size ON conversation (size_bytes, n);
 CREATE INDEX by_id ON conversation (id);
 -- Nothing of their texts is in the index; every answer says how many they are.
 CREATE INDEX by_sealed ON conversation (n) WHERE sealed = 1;
+-- Nor is what stands behind damage.
+CREATE INDEX by_damage ON conversation (n) WHERE damaged = 1;
 -- What is not indexed: every search asks, and most times there is nothing. (The condition is that of _indexing.PENDING.)
 CREATE INDEX pending ON conversation (updated_at, n) WHERE (stamp = '' OR indexed <> stamp);
 -- How many there are, and how many messages they have: to count a million takes SQLite a hundred times as long as to read fifty.

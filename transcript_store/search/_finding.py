@@ -45,6 +45,8 @@ class Finder:
         self._redact = redact
         self.refused: list[StorageError] = []
         """What the system refused to read, for each conversation that was asked for."""
+        self._changed: set[bytes] = set()
+        """The folders of conversations in which other bytes stand where the index has read a message."""
 
     def found(
         self, query: Query, match: Match, limit: int, sort: Sort | None, *, is_read: bool
@@ -126,6 +128,17 @@ class Finder:
         asked = "SELECT (SELECT coalesce(max(n), 0) FROM document) = (SELECT value FROM about WHERE name = 'messages')"
         return bool(self._connection.execute(asked).fetchone()[0])
 
+    def damaged(self, query: Query) -> tuple[str, ...]:
+        """The directories of conversations that its filters leave, and in which damage was met: by the index, or by a hit."""
+        where, values = conditions(replace(query, after=None, before=None))
+        statement = (
+            f"SELECT c.folder FROM conversation c INDEXED BY by_damage WHERE c.damaged = 1 AND {where} ORDER BY c.n"
+        )
+        folders = [folder for (folder,) in self._connection.execute(statement, values)]
+        return tuple(
+            self._shelf.path(os.fsdecode(folder)) for folder in dict.fromkeys((*folders, *sorted(self._changed)))
+        )
+
     def elsewhere(self, query: Query) -> dict[str, int]:
         """In which other columns there are hits of a query that has none."""
         found = {}
@@ -148,7 +161,7 @@ class Finder:
                 yield from reversed(opened.last_hits_in(folder, title, match, query, limit))
 
     def _opened(self) -> _Opened:
-        return _Opened(self._shelf, self._redact, self.refused)
+        return _Opened(self._shelf, self._redact, self.refused, self._changed)
 
 
 class _Row(NamedTuple):
@@ -174,12 +187,16 @@ _OF_ITS = "CROSS JOIN conversation c ON c.life = d.life"
 
 
 class _Opened:
-    """The transcripts that hits are read from, each opened once; use it in a ``with`` statement. What the system refuses is noted."""
+    """The transcripts that hits are read from, each opened once; use it in a ``with`` statement.
 
-    def __init__(self, shelf: Shelf, redact: Redact | None, refused: list[StorageError]) -> None:
+    What the system refuses is noted, and what was changed.
+    """
+
+    def __init__(self, shelf: Shelf, redact: Redact | None, refused: list[StorageError], changed: set[bytes]) -> None:
         self._shelf = shelf
         self._redact = redact
         self._refused = refused
+        self._changed = changed
         self._stack = ExitStack()
         self._transcripts: dict[bytes, TranscriptFile | None] = {}
         self._taken_back: dict[bytes, Callable[[int], bool]] = {}
@@ -251,6 +268,10 @@ class _Opened:
         transcript = self.transcript(row.folder)
         placed = None if transcript is None else transcript.record_at(row.offset)
         if placed is None or (placed.record.seq, short(placed.head.encode())) != (row.seq, row.head):
+            if transcript is not None and transcript.holds(
+                row.read_to
+            ):  # or else it was replaced, and will be read anew
+                self._changed.add(row.folder)
             return None
         if self._taken_back_in(row.folder, row.read_to)(row.seq):
             return None

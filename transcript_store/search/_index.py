@@ -319,7 +319,7 @@ class SearchIndex:
                 hits=hits, total=total if is_counted else None,
                 elsewhere=finder.elsewhere(asked) if is_counted and not hits else {},
                 not_indexed=done.not_indexed, is_busy=done.is_busy,
-                ignored=asked.ignored, not_searched=sealed.not_opened, as_of=_time(self._found_to),
+                ignored=asked.ignored, not_searched=sealed.not_opened, damaged=finder.damaged(asked), as_of=_time(self._found_to),
                 not_read=tuple({one.path: one for one in (*done.not_read, *finder.refused)}.values()),
             )  # fmt: skip
 

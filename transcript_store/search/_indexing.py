@@ -13,7 +13,7 @@ from datetime import datetime
 from math import floor, inf
 from typing import NamedTuple
 
-from transcript_store.errors import StorageError, TranscriptStoreError
+from transcript_store.errors import ConversationNotFoundError, StorageError, TranscriptStoreError
 from transcript_store.messages import role_of
 from transcript_store.search._catalogue import Line, note
 from transcript_store.search._database import Database
@@ -49,6 +49,8 @@ class _Texts(NamedTuple):
     documents: int
     first_document: int | None
     last_document: int | None
+    damaged: bool = False
+    """Whether damage was met where its texts end: what stands behind is not in the index."""
 
 
 _NOTED = ", ".join(_Texts._fields)
@@ -138,7 +140,7 @@ class Indexer:
         if row.sealed:  # the index is plaintext: nothing of a sealed conversation comes into it
             batch.note(row, _nothing(row.stamp))
             return True
-        is_whole, added, last, before = True, 0, None, batch.document
+        is_whole, is_damaged, added, last, before = True, False, 0, None, batch.document
         named: list[tuple[int, int]] = []
         try:
             with self._shelf.transcript(os.fsdecode(row.folder)) as transcript:
@@ -151,6 +153,8 @@ class Indexer:
                     if line.retracts:
                         named.append(line.retracts)
                     last = line
+                place = last.behind if last else place
+                is_damaged = is_whole and transcript.stops_at_damage(place)
         except TranscriptStoreError as error:
             raise_if_of_the_process(error)
             # It is gone, or cannot be read: nothing of it may be found. What the system refused now it may give the next time.
@@ -158,15 +162,15 @@ class Indexer:
                 self.refused.append(error)
                 batch.note(row, _nothing(""))
             else:
-                batch.note(row, _nothing(row.stamp))
+                batch.note(row, _nothing(row.stamp, damaged=not isinstance(error, ConversationNotFoundError)))
             return True
         documents += added - batch.take_back(life, named)
         last_document = row.texts.last_document
         if added:
             first, last_document = first or before + 1, batch.document
-        place = last.behind if last else place
         indexed = row.stamp if is_whole else "(begun)"
-        batch.note(row, _Texts(indexed, life, transcript.generation, *place, documents, first, last_document))
+        noted = _Texts(indexed, life, transcript.generation, *place, documents, first, last_document, is_damaged)
+        batch.note(row, noted)
         return is_whole
 
     def _beginning(
@@ -180,9 +184,9 @@ class Indexer:
         return batch.new_life(), transcript.begin, 0, None
 
 
-def _nothing(indexed: str) -> _Texts:
+def _nothing(indexed: str, *, damaged: bool = False) -> _Texts:
     """What stands for a conversation of which nothing may be found."""
-    return _Texts(indexed, None, None, None, None, None, 0, None, None)
+    return _Texts(indexed, None, None, None, None, None, 0, None, None, damaged)
 
 
 class _Batch:

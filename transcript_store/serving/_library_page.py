@@ -140,6 +140,8 @@ def _how_many(answer: Answer) -> str:
         said += (
             f"; {many(answer.not_searched, 'sealed conversation')} could not be read: the key is not there, or another"
         )
+    if answer.damaged:
+        said += f"; {many(len(answer.damaged), 'conversation')} could not be searched behind damage"
     if answer.not_read:
         said += (
             f"; the system refuses to read {many(len(answer.not_read), 'conversation')}: {answer.not_read[0].strerror}"

@@ -377,7 +377,7 @@ def test_missing_packages(cli: Cli, chat: Chat, home: Path, monkeypatch: pytest.
         for arguments in ((), (str(home / "c"),)):
             result = chat(*arguments, lines="hi\n")
             assert result.code == 1
-            assert "transcript-store[openai]' (or --new --provider local, which needs no key)" in result.err
+            assert "transcript-store[openai]'; or without a key: --provider local goes on" in result.err
     assert not home.exists()
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "platformdirs", None)

@@ -15,6 +15,8 @@ def instead_of_a_conversation(directory: str) -> str:
     quoted = shlex.quote(directory)
     if not os.path.isdir(directory):
         return "give the folder of a conversation, not a file in it"
+    if os.path.lexists(os.path.join(directory, METADATA)):
+        return f"this is a file of a conversation; name the conversation: {quoted}"
     if _holds_conversations(directory):
         return f"this is a library, a directory of conversations: `transcript-store list {quoted}` lists them; name one"
     if _holds_snapshots(directory):

@@ -80,6 +80,11 @@ _IN_THE_SHELL = {
 }
 """The ways out in words of the shell. One that is missing here is said in the library's words: they name no call."""
 
+_WITHOUT_A_KEY = (
+    "or without a key: --provider local goes on with a conversation in OpenAI's form, `transcript-store chat --new --provider local` "
+    "begins another one"
+)
+
 # A command that has an option for a way out, or another name for it, says it in its own words.
 _IN_A_COMMAND = {
     "show": {
@@ -101,8 +106,8 @@ _IN_A_COMMAND = {
     "snapshot": {WayOut.LIST_TELLS: "`transcript-store snapshot list` shows what there is"},
     "chat": {
         WayOut.WAIT_OR_READ: "--new begins another conversation, in the library",
-        WayOut.INSTALL_EXTRA: "pip install 'transcript-store[{error.extra}]' (or --new --provider local, which needs no key)",
-        WayOut.SET_THE_TOKEN: "set that variable, or --new --provider local, which needs no key",
+        WayOut.INSTALL_EXTRA: f"pip install 'transcript-store[{{error.extra}}]'; {_WITHOUT_A_KEY}",
+        WayOut.SET_THE_TOKEN: f"set that variable; {_WITHOUT_A_KEY}",
     },
 }
 

@@ -129,7 +129,9 @@ def find(
         store = conversation_at(_named(directory, new=new), creates=True, redact=redact, take_over=True, **keys.options)
         exists = store.exists()
         if exists and new:
-            raise Misuse(f"{store.directory}: --new, and something is there already")
+            raise Misuse(
+                f"{store.directory}: --new, and something is there already: without --new it goes on, or name another folder"
+            )
         if exists:
             store.load()
         found = store if exists else None

@@ -110,7 +110,10 @@ def choose(
     chosen = _named(named, recorded, base_url, environment, servers, is_installed)
     name = chosen.name
     if recorded is not None and provider_family(_wire_of(name)) != provider_family(_wire_of(recorded)):
-        raise Misuse(f"the conversation is with {recorded}, and {name} cannot go on with it; --new begins another one")
+        raise Misuse(
+            f"the conversation is with {recorded}, and {name} cannot go on with it; `transcript-store chat --new --provider {name}` "
+            "begins another one"
+        )
     if not is_installed(name):
         raise MissingExtraError(provider=name, extra=LOCAL if name == LOCAL else PROVIDERS[name].extra)
     kept = metadata.model if metadata is not None and name == recorded else None

@@ -1,8 +1,9 @@
 """Lets the tests at mutants: in copies of the package, never in the working tree.
 
 First a copy that notes which of its statements run is tested once (``reach``): so it is known which tests come near a mutant, and
-how long they take. Then each mutant is put into a copy, alone, and those tests run, the quickest and most different
-first, to the first that fails. A test that does not end counts as failed: many mutants wait for ever.
+how long they take. Then those tests run at each mutant, alone, the quickest and most different first, to the first that fails: in a fork
+of a pytest that has collected them (tests/mutants/forked.py), and what survives there once more with the mutant in the file, where the
+processes that tests start meet it too. A test that does not end counts as failed: many mutants wait for ever.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
+from tests.mutants.forked import LIMIT_BYTES, Forks
 from tests.mutants.operators import Mutant, mutants_of
 from tests.mutants.reach import NOTES, VARIABLE
 
@@ -40,13 +42,10 @@ WHERE = (
 )
 """What is mutated: everything that decides what is on the disk."""
 SEED = 20261122
-_FIRST = 25
-"""So many tests run first: they kill most mutants, and collecting all that come near takes longer than running these."""
-
 _DATES = count(1)
-_LIMITED = """
+_LIMITED = f"""
 import resource, sys, pytest
-resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # a mutant that keeps ever more ends before the machine does
+resource.setrlimit(resource.RLIMIT_AS, ({LIMIT_BYTES}, {LIMIT_BYTES}))
 sys.exit(pytest.main(sys.argv[1:]))
 """
 _LEFT_OUT = {
@@ -68,10 +67,12 @@ _LEFT_OUT = {
     "tests/test_speed.py": "they measure",
     "tests/test_local_model.py": "it is about a model",
     "tests/test_documents.py": "they read the documents",
+    "tests/test_house.py": "they read the source",
     "tests/test_processes.py": "storms of processes: what runs there is not seen here, and they take long",
     "tests/test_library_storm.py": "the same",
     "tests/crash/test_sync_mutants.py": "they count what stands in the source",
 }
+_IGNORED = [f"--ignore={path}" for path in _LEFT_OUT]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Reach:
 
     tests: dict[tuple[Path, int], list[tuple[float, str]]] = field(default_factory=dict)
     """For each statement the tests that run it, with their seconds, in the order in which they are tried."""
+    passed: set[str] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
     """Tests that failed, or were skipped: no mutant is held against them."""
 
@@ -104,7 +106,12 @@ class Outcome:
     place: Place
     tests: int
     """How many tests came near it."""
-    is_killed: bool
+    noticed_by: str | None
+    """The test that failed, or in words how it ended; None: it survived."""
+
+    @property
+    def is_killed(self) -> bool:
+        return self.noticed_by is not None
 
 
 def places(patterns: Sequence[str] = WHERE) -> list[Place]:
@@ -138,7 +145,6 @@ def reach(copy: Path, wanted: Sequence[Place], workers: int) -> Reach:
     """Run the tests once, and see which of them run the statements that ``wanted`` are in."""
     statements = sorted({place.statement for place in wanted})
     found = copy / "reached.json"
-    ignored = [f"--ignore={path}" for path in _LEFT_OUT]
     parallel = [f"-n{workers}"] if workers > 1 else []
     with ExitStack() as stack:
         (copy / "transcript_store/_reached.py").write_text(NOTES)
@@ -146,12 +152,13 @@ def reach(copy: Path, wanted: Sequence[Place], workers: int) -> Reach:
             marks = [(start, number) for number, (where, start) in enumerate(statements) if where == module]
             stack.enter_context(_changed(copy / "transcript_store" / module, partial(_with_notes, marks)))
         status = _pytest(
-            copy, ["-p", "tests.mutants.reach", *ignored, *parallel, "tests"], {VARIABLE: str(found)}, None
+            copy, ["-p", "tests.mutants.reach", *_IGNORED, *parallel, "tests"], {VARIABLE: str(found)}, None
         )
     assert status in (0, 1), f"pytest ended with {status}: what it says of mutants would mean nothing"
     near = Reach()
     for test, seen in sorted(json.loads(found.read_text()).items(), key=lambda item: item[1]["seconds"]):
         if seen["passed"]:
+            near.passed.add(test)
             for number in seen["statements"]:
                 near.tests.setdefault(statements[number], []).append((seen["seconds"], test))
         else:
@@ -180,17 +187,30 @@ def _with_notes(marks: Sequence[tuple[int, int]], source: bytes) -> bytes:
     return head + future + b"from transcript_store._reached import reached as _reached\n" + rest
 
 
-def is_killed(copy: Path, place: Place | None, tests: Sequence[tuple[float, str]], seconds: float) -> bool:
-    """Whether one of these tests fails with the mutant, taking as many as fit into so many seconds; without one none may."""
+def noticed_by(
+    copy: Path, forks: Forks, place: Place, tests: Sequence[tuple[float, str]], seconds: float
+) -> str | None:
+    """The first of these tests that fails with the mutant, taking as many as fit into so many seconds."""
     chosen: list[tuple[float, str]] = []
     for takes, test in tests:
         if takes <= seconds or not chosen:
             seconds -= takes
             chosen.append((takes, test))
-    if place is None:
-        return _fails(copy, chosen)
-    with _changed(copy / "transcript_store" / place.module, place.mutant.applied_to):
-        return _fails(copy, chosen[:_FIRST]) or _fails(copy, chosen[_FIRST:])
+    if not chosen:
+        return None
+    names, limit = [test for _, test in chosen], _limit(chosen)
+    mutant = place.mutant
+    change = {"module": str(place.module), "start": mutant.start, "end": mutant.end, "text": mutant.text}
+    if (noticed := forks.noticed_by(change, names, limit)) is not None:
+        return noticed
+    with _changed(copy / "transcript_store" / place.module, mutant.applied_to):
+        fails = _pytest(copy, ["-x", "-p", "no:cacheprovider", *names], {}, limit) != 0
+    return "a test that starts a process" if fails else None
+
+
+def _limit(tests: Sequence[tuple[float, str]]) -> float:
+    """Whoever has not ended in many times the seconds that it takes will not end."""
+    return 15 + 6 * sum(takes for takes, _ in tests)
 
 
 @contextmanager
@@ -207,24 +227,18 @@ def _changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _fails(copy: Path, tests: Sequence[tuple[float, str]]) -> bool:
-    """Whether one of these tests fails, or they do not end in many times the time that they take."""
-    if not tests:
-        return False
-    limit = 15 + 6 * sum(takes for takes, _ in tests)
-    return _pytest(copy, ["-x", "-p", "no:cacheprovider", *(test for _, test in tests)], {}, limit) != 0
+def environment(copy: Path) -> dict[str, str]:
+    left_out = ("PYTEST", "COV", "TOX", "PYTHONDONTWRITEBYTECODE")  # a copy is compiled once, not by each run
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    return {**kept, "PYTHONPATH": str(copy), "TMPDIR": str(copy / "tmp"), "CI": "1"}
 
 
 def _pytest(copy: Path, arguments: Sequence[str], more: dict[str, str], seconds: float | None) -> int | None:
     """Run pytest in a copy; returns its exit status, None if it did not end in time."""
-    left_out = ("PYTEST", "COV", "TOX", "PYTHONDONTWRITEBYTECODE")  # a copy is compiled once, not by each run
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
-    own = {"PYTHONPATH": str(copy), "TMPDIR": str(copy / "tmp"), "CI": "1"}
-    command = [sys.executable, "-c", _LIMITED, "-q", "--no-header", "--tb=no", *arguments]
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-c", _LIMITED, "-q", "--no-header", "--tb=no", *arguments],
         cwd=copy,
-        env={**kept, **own, **more},
+        env={**environment(copy), **more},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -244,24 +258,27 @@ def run(
     wanted: Sequence[Place], *, workers: int, seconds: float = 600, told: Callable[[Outcome], None] = lambda _: None
 ) -> tuple[list[Outcome], Reach]:
     """Try each mutant; ``told`` hears of each as it is known."""
-    with copies(workers) as made, ThreadPoolExecutor(workers) as threads:
+    with ExitStack() as stack, copies(workers) as made, ThreadPoolExecutor(workers) as threads:
         near = reach(made[0], wanted, workers)
-        free: SimpleQueue[Path] = SimpleQueue()
+        free: SimpleQueue[tuple[Path, Forks]] = SimpleQueue()
         for copy in made:
-            free.put(copy)
-        everything = [*{test: None for tests in near.tests.values() for test in tests}]
-        control = is_killed(made[0], None, everything[:_FIRST], seconds)
-        assert everything
-        assert not control, "tests fail in a copy in which nothing is wrong: what they say of mutants means nothing"
+            forks = Forks(copy, ["-p", "no:cacheprovider", *_IGNORED, "tests"], environment(copy))
+            stack.callback(forks.close)
+            free.put((copy, forks))
 
         def try_one(place: Place) -> Outcome:
             tests = near.tests.get(place.statement, [])
-            copy = free.get()
+            one = free.get()
             try:
-                outcome = Outcome(place, len(tests), is_killed(copy, place, tests, seconds))
+                outcome = Outcome(place, len(tests), noticed_by(*one, place, tests, seconds))
             finally:
-                free.put(copy)
+                free.put(one)
             told(outcome)
             return outcome
 
-        return [*threads.map(try_one, wanted)], near
+        outcomes = [*threads.map(try_one, wanted)]
+        noticing = sorted({outcome.noticed_by for outcome in outcomes if outcome.noticed_by} & near.passed)
+        assert noticing
+        fails = free.get()[1].noticed_by(None, noticing, 600)
+        assert not fails, f"{fails} in a copy in which nothing is wrong: what it says of mutants means nothing"
+        return outcomes, near

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from tests.sealed.attacks import rechained
-from tests.sealed.conversations import FOLDER, ID, KEY, MESSAGES, TRANSCRIPT, content, lines, opened
-from transcript_store import ConversationStore, CorruptTranscriptError
+from tests.sealed.attacks import rechained, repaired_as
+from tests.sealed.conversations import FOLDER, ID, KEY, MESSAGES, TRANSCRIPT, content, lines, opened, sealed
+from transcript_store import ConversationStore, CorruptTranscriptError, repair
 from transcript_store.testing import SimulatedFileSystem
 
 
@@ -56,6 +56,7 @@ def of_an_earlier_generation(claim=b',"sealed_at":[0,1]'):
 
 FORGED = {
     "a member behind what is sealed": lambda: changed(1, b'","batch"', b'","x":1,"batch"'),
+    "a byte more in what is sealed": lambda: changed(1, b'"sealed":"', b'"sealed":"!'),
     "a message that takes others back in sight": lambda: changed(5, b',"sealed":', b',"retracts":[1,1],"sealed":'),
     "a message that takes nothing back in sight": lambda: changed(5, b',"sealed":', b',"retracts":[],"sealed":'),
     "a retraction that names more in sight, and was taken back": lambda: changed(
@@ -83,6 +84,19 @@ def test_what_was_changed_behind_the_mark_is_refused_by_whoever_reads_it(forged,
                 store.load()
                 READS[read](store)
             assert raised.value.kind == "not-genuine"
+
+
+def test_a_repair_without_the_key_leaves_out_what_stands_there_again_or_too_late():
+    """Records that somebody copied and turned round, and a line that is damaged. Each record says where it was sealed."""
+    disk = sealed().copy()
+    repaired_as(disk, [1, 1, 2, 1, 3, 2])
+    disk.write_file(TRANSCRIPT, content(disk) + b"damaged\n")
+    done = repair(FOLDER, mode="salvage", dry_run=False, file_system=disk)
+    assert (done.records_kept, done.records_left_out) == (3, 3)
+    assert [json.loads(line)["sealed_at"] for line in lines(disk)[1:]] == [[0, 1], [0, 2], [0, 3]]
+    with opened(disk) as store:
+        store.load(accept_unkeyed_repair=True)
+        assert store.get_messages() == MESSAGES[:3]
 
 
 def test_a_clock_that_is_far_back_is_kept_with_what_is_sealed():

@@ -135,5 +135,66 @@ JUDGED: dict[str, str] = {
         "the first byte is one of the first line's, and no record's"
     ),
     "Messages.taken_back: break → pass": ("what is known already is read again"),
+    "Lines.require_kept_in_order: place = sealed_place(line) or (0 if sealer is None else sealer.generation, seq) → place = sealed_place(line) or (1 if sealer is None else sealer.generation, seq)": (
+        "who asks this has the key; the line tells the type checker"
+    ),
+    "RecordSealer.opened: is_copy = after[1] is not None → is_copy = after[2] is not None": (
+        "the two numbers are there together or not at all"
+    ),
+    "sealed_place: return None if found is None or found[1] is None else (int(found[1]), int(found[2])) → return None if found is None or found[2] is None else (int(found[1]), int(found[2]))": (
+        "the two numbers are there together or not at all"
+    ),
+    "still_sealed: place = (int(found[1]), int(found[2])) if found[1] is not None else (generation, seq) → place = (int(found[1]), int(found[2])) if found[2] is not None else (generation, seq)": (
+        "the two numbers are there together or not at all"
+    ),
+    "still_sealed: yield Copied(members if found[1] is not None else b'%b,\"sealed_at\":[%d,%d]' % (members, *place), seq) → yield Copied(members if found[2] is not None else b'%b,\"sealed_at\":[%d,%d]' % (members, *place), seq)": (
+        "the two numbers are there together or not at all"
+    ),
+    "still_sealed: last = (-1, 0) → last = (-1, 1)": ("no generation is before 0, so every place is behind this one"),
+    "Log.adopt: self._known_taken_back, self._passed_over = (0, TakenBack()), None → self._known_taken_back, self._passed_over = (1, TakenBack()), None": (
+        "the first record takes nothing back"
+    ),
+    "Messages.taken_back: known_to, known = 0, TakenBack() → known_to, known = 1, TakenBack()": (
+        "the first record takes nothing back"
+    ),
+    "Lines.newest_blocks_first: if passed_over is not None and first < place.seq <= last: → if passed_over is not None and (first <= place.seq <= last):": (
+        "it is the same place then"
+    ),
+    "Lines.newest_blocks_first: if passed_over is not None and first < place.seq <= last: → if passed_over is not None and (first < place.seq < last):": (
+        "what is passed over is looked at again then, and nothing in it counts"
+    ),
+    "RecordSealer.opened: if b'\"retracts\":' not in plain[:64] and named is None: → if b'\"retracts\":' not in plain[:65] and named is None:": (
+        "a byte more is looked at; whatever has a member of that name is read by its form"
+    ),
+    'first_plain: at_end = data.find(b\'"at":"\', start, start + 64) + 6 + _TIME_BYTES → at_end = data.find(b\'"at":"\', start, start + 65) + 6 + _TIME_BYTES': (
+        "more than any number is long"
+    ),
+    'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → if {part[7] for part in parts} != {b"sealed"} or not {part[10][:7] for part in parts} <= _USUAL:': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → if {part[7] for part in parts} != {b"sealed"} or not {part[11][:6] for part in parts} <= _USUAL:': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → if {part[8] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL:': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    "RecordSealer.all_opened: parts = [line.split(b'\"', 10) for line in lines] → parts = [line.split(b'\"', 11) for line in lines]": (
+        "each is opened by itself then: slower, and the same"
+    ),
+    'RecordSealer.all_opened: places = [b"%b%d/%b" % (place, seq, part[5]) for seq, part in enumerate(parts, first_seq)] → places = [b"%b%d/%b" % (place, seq, part[6]) for seq, part in enumerate(parts, first_seq)]': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    "RecordSealer.all_opened: sealed = [*map(self._key.from_base64, [part[9] for part in parts], repeat(None), repeat(True))] → sealed = [*map(self._key.from_base64, [part[10] for part in parts], repeat(None), repeat(True))]": (
+        "each is opened by itself then: slower, and the same"
+    ),
+    "RecordSealer._retraction: if (retracts_of(2**62, opened, start) is None) != (seen is None): → if (retracts_of(2**63, opened, start) is None) != (seen is None):": (
+        "no record has such a number"
+    ),
+    "Lines.append_behind: return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq) → return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if (b.begin.seq < seq))": (
+        "it begins a block earlier, and more is read than need be"
+    ),
+    "is_header_of: body = line[: -SUFFIX_BYTES - 1] → body = line[: -SUFFIX_BYTES - 2]": (
+        "no header is known to be plain then, and each is read in full: slower, and the same"
+    ),
 }
 """From a mutant's name to the reason."""

@@ -129,6 +129,12 @@ def test_many_small_appends_are_counted_with_what_holds_them() -> None:
         )
     )
     assert held.begin.seq == 200, "what went does not count any more"
+    for n in range(201, 211):
+        held.put(cache.Block(Position(n, n, GENESIS), b"x", Position(n + 1, n + 1, GENESIS)))
+    for length, left in ((one_takes * 4 - cache.OVERHEAD_BYTES, 7), (one_takes * 10, 0)):
+        begin = held._end.seq  # where the next stands; nothing else says so
+        held.put(cache.Block(Position(begin, 0, GENESIS), b"x" * length, Position(begin + 1, 0, GENESIS)))
+        assert len([*held]) == left, "as many go as have to"
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 2_000, 1 << 20])

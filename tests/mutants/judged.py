@@ -66,5 +66,135 @@ JUDGED: dict[str, str] = {
     "behind = takewhile(lambda block: (block.end.seq >= last) and block.begin.seq >= first, held)": (
         "a block of what is passed over is looked at again, and nothing in it counts"
     ),
+    "RecordSealer.all_opened: if {part[7] for part in parts} != {b\"sealed\"} or not {part[10][:6] for part in parts} <= _USUAL: → if ({part[7] for part in parts} == {b'sealed'}) or not {part[10][:6] for part in parts} <= _USUAL:": (
+        "each is opened by itself then: slower, and the same"
+    ),
+    'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → if {part[7] for part in parts} != {b"sealed"} or not ({part[10][:6] for part in parts} < _USUAL):': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → if not ({part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL):': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    "Messages.__init__: self._known_taken_back = (0, TakenBack()) → self._known_taken_back = (1, TakenBack())": (
+        "the first record takes nothing back"
+    ),
+    "Lines.require_kept_in_order: last = (-1, 0) → last = (-1, 1)": (
+        "no generation is before 0, so every place is behind this one"
+    ),
+    "Messages._has_message: return (head is not None and head.has_message) or self._record_of(0, line).message is not None → return (head is not None and head.has_message) or self._record_of(1, line).message is not None": (
+        "only the message of that record is asked for"
+    ),
+    "is_header_of: body = line[: -SUFFIX_BYTES - 1] → body = line[: (-SUFFIX_BYTES + 1)]": (
+        "no header is known to be plain then, and each is read in full: slower, and the same"
+    ),
+    "Messages.last_messages: begin, place, taken_back = self.end[:2], self.end, TakenBack() → begin, place, taken_back = self.end[:3], self.end, TakenBack()": (
+        "it is what was found if nothing was, and then nothing is taken back"
+    ),
+    "Messages._in_force_newest_first: is_covered = taken_back.covers(block.begin.seq + 1, block.end.seq) → is_covered = taken_back.covers((block.begin.seq - 1), block.end.seq)": (
+        "it spares the look at a block that was taken back whole; its lines are left out one by one then"
+    ),
+    "Messages._in_force_newest_first: if is_covered and not (can_retract and may_retract(block.lines)): → if is_covered and not ((can_retract or may_retract(block.lines))):": (
+        "where nothing can be taken back, nothing is covered; and where it can, each line is looked at: slower, and the same"
+    ),
+    "FromTheEnd.take: after_seq = through_seq = length = 0 → after_seq = through_seq = length = 1": (
+        "both numbers are set before they are asked for, and a stretch is ended a byte earlier"
+    ),
+    'FromTheEnd.take: start = lines.rfind(b"\\n", 0, start - 1) + 1 → start = lines.rfind(b"\\n", 0, start - 2) + 1': (
+        "no line is empty, so no line ends there"
+    ),
+    'FromTheEnd.take: start = lines.rfind(b"\\n", 0, start - 1) + 1 → start = lines.rfind(b"\\n", 1, start - 1) + 1': (
+        "no line is empty, so no line ends there"
+    ),
+    "Log.image: continue → pass": (
+        "what is copied comes one by one and never as a sequence; the line tells the type checker"
+    ),
+    'Lines.__init__: self.header = Header(conversation="", generation=0, at="", metadata={}, members={}) → self.header = Header(conversation="", generation=1, at="", metadata={}, members={})': (
+        "what a log has before it is opened, and open() and verify() set it"
+    ),
+    "Lines.__init__: self.settled = False → self.settled = True": (
+        "what a log has before it is opened, and open() and verify() set it"
+    ),
+    "Lines.__init__: self.begin = self.end = Position(0, 0, GENESIS) → self.begin = self.end = Position(1, 0, GENESIS)": (
+        "what a log has before it is opened, and open() and verify() set it"
+    ),
+    "Lines.__init__: self.begin = self.end = Position(0, 0, GENESIS) → self.begin = self.end = Position(0, 1, GENESIS)": (
+        "what a log has before it is opened, and open() and verify() set it"
+    ),
+    "Log.__init__: self._last_at_us = 0 → self._last_at_us = 1": (
+        "what a log has before it is opened, and open() and verify() set it"
+    ),
+    "RecordSealer._retraction: if (retracts_of(2**62, opened, start) is None) != (seen is None): → if (retracts_of(3**62, opened, start) is None) != (seen is None):": (
+        "no record has such a number"
+    ),
+    "Lines.append_behind: return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq) → return self.begin if seq == 1 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq)": (
+        "the first block begins there too; and behind the first record more is read than need be"
+    ),
+    "Messages.messages: at_least *= 2 → pass": ("how many are looked at at a time"),
+    "gathered: if length >= GATHERED_BYTES: → if (length > GATHERED_BYTES):": ("how much is decoded at a time"),
+    "last_record: floor, near = max(0, size - LONGEST_TAIL_BYTES), max(0, size - _NEAR_BYTES) → floor, near = max(1, size - LONGEST_TAIL_BYTES), max(0, size - _NEAR_BYTES)": (
+        "the first byte is one of the first line's, and no record's"
+    ),
+    "Messages.taken_back: break → pass": ("what is known already is read again"),
+    "Lines.require_kept_in_order: place = sealed_place(line) or (0 if sealer is None else sealer.generation, seq) → place = sealed_place(line) or (1 if sealer is None else sealer.generation, seq)": (
+        "who asks this has the key; the line tells the type checker"
+    ),
+    "RecordSealer.opened: is_copy = after[1] is not None → is_copy = after[2] is not None": (
+        "the two numbers are there together or not at all"
+    ),
+    "sealed_place: return None if found is None or found[1] is None else (int(found[1]), int(found[2])) → return None if found is None or found[2] is None else (int(found[1]), int(found[2]))": (
+        "the two numbers are there together or not at all"
+    ),
+    "still_sealed: place = (int(found[1]), int(found[2])) if found[1] is not None else (generation, seq) → place = (int(found[1]), int(found[2])) if found[2] is not None else (generation, seq)": (
+        "the two numbers are there together or not at all"
+    ),
+    "still_sealed: yield Copied(members if found[1] is not None else b'%b,\"sealed_at\":[%d,%d]' % (members, *place), seq) → yield Copied(members if found[2] is not None else b'%b,\"sealed_at\":[%d,%d]' % (members, *place), seq)": (
+        "the two numbers are there together or not at all"
+    ),
+    "still_sealed: last = (-1, 0) → last = (-1, 1)": ("no generation is before 0, so every place is behind this one"),
+    "Log.adopt: self._known_taken_back, self._passed_over = (0, TakenBack()), None → self._known_taken_back, self._passed_over = (1, TakenBack()), None": (
+        "the first record takes nothing back"
+    ),
+    "Messages.taken_back: known_to, known = 0, TakenBack() → known_to, known = 1, TakenBack()": (
+        "the first record takes nothing back"
+    ),
+    "Lines.newest_blocks_first: if passed_over is not None and first < place.seq <= last: → if passed_over is not None and (first <= place.seq <= last):": (
+        "it is the same place then"
+    ),
+    "Lines.newest_blocks_first: if passed_over is not None and first < place.seq <= last: → if passed_over is not None and (first < place.seq < last):": (
+        "what is passed over is looked at again then, and nothing in it counts"
+    ),
+    "RecordSealer.opened: if b'\"retracts\":' not in plain[:64] and named is None: → if b'\"retracts\":' not in plain[:65] and named is None:": (
+        "a byte more is looked at; whatever has a member of that name is read by its form"
+    ),
+    'first_plain: at_end = data.find(b\'"at":"\', start, start + 64) + 6 + _TIME_BYTES → at_end = data.find(b\'"at":"\', start, start + 65) + 6 + _TIME_BYTES': (
+        "more than any number is long"
+    ),
+    'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → if {part[7] for part in parts} != {b"sealed"} or not {part[10][:7] for part in parts} <= _USUAL:': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → if {part[7] for part in parts} != {b"sealed"} or not {part[11][:6] for part in parts} <= _USUAL:': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    'RecordSealer.all_opened: if {part[7] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL: → if {part[8] for part in parts} != {b"sealed"} or not {part[10][:6] for part in parts} <= _USUAL:': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    "RecordSealer.all_opened: parts = [line.split(b'\"', 10) for line in lines] → parts = [line.split(b'\"', 11) for line in lines]": (
+        "each is opened by itself then: slower, and the same"
+    ),
+    'RecordSealer.all_opened: places = [b"%b%d/%b" % (place, seq, part[5]) for seq, part in enumerate(parts, first_seq)] → places = [b"%b%d/%b" % (place, seq, part[6]) for seq, part in enumerate(parts, first_seq)]': (
+        "each is opened by itself then: slower, and the same"
+    ),
+    "RecordSealer.all_opened: sealed = [*map(self._key.from_base64, [part[9] for part in parts], repeat(None), repeat(True))] → sealed = [*map(self._key.from_base64, [part[10] for part in parts], repeat(None), repeat(True))]": (
+        "each is opened by itself then: slower, and the same"
+    ),
+    "RecordSealer._retraction: if (retracts_of(2**62, opened, start) is None) != (seen is None): → if (retracts_of(2**63, opened, start) is None) != (seen is None):": (
+        "no record has such a number"
+    ),
+    "Lines.append_behind: return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if b.begin.seq <= seq) → return self.begin if seq == 0 else next(b.begin for b in self.newest_blocks_first() if (b.begin.seq < seq))": (
+        "it begins a block earlier, and more is read than need be"
+    ),
+    "is_header_of: body = line[: -SUFFIX_BYTES - 1] → body = line[: -SUFFIX_BYTES - 2]": (
+        "no header is known to be plain then, and each is read in full: slower, and the same"
+    ),
 }
 """From a mutant's name to the reason."""

@@ -74,7 +74,7 @@ class RecordSealer:
         else:
             return None
         end = line.find(b'"', start)
-        after = _AFTER.match(line, end) if end > 0 else None
+        after = _AFTER.match(line, end)
         if after is None or not line.startswith(b'{"seq":%d,"at":"' % seq):
             return None
         place, sealed_at = self._place, seq

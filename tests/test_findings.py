@@ -56,6 +56,7 @@ def test_each_damaged_line_is_found_under_its_number(scratch: Path, lines: list[
     lines[6] += b"\n \n\n"
     lines[8] = edited(lines[8])
     data, findings = found_in(scratch, lines)
+    assert verify(scratch).records == len(SAID) - 3
     assert [data[found.offset_bytes or 0 :][: found.length_bytes] for found in findings] == [
         lines[number].rstrip(b"\n") for number in (2, 5, 8)
     ]

@@ -255,7 +255,11 @@ def test_a_note_that_the_disk_refuses_stops_no_create(name, is_committed):
     make(library, "a", id=ID)
 
     def refuse(call: Call) -> None:
-        if call.name == name and "/.new-" in call.path and sum(path.endswith("/transcript.jsonl") for path in disk.tree()) > is_committed:
+        if (
+            call.name == name
+            and "/.new-" in call.path
+            and sum(path.endswith("/transcript.jsonl") for path in disk.tree()) > is_committed
+        ):
             raise OSError(errno.EIO, "injected")
 
     disk.on_call = refuse

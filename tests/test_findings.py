@@ -56,6 +56,7 @@ def test_each_damaged_line_is_found_under_its_number(scratch: Path, lines: list[
     lines[6] += b"\n \n\n"
     lines[8] = edited(lines[8])
     data, findings = found_in(scratch, lines)
+    assert verify(scratch).records == len(SAID) - 3
     assert [data[found.offset_bytes or 0 :][: found.length_bytes] for found in findings] == [
         lines[number].rstrip(b"\n") for number in (2, 5, 8)
     ]
@@ -153,6 +154,7 @@ def test_verify_and_load_say_what_is_there(
                 store.load()
             found = refused.value
             assert (found.kind, found.line_number, found.offset_bytes) == (kind, number + 1, first.offset_bytes)
+            assert first.way_out == found.way_out is not None
             assert (scratch / "transcript.jsonl").read_bytes() == data
 
 

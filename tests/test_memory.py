@@ -148,3 +148,22 @@ def test_a_generation_of_others_is_not_held_at_a_load(tmp_path: Path) -> None:
     with ConversationStore(tmp_path / "c") as writer:
         assert peak_of(writer.load) < 4_800_000
     assert sum(path.stat().st_size for path in (tmp_path / "c" / "quarantine").iterdir()) > 48_000_000
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param(b"x" * 4 * MIB, id="text"),
+        pytest.param(b'{"seq":3,' + bytes(4 * MIB), id="a beginning of ours, and NULs"),
+    ],
+)
+def test_what_is_no_line_of_ours_is_not_read_into_memory(tmp_path: Path, rest: bytes) -> None:
+    """P15: a tail that has no end may have any length. As soon as no line of ours can begin so, it is only passed over."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=[said(n) for n in range(4)])
+    path = tmp_path / "c" / "transcript.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]) + rest)
+    found: list[str] = []
+    peak = peak_of(lambda: found.extend(finding.kind for finding in verify(tmp_path / "c").findings))
+    assert found == ["damaged-line"]
+    assert peak < 3 * MIB, f"{peak:,} bytes"

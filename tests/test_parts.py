@@ -166,3 +166,11 @@ def test_nothing_behind_the_size_is_looked_at(tail: bytes) -> None:
     found, end = damage.check(read, len(data), *[Position(0, len(HEADER) + 1, HEADER[-34:-2])] * 2)
     assert end.offset_bytes == len(whole)
     assert (found is None) == (tail == b"")
+
+
+def test_a_first_line_that_does_not_end_is_read_no_further_than_a_header_may_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P15: a file of zeros may have any size; so much of it is in memory at once, and no more."""
+    monkeypatch.setattr(scan, "LONGEST_METADATA_BYTES", 64 * 1024)
+    assert len(scan.first_line(lambda offset, length: bytearray(length), 1 << 40)) == 64 * 1024

@@ -219,3 +219,52 @@ def test_a_create_that_fails_under_a_known_id_can_be_tried_again():
     assert f"/chats/{ID}" in disk.tree()
     assert library.list() == []
     assert make(library, "a", id=ID) == ID
+
+
+def names_on(disk: SimulatedFileSystem) -> set[str]:
+    """What the library holds, by name."""
+    return {path.split("/")[2] for path in disk.tree() if path.startswith("/chats/")}
+
+
+def test_a_half_that_the_disk_would_not_remove_is_removed_by_the_next_create():
+    """The disk refused to finish a conversation, and to remove it. A note tells of the half, until that is gone."""
+    disk = SimulatedFileSystem()
+    library = ConversationLibrary("/chats", file_system=disk)
+    make(library, "a", id=ID)
+
+    def refuse(call: Call) -> None:
+        if call.name in ("write", "rename"):
+            raise OSError(errno.EIO, "injected")
+
+    disk.on_call = refuse
+    with pytest.raises(StorageError):
+        library.create()
+    disk.on_call = None
+    (half,) = (name for name in names_on(disk) - {ID} if UUID.fullmatch(name))
+    assert names_on(disk) == {ID, half, f".new-{half}"}
+    make(library, "b", id=OTHER_ID)
+    assert names_on(disk) == {ID, OTHER_ID}
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("name", ["create", "try_lock", "status", "write", "unlink", "close"])
+def test_a_note_that_the_disk_refuses_stops_no_create(name, is_committed):
+    """It only helps to sweep. One that stays goes with the next create, and the conversation stays."""
+    disk = SimulatedFileSystem()
+    library = ConversationLibrary("/chats", file_system=disk)
+    make(library, "a", id=ID)
+
+    def refuse(call: Call) -> None:
+        if (
+            call.name == name
+            and "/.new-" in call.path
+            and sum(path.endswith("/transcript.jsonl") for path in disk.tree()) > is_committed
+        ):
+            raise OSError(errno.EIO, "injected")
+
+    disk.on_call = refuse
+    chat = make(library, "b")
+    assert disk.open_handles == []
+    disk.on_call = None
+    make(library, "c", id=OTHER_ID)
+    assert names_on(disk) == {ID, chat, OTHER_ID}

@@ -196,5 +196,18 @@ JUDGED: dict[str, str] = {
     "is_header_of: body = line[: -SUFFIX_BYTES - 1] → body = line[: -SUFFIX_BYTES - 2]": (
         "no header is known to be plain then, and each is read in full: slower, and the same"
     ),
+    "_Reader._pieces: if start >= self._base: → if (start > self._base):": "the same bytes, read anew from the file",
+    "_edited: limit = 6 * len(line) + 64 → limit = 6 * len(line) + 65": "no JSON text that was shorter gets so long",
+    "_Reader.parts: if done < limit: → if (done <= limit):": "nothing stands between a place and itself",
+    "_Reader.parts: if start >= limit: → if (start > limit):": (
+        "a token that begins there is all there; line feeds that go on behind it are counted with the next piece"
+    ),
+    "_Reader._end_candidate: batch = body_batch(self._window, 0, token.start()) → "
+    "batch = body_batch(self._window, 1, token.start())": "a record's beginning is longer than a byte, so no mark of a batch has the first",
+    "pieces_of: while start < end and (piece := read(start, min(PIECE_BYTES, end - start))): → "
+    "while (start <= end) and (piece := read(start, min(PIECE_BYTES, end - start))):": "no bytes are asked for once more, and none come",
+    "TakenBack.add_all: for first, last in zip(other._firsts, other._lasts, strict=True): → "
+    "for first, last in zip(other._firsts, other._lasts, strict=False):": "each range has a first number and a last one",
+    "append_before: length *= 4 → length *= 5": "how much is read at a time",
 }
 """From a mutant's name to the reason."""

@@ -59,7 +59,10 @@ def repaired(directory: str, mode: Mode) -> Repair:
     assert contents(directory) == before, "a dry run changed something"
     assert not os.path.exists(f"{directory}/lock"), "a dry run took the lock"
     assert not proposal.applied
-    assert [f.kind for f in proposal.findings] == [f.kind for f in verify(directory, file_system=HASTY).findings]
+    seen = verify(directory, file_system=HASTY)
+    assert [f.kind for f in proposal.findings] == [f.kind for f in seen.findings]
+    if mode == "salvage":
+        assert proposal.records_kept == seen.records
 
     done = repair(directory, mode=mode, dry_run=False, file_system=HASTY)
     assert done == dataclasses.replace(proposal, applied=bool(proposal.findings))

@@ -11,9 +11,10 @@ import pytest
 
 from tests.kit.damage import write
 from tests.kit.machines import HASTY
+from tests.kit.meanwhile import CHAT, TRANSCRIPT, a_conversation
 from tests.kit.scratch import scratch_directory
 from tests.repair.helpers import ALL, Base, carried, metadata_of, notation, repaired, with_json
-from transcript_store import ConversationStore, repair
+from transcript_store import ConversationStore, repair, verify
 from transcript_store._log.salvage import MODES, Mode
 
 
@@ -129,3 +130,14 @@ def test_a_header_edited_beside_lost_metadata(base: Base) -> None:
             assert done.metadata_from == ("header" if accepts else "nothing")
             assert metadata_of(f"{directory}/c").provider == ("claude" if accepts else None)
             assert (metadata_of(f"{directory}/c").id == json.loads(base.metadata)["id"]) is accepts
+
+
+def test_a_repair_of_metadata_alone_keeps_nothing_open() -> None:
+    """The transcript is read to its end for the mark, and closed."""
+    disk = a_conversation()
+    before = disk.tree()[TRANSCRIPT]
+    disk.write_file(f"{CHAT}/metadata.json", b"{}")
+    assert repair(CHAT, dry_run=False, file_system=disk).applied
+    assert verify(CHAT, file_system=disk).is_whole
+    assert disk.tree()[TRANSCRIPT] == before
+    assert disk.open_handles == []

@@ -212,6 +212,22 @@ def test_a_first_record_that_was_edited_stays_taken_back(tmp_path: Path) -> None
         assert store.get_messages() == []
 
 
+def test_a_message_by_hand_has_no_number_that_a_retraction_could_mean(tmp_path: Path) -> None:
+    """P14: `accept-edits` takes in a message that somebody put in front of the first one. It is not what was taken back."""
+    said = [{"content": "plum"}, {"content": "pear"}]
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(features=["retract"], messages=said)
+        store.retract(2)
+    transcript = tmp_path / "c" / "transcript.jsonl"
+    header, rest = transcript.read_bytes().split(b"\n", 1)
+    transcript.write_bytes(header + b'\n{"role":1}\n' + rest)
+    repair(tmp_path / "c", mode="accept-edits", dry_run=False)
+    with ConversationStore(tmp_path / "c", read_only=True) as store:
+        store.load()
+        assert [record.message for record in store.get_records()] == [{"role": 1}, *said, None]
+        assert store.get_messages() == [{"role": 1}]
+
+
 @pytest.mark.parametrize("features", [[], ["retract"]], ids=["plain", "retract"])
 def test_an_edit_takes_back_only_where_a_record_may(tmp_path: Path, features: list[Any]) -> None:
     """P14: a line that somebody wrote by hand does not take messages back in a transcript whose header knows no such thing."""

@@ -361,8 +361,9 @@ def test_whoever_lacks_the_key_changes_nothing_unseen(attack, replaced):
     assert error.kind == ATTACKS[attack]
 
 
+@pytest.mark.parametrize("mode", ["prefix", "salvage", "accept-edits"])
 @pytest.mark.parametrize("attack", [append_plain, append_plain_retraction], ids=lambda attack: attack.__name__)
-def test_a_plain_record_is_found_without_the_key(attack):
+def test_a_plain_record_is_found_without_the_key(attack, mode):
     """A load and a verify refuse it; a repair leaves it out, and writes nothing plain."""
     disk = sealed(replaced=True).copy()
     attack(disk)
@@ -371,8 +372,8 @@ def test_a_plain_record_is_found_without_the_key(attack):
     assert raised.value.kind == "not-genuine"
     (finding,) = verify(FOLDER, file_system=disk).findings
     assert (finding.kind, finding.line_number) == ("not-genuine", len(lines(disk)))
-    done = repair(FOLDER, dry_run=False, file_system=disk)
-    assert (done.records_kept, done.records_left_out) == (7, 1)
+    done = repair(FOLDER, mode=mode, dry_run=False, file_system=disk)
+    assert (done.records_kept, done.records_left_out, done.gaps) == (7, 1, ())
     assert b"forged" not in content(disk)
     assert verify(FOLDER, file_system=disk).is_whole
     with opened(disk) as store:
@@ -456,13 +457,16 @@ def test_a_repair_without_the_key_writes_nothing_plain_and_counts_only_when_it_i
     found = lines(disk)
     found[3] = found[3][:60] + b'"},"message":{"role":"user","content":"forged"}' + found[3][60:]
     found.insert(2, b'{"role":"user","content":"forged too"}')
-    disk.write_file(TRANSCRIPT, b"".join(line + b"\n" for line in found))
+    data = b"".join(line + b"\n" for line in found)
+    disk.write_file(TRANSCRIPT, data)
     done = repair(FOLDER, mode=mode, dry_run=False, file_system=disk)
     assert done.applied
     assert verify(FOLDER, file_system=disk).is_whole
     assert b"forged" not in content(disk)
     assert b'"message"' not in content(disk)
-    assert done.records_kept == {"prefix": 1}.get(mode, 6)
+    assert (done.records_kept, done.records_left_out) == ((1, 5) if mode == "prefix" else (6, 0))
+    told = [data[gap.offset_bytes :][: gap.length_bytes] for gap in done.gaps]
+    assert told == ([b"\n".join(found[2:])] if mode == "prefix" else [found[2], found[4]])
     assert refused(disk).kind == "unkeyed-repair"
     for _ in range(2):  # the second time without being asked
         with opened(disk, read_only=_ == 0) as store:

@@ -164,7 +164,7 @@ class _Reader:
 
     def _begin_part(self) -> None:
         self._start: int | None = None  # where its first byte that is not blank stands
-        self._end = 0  # and where the last one ends
+        self._end: int  # and where the last one ends, if there is one
         self._outer: _Candidate | None = None
         self._inner: _Candidate | None = None
         self._cuts: list[int] = []

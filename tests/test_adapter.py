@@ -81,11 +81,12 @@ def through(store: ConversationStore) -> ConversationStore:
 def test_a_conversation_comes_through_whole() -> None:
     """Messages, model, prompt, tools, labels and compaction count; the copy has an id of its own and knows where it is from."""
     store = begun(
-        USER, REPLY, model="a-model", system_prompt="Be brief.", tools=[TOOL], labels={"title": "a test", "é": ""}
+        USER, REPLY, model="a-model", system_prompt="Be brief.", tools=[TOOL], labels={"é": "", "title": "a test"}
     )
     store.update_metadata(compaction_count=3)
     store.append_event({"marker": True})
     one = snapshot_of(store)
+    assert one.metadata[OURS + "labels"] == '{"title": "a test", "é": ""}'
     copy = conversation()
     restore_snapshot(one, copy)
     assert copy.get_messages() == [USER, REPLY]
@@ -213,6 +214,29 @@ def test_a_prompt_that_was_logged_and_replaced_is_replaced_in_the_history() -> N
     copy = through(store)
     assert copy.get_messages() == [second, USER]
     assert snapshot_of(copy).messages == snapshot_of(store).messages
+
+
+def test_the_prompt_is_looked_for_in_the_first_message_though_an_event_precedes_it() -> None:
+    """A program that logs the prompt may log events before it: the prompt is in the history once all the same."""
+    store = begun(provider="openai", system_prompt="Be brief.")
+    for number in range(3):
+        store.append_event({"event": number})
+    first = {"role": "system", "content": "Be brief."}
+    store.append_message(first)
+    store.append_message(USER)
+    assert snapshot_of(store).messages == [first, USER]
+
+
+def test_a_message_that_is_no_prompt_stays_when_there_is_one_later() -> None:
+    """What a user said first is no prompt; nor is what stood behind the prompt in a snapshot, though it says the same."""
+    store = begun(USER, provider="openai")
+    store.update_metadata(system_prompt="New.")
+    assert snapshot_of(store).messages == [{"role": "system", "content": "New."}, USER]
+    prompt = {"role": "system", "content": "Be brief."}
+    copy = conversation()
+    restore_snapshot(snapshot(prompt, prompt, USER, provider="openai", system_prompt="Be brief."), copy)
+    assert copy.get_messages() == [prompt, USER]
+    assert snapshot_of(copy).messages == [prompt, prompt, USER]
 
 
 @pytest.mark.parametrize(
@@ -462,6 +486,10 @@ def test_arguments_in_the_wrong_order() -> None:
     store = begun(USER)
     with pytest.raises(TypeError, match="takes a Snapshot and then a ConversationStore"):
         restore_snapshot(store, snapshot_of(store))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not Snapshot and str"):
+        restore_snapshot(snapshot_of(store), "agent/main")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not bytes and ConversationStore"):
+        restore_snapshot(snapshot_of(store).to_json(), store)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a loaded ConversationStore, not str"):
         snapshot_of("agent/main")  # type: ignore[arg-type]
 

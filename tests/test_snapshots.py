@@ -526,7 +526,7 @@ def test_a_snapshot_is_a_value() -> None:
     assert copy.deepcopy(one) == one == pickle.loads(pickle.dumps(one))
     assert "canary" not in repr(one)
     assert len({one, copy.deepcopy(one), snapshot()}) == 2
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"from_json\(\) takes bytes, not str"):
         Snapshot.from_json(one.to_json().decode())  # type: ignore[arg-type]
 
 
@@ -573,6 +573,12 @@ def test_what_is_not_a_time_is_refused(bad: str) -> None:
     with pytest.raises(InvalidMetadataError) as caught:
         snapshot(created_at=bad)
     assert caught.value.field == "created_at"
+
+
+def test_a_moment_without_a_time_zone_is_refused() -> None:
+    """It would be another moment on another machine; the error says what is missing."""
+    with pytest.raises(InvalidMetadataError, match="must have a time zone"):
+        snapshot(created_at=datetime(2026, 3, 31, 12))
 
 
 def test_times_as_datetimes() -> None:

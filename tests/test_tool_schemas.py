@@ -197,6 +197,7 @@ UNREADABLE = [
     ({"exclusiveMinimum": True, "minimum": 5}, "exclusiveMinimum is not a number"),
     ({"minLength": 1.5}, "minLength is not a whole number"),
     ({"properties": {"canary": {"default": 10**309}}}, "default holds a number beyond"),
+    ({"default": {"canary": [{"n": 10**309}]}}, "default holds a number beyond"),
     ({"type": ["string", {"type": "canary"}]}, "type is not a text"),
     ({"Type": ["canary"]}, "type is not a text"),
 ]

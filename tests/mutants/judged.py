@@ -209,5 +209,23 @@ JUDGED: dict[str, str] = {
     "TakenBack.add_all: for first, last in zip(other._firsts, other._lasts, strict=True): → "
     "for first, last in zip(other._firsts, other._lasts, strict=False):": "each range has a first number and a last one",
     "append_before: length *= 4 → length *= 5": "how much is read at a time",
+    "_long_strings: while found >= 0: → while found >= 1:": "the text begins with a bracket or a comma, which is no base64",
+    "_long_strings: while found >= 0: → while (found > 0):": "the text begins with a bracket or a comma, which is no base64",
+    "_long_strings: found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if end >= 0 else -1 → found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if (end > 0) else -1": "it is looked for behind a byte, so it is not at 0",
+    "_long_strings: found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if end >= 0 else -1 → found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if end >= 1 else -1": "it is looked for behind a byte, so it is not at 0",
+    "_long_strings: start, end = text.rfind(b'\"', 0, middle + 1), text.find(b'\"', middle + 1) → start, end = text.rfind(b'\"', 0, middle + 1), text.find(b'\"', (middle - 1))": "a quotation mark is never at 0, nor beside a byte of base64 unless the string before it ends there, and a look too many finds the next one",
+    "_long_strings: start, end = text.rfind(b'\"', 0, middle + 1), text.find(b'\"', middle + 1) → start, end = text.rfind(b'\"', 0, middle + 1), text.find(b'\"', middle + 2)": "a quotation mark is never at 0, nor beside a byte of base64 unless the string before it ends there, and a look too many finds the next one",
+    "_long_strings: start, end = text.rfind(b'\"', 0, middle + 1), text.find(b'\"', middle + 1) → start, end = text.rfind(b'\"', 0, middle + 2), text.find(b'\"', middle + 1)": "a quotation mark is never at 0, nor beside a byte of base64 unless the string before it ends there, and a look too many finds the next one",
+    "_long_strings: start, end = text.rfind(b'\"', 0, middle + 1), text.find(b'\"', middle + 1) → start, end = text.rfind(b'\"', 1, middle + 1), text.find(b'\"', middle + 1)": "a quotation mark is never at 0, nor beside a byte of base64 unless the string before it ends there, and a look too many finds the next one",
+    "_long_strings: if text[start + 1] in _IN_BASE64: → if text[start + 2] in _IN_BASE64:": "all of a string that is base64 is in that set, so its second byte is; what begins at the end of a string is no media",
+    "_Writer.__init__: self._waiting_bytes = 0 → self._waiting_bytes = 1": "how much is escaped at a time",
+    "_Writer._end_piece: self._waiting, self._waiting_bytes = [], 0 → self._waiting, self._waiting_bytes = [], 1": "how much is escaped at a time",
+    "_Writer.put: if self._waiting_bytes > _PIECE_BYTES: → if (self._waiting_bytes >= _PIECE_BYTES):": "how much is escaped at a time",
+    "_Writer.__init__: self._tokens = 0 → self._tokens = 1": "whoever writes a history counts its prompt before anything else",
+    "_Writer.__init__: self._counted_pieces = 0 → self._counted_pieces = 1": "whoever writes a history counts its prompt before anything else",
+    'check_envelope: version = member(members, "version", int, 0) → version = member(members, "version", int, 1)': "neither is a later version",
+    "Key.open: if len(sealed) < OVERHEAD_BYTES: → if (len(sealed) <= OVERHEAD_BYTES):": "nothing that is empty is sealed: a snapshot is not, nor is media",
+    "NotOpenedError.__init__: super().__init__(reason) → pass": "it never comes out, and whoever catches it takes its reason",
+    "StoredFiles.refuse_to_save_in_the_clear: self._witness.name = next(iter(looked_at), None) → pass": "the save that it is before becomes the witness too",
 }
 """From a mutant's name to the reason."""

@@ -16,11 +16,13 @@ import pytest
 from tests.places.loopback import Answer, Loopback
 from tests.places.telling import Waits, placed
 from tests.sealed.conversations import KEY
+from tests.snapshots.helpers import snapshot
 from transcript_store import ConversationLibrary, ConversationStore, snapshot_of
 from transcript_store.places import (
     NotReachedError,
     ObjectPlace,
     ObjectSnapshotStore,
+    PlacedSnapshotStore,
     PlaceError,
     PostgresPlace,
     UnavailableError,
@@ -101,6 +103,24 @@ def test_a_snapshot_is_not_stored_where_nobody_listens(port: int) -> None:
         ObjectSnapshotStore(on_objects(port), file_system=machine).save(snapshot)
     assert told.value.outcome == "not stored"
     assert 3 <= sum(waited) < 5
+
+
+def test_a_store_of_snapshots_that_goes_silent_is_not_empty_and_not_plain() -> None:
+    """It was listed, and then nobody answers: none of its snapshots is left out, none of its keys is right, and nothing is saved in the clear."""
+    place, one = SimulatedPlace(), snapshot("one")
+    PlacedSnapshotStore(place, file_system=SimulatedFileSystem()).save(one)
+    store = PlacedSnapshotStore(place, file_system=SimulatedFileSystem())
+    for silent, calls in (
+        (f"{one.id}.json", (store.list, store.opens, store.verify, lambda: store.load(one.id))),
+        ("sealing", (lambda: store.save(snapshot("two")),)),
+        (f"{one.id}.json", (lambda: store.save(snapshot("two")),)),
+    ):
+        place.on_request = lambda request: Fate.REFUSED if (request.call, request.name) == ("get", silent) else None  # noqa: B023
+        for call in calls:
+            with pytest.raises(PlaceError):
+                call()
+    place.on_request = None
+    assert [summary.id for summary in store.list()] == [one.id]
 
 
 def test_a_server_that_has_answered_before_is_worth_half_a_minute() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,19 @@ from typing import Any
 import pytest
 
 from tests.snapshots.helpers import IMAGE, KEY, error_of, snapshot, store_at
-from transcript_store import ConversationLockedError, FileStore, SnapshotNotFoundError, StorageError
+from transcript_store import (
+    ConversationLockedError,
+    FileStore,
+    MemorySnapshotStore,
+    SnapshotNotFoundError,
+    StorageError,
+    WayOut,
+)
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import REAL
 from transcript_store._os.lock import Lock
 from transcript_store._snapshots import file_store
-from transcript_store.testing import SimulatedFileSystem
+from transcript_store.testing import Call, SimulatedFileSystem
 
 
 def test_who_writes_waits_for_the_lock_and_who_reads_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +62,21 @@ def test_a_directory_that_goes_while_its_lock_is_taken(tmp_path: Path, monkeypat
     assert store.load(one.id) == one
 
 
+def test_a_directory_whose_parent_goes_while_it_is_made() -> None:
+    """Nothing is stored, and the error is the disk's, with what may hold of the snapshot."""
+    disk = SimulatedFileSystem()
+
+    def refuse(call: Call) -> None:
+        if call.name == "make_directory":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    disk.on_call = refuse
+    error = error_of(lambda: FileStore("/parent/store", file_system=disk).save(snapshot("one")))
+    assert isinstance(error, StorageError)
+    assert (error.errno, error.way_out) == (errno.ENOENT, WayOut.LOAD_TELLS)
+    assert disk.open_handles == []
+
+
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     """Between calls a store holds no descriptor and no lock, whatever the call came to."""
     disk = SimulatedFileSystem()
@@ -77,5 +100,6 @@ def test_only_snapshots_are_saved(tmp_path: Path) -> None:
     """A dict, or a snapshot's JSON, is a mistake of the caller's."""
     bad: Any
     for bad in ({}, b"{}", None):
-        with pytest.raises(TypeError):
-            store_at(tmp_path).save(bad)
+        for store in (store_at(tmp_path), MemorySnapshotStore()):
+            with pytest.raises(TypeError, match=r"save\(\) takes a Snapshot"):
+                store.save(bad)

@@ -85,6 +85,8 @@ def test_a_directory_of_media_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert isinstance(error_of(lambda: store.load(one.id)), CorruptSnapshotError)
     assert isinstance(error_of(lambda: store.save(snapshot(IMAGE))), CorruptSnapshotError)
     assert isinstance(error_of(lambda: store.collect_media(older_than_seconds=0)), CorruptSnapshotError)
+    store_at(tmp_path).save(snapshot("without media"))
+    assert len(store.list()) == 2
     assert isinstance(error_of(lambda: store.rotate_key(KEY)), CorruptSnapshotError)
     assert "foreign" in kinds(store)
     assert (tmp_path / "elsewhere" / IMAGE_NAME).read_text() == IMAGE
@@ -108,6 +110,10 @@ def test_saving_over_a_link_replaces_the_link(tmp_path: Path) -> None:
 def test_an_id_is_checked_twice(tmp_path: Path, id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """P16: were the check of the form ever loosened, a name that leads out of the store is still refused."""
     store = store_at(tmp_path)
+    for call in (store.load, store.delete):  # also where nothing is yet
+        for each in (id, "x", "", snapshot().id.upper()):
+            with pytest.raises(InvalidSnapshotIdError):
+                call(each)
     store.save(snapshot("one"))
     for _ in range(2):
         for call in (store.load, store.delete):

@@ -166,8 +166,7 @@ class SnapshotFiles(StoredFiles):
             self.folder.replace_file(SEALING, [key.seal(self._files.random_bytes(NONCE_BYTES), SEALING.encode())])
         except OSError:
             if is_first:  # nothing is sealed yet, and whoever has no key may go on
-                with suppress(OSError):
-                    self.discard_note()
+                self.discard_note()
             raise
 
     def discard_note(self) -> None:

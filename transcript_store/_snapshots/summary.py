@@ -19,7 +19,6 @@ from transcript_store._snapshots.snapshot import (
     damaged,
     member,
     normal_time,
-    validate_snapshot_id,
     with_messages,
 )
 
@@ -102,18 +101,19 @@ class SnapshotStore(Protocol):
 def read_summary(
     data: bytes, *, path: str | None = None, id: str | None = None, size_bytes: int | None = None
 ) -> SnapshotSummary:
-    """The summary of a snapshot in its JSON form; no message is decoded. Raises what ``snapshot.read`` raises."""
+    """The summary of a snapshot in its JSON form; no message is decoded. Raises what ``snapshot.read`` raises.
+
+    ``id`` is the id that it must have. Without it that is whatever stands there, as of a snapshot that is in memory.
+    """
     with damaged(path):
         members, messages = verbatim.outline(data, "messages", _SUMMARIZED)
         check_envelope(members, path, id)
-        found = member(members, "id", str, "")
-        validate_snapshot_id(found)
         metadata = member(members, "metadata", dict, {})
         tokens = metadata.get(APPROXIMATE_TOKENS)
         if type(tokens) is not str or not _TOKENS.fullmatch(tokens):
             tokens = verbatim.compact_length(messages) // BYTES_PER_TOKEN if messages else 0
         return SnapshotSummary(
-            id=found,
+            id=member(members, "id", str, ""),
             provider=member(members, "provider", str, ""),
             model=member(members, "model", str, ""),
             created_at=normal_time(member(members, "created_at", str, NO_TIME)),

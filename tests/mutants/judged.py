@@ -66,5 +66,12 @@ JUDGED: dict[str, str] = {
     "behind = takewhile(lambda block: (block.end.seq >= last) and block.begin.seq >= first, held)": (
         "a block of what is passed over is looked at again, and nothing in it counts"
     ),
+    "Storage.__init__: self.was_repaired = False → self.was_repaired = True": (
+        "each load says it anew before anybody asks, and a create asks nobody"
+    ),
+    "TranscriptFile.record_at: head = chain_hash(before[:32], [line[: max(0, end - SUFFIX_BYTES)]]) → "
+    "head = chain_hash(before[:32], [line[: max(1, end - SUFFIX_BYTES)]])": (
+        "a line that is no longer than what closes one is no record, whatever its hash"
+    ),
 }
 """From a mutant's name to the reason."""

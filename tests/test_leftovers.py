@@ -258,7 +258,16 @@ def test_a_mark_of_another_generation_is_damage_in_a_list_too() -> None:
 
 @pytest.mark.parametrize(
     "nonsense",
-    [{"generation": -1}, {"seq": "4"}, {"offset": 1.5}, {"generation": True}, {"head": "abc"}, {"head": 7}, None],
+    [
+        {"generation": -1},
+        {"seq": "4"},
+        {"offset": 1.5},
+        {"seq": 4.0},
+        {"generation": True},
+        {"head": "abc"},
+        {"head": 7},
+        None,
+    ],
 )
 def test_a_mark_that_is_none_is_damage_of_the_metadata(nonsense: dict[str, object] | None) -> None:
     """P10: metadata.json is whole and its hash is right, but no mark of ours says this: nothing is concluded from it."""

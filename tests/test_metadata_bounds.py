@@ -9,11 +9,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from transcript_store import ConversationStore, InvalidMetadataError, Snapshot, repair, restore_snapshot, verify
+from transcript_store import (
+    ConversationStore,
+    CorruptMetadataError,
+    InvalidMetadataError,
+    Snapshot,
+    repair,
+    restore_snapshot,
+    verify,
+)
 from transcript_store._conversation import layout, metadata
 from transcript_store._log import scan
 
@@ -139,3 +148,22 @@ def test_the_longest_metadata_can_be_read(tmp_path: Path, four_mebibytes: int) -
     (tmp_path / "c" / "metadata.json").unlink()
     repair(tmp_path / "c", mode="prefix", dry_run=False)
     assert verify(tmp_path / "c").is_whole
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_metadata_of_just_the_longest_is_read(tmp_path: Path, four_mebibytes: int, more: int) -> None:
+    """P7: of another writer, which puts blanks between the members: the last byte that may be there is read, and not one more."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=SAID)
+    path = tmp_path / "c/metadata.json"
+    body, _, tail = path.read_bytes().rpartition(b',"hash":')
+    body += b" " * (four_mebibytes + more - len(body) - len(b',"hash":') - len(tail))
+    path.write_bytes(b'%b,"hash":"%b"}\n' % (body, sha256(body).hexdigest()[:32].encode()))
+    assert path.stat().st_size == four_mebibytes + more
+    with ConversationStore(tmp_path / "c") as store:
+        if more:
+            with pytest.raises(CorruptMetadataError):
+                store.load()
+        else:
+            store.load()
+            assert store.get_messages() == SAID

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from transcript_store import ConversationNotFoundError, ConversationStore, CorruptTranscriptError
+from transcript_store._conversation.placed import transcript_in
 from transcript_store._log import scan
+from transcript_store.testing import Call, SimulatedFileSystem
 from transcript_store.transcripts import open_transcript
 
 
@@ -26,6 +28,7 @@ def test_behind_each_record_reading_goes_on_with_the_next(
         store.append_event({"n": 5})
         store.retract()
         store.append_message({"n": "a" * 700})
+        store.append_message({"n": "a" * 20_000})  # a line that is not read at once
         records = store.get_records()
     data = (scratch / "c/transcript.jsonl").read_bytes()
     with open_transcript(scratch / "c") as transcript:
@@ -40,6 +43,24 @@ def test_behind_each_record_reading_goes_on_with_the_next(
             assert at_it is not None
             assert (at_it.record.message, at_it.head) == (placed.record.message, behind.head)
             assert list(transcript.records(behind)) == found[n + 1 :]
+
+
+def test_an_empty_line_is_no_record_however_long_the_next_one_is() -> None:
+    """Somebody put an empty line between two records: nothing is read behind it, and so the memory does not grow."""
+    disk = SimulatedFileSystem()
+    with ConversationStore("/c", file_system=disk) as store:
+        store.initialize(messages=[{"n": 0}])
+        end = len(disk.tree()["/c/transcript.jsonl"] or b"")
+        store.append_message({"n": "a" * 200_000})
+    data = disk.tree()["/c/transcript.jsonl"] or b""
+    disk.write_file("/c/transcript.jsonl", data[:end] + b"\n" + data[end:])
+    with transcript_in(disk, "/c") as transcript:
+        calls: list[Call] = []
+        disk.on_call = calls.append
+        assert transcript.record_at(end) is None
+        assert [call.name for call in calls] == ["read"]
+        assert transcript.record_at(end + 1) is None  # the hash of the line before is another
+        assert transcript.record_at(len(data) - 2) is None  # within a line: nothing ends before it
 
 
 @pytest.mark.parametrize(

@@ -468,3 +468,14 @@ def test_a_first_line_that_was_changed_is_told(tmp_path: Path) -> None:
     assert changed.damage is not None
     assert "transcript.jsonl" in changed.damage
     assert changed.model == "m-1"
+
+
+@pytest.mark.parametrize("limit", [-1, True, 1.5, "1"])
+def test_a_page_of_no_count_is_refused(library, limit):
+    """A slice would take any of them, and give a list that somebody believes."""
+    make(library, "a")
+    with pytest.raises(ValueError, match="limit must be an int from 0"):
+        library.list(limit=limit)
+    assert library.list(limit=0) == []
+    with pytest.raises(TypeError, match="the last summary of the page before, not str"):
+        library.list(before=ID)

@@ -227,5 +227,12 @@ JUDGED: dict[str, str] = {
     "Key.open: if len(sealed) < OVERHEAD_BYTES: → if (len(sealed) <= OVERHEAD_BYTES):": "nothing that is empty is sealed: a snapshot is not, nor is media",
     "NotOpenedError.__init__: super().__init__(reason) → pass": "it never comes out, and whoever catches it takes its reason",
     "StoredFiles.refuse_to_save_in_the_clear: self._witness.name = next(iter(looked_at), None) → pass": "the save that it is before becomes the witness too",
+    "Storage.__init__: self.was_repaired = False → self.was_repaired = True": (
+        "each load says it anew before anybody asks, and a create asks nobody"
+    ),
+    "TranscriptFile.record_at: head = chain_hash(before[:32], [line[: max(0, end - SUFFIX_BYTES)]]) → "
+    "head = chain_hash(before[:32], [line[: max(1, end - SUFFIX_BYTES)]])": (
+        "a line that is no longer than what closes one is no record, whatever its hash"
+    ),
 }
 """From a mutant's name to the reason."""

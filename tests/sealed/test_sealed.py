@@ -5,6 +5,7 @@ Promises: P17 for live conversations, P18 (nothing of the content in an error, a
 
 import base64
 import copy
+import errno
 import hashlib
 import hmac
 import json
@@ -50,6 +51,7 @@ from transcript_store import (
     KeyNeededError,
     KeyProviderError,
     NotSealedError,
+    PoisonedError,
     TranscriptStoreError,
     UnsupportedVersionError,
     WrongKeyError,
@@ -183,6 +185,85 @@ def test_the_data_key_seals_no_more_than_it_may(monkeypatch):
     with ConversationLibrary(LIBRARY, encryption_key=KEY, file_system=disk).open(fork) as store:
         store.append_message({})
     assert count == 11
+
+
+@pytest.mark.parametrize(
+    ("seals", "call"),
+    [
+        (1, lambda store: store.append_message({})),
+        (2, lambda store: store.append_messages([{}, {}])),
+        (1, lambda store: store.retract()),
+        (1, lambda store: store.update_metadata(model="m")),
+        (1, lambda store: store.replace_transcript([])),
+        (3, lambda store: store.replace_transcript([{}, {}])),  # with the metadata
+        (3, lambda store: store.keep_records([1, 2])),
+        (0, lambda store: store.unseal()),
+    ],
+)
+def test_what_the_data_key_may_seal_just_so_often_is_done(monkeypatch, seals, call):
+    """Each call is done if there are as many seals left as it needs, and with one less it is refused, and nothing is changed."""
+    disk = sealed()
+    with opened(disk) as store:
+        store.load()
+        monkeypatch.setattr("transcript_store._sealing.data_key.MOST_SEALS", 0)
+        with pytest.raises(DataKeyExhaustedError) as told:
+            store.append_message({})
+        monkeypatch.setattr("transcript_store._sealing.data_key.MOST_SEALS", told.value.count + seals - 1)
+        before = disk.tree()
+        with pytest.raises(DataKeyExhaustedError):
+            call(store)
+        assert disk.tree() == before
+        monkeypatch.setattr("transcript_store._sealing.data_key.MOST_SEALS", told.value.count + seals)
+        call(store)
+
+
+def test_what_is_sealed_of_a_plain_conversation_is_counted(monkeypatch):
+    """Each record, and the metadata."""
+    disk = SimulatedFileSystem()
+    with opened(disk, None) as store:
+        store.initialize(id=ID, messages=MESSAGES)
+    with opened(disk) as store:
+        store.seal()
+        monkeypatch.setattr("transcript_store._sealing.data_key.MOST_SEALS", 0)
+        with pytest.raises(DataKeyExhaustedError) as told:
+            store.append_message({})
+    assert told.value.count == 2 * len(MESSAGES) + 1  # the plain ones are counted too: rather one too many
+
+
+def test_a_transcript_that_was_cut_is_not_unsealed():
+    """P10: the file is looked at first. Otherwise what is gone would be missing in the next generation, and nobody told."""
+    disk = sealed()
+    with opened(disk) as store:
+        store.load()
+        disk.write_file(TRANSCRIPT, content(disk)[:-1])
+        before = disk.tree()
+        with pytest.raises(CorruptTranscriptError) as told:
+            store.unseal()
+        assert told.value.kind == "truncated"
+        assert disk.tree() == before
+
+
+def test_nothing_is_sealed_behind_a_sync_that_failed_while_it_was_loaded():
+    """P5: the load needs no mark, so it says nothing; but from the failed sync on this writer writes nothing more."""
+    disk = SimulatedFileSystem()
+    store = opened(disk, None)
+    store.initialize(id=ID, messages=MESSAGES)
+    store.append_message({"content": "behind the mark"})
+    disk = disk.kill_process()
+    calls = []
+
+    def fail(call):
+        calls.append((call.name, call.path))
+        if call.name.startswith("sync") and ("rename", METADATA) in calls:
+            raise OSError(errno.EIO, "refused")
+
+    disk.on_call = fail
+    before = disk.tree()
+    with opened(disk) as store, pytest.raises(PoisonedError):
+        store.seal()
+    assert ("rename", METADATA) in calls
+    assert KEY_FILE not in disk.tree()
+    assert disk.tree()[TRANSCRIPT] == before[TRANSCRIPT]
 
 
 # ---- without the key -------------------------------------------------------------------------------------------------

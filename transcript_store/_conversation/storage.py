@@ -296,7 +296,6 @@ class Storage(ABC):
         May be interrupted and called again.
         """
         self.state = State.CLOSED
-        self.log.settled = False
         for release in (self.lock.release, self.log.close, self.folder.close):
             with suppress(OSError):
                 release()

@@ -217,6 +217,15 @@ def test_what_goes_whole_is_not_named_in_parts(shelf: ConversationLibrary, clock
     assert generations(shelf, young) == [1]
 
 
+def test_a_quarantine_goes_also_where_no_generation_ever_was(shelf: ConversationLibrary, clock: Clock) -> None:
+    """Of one that was never replaced there is no archive, in which generations could be due."""
+    chat = make(shelf, "a")
+    torn(shelf, chat)
+    done = shelf.prune(keep_generations=0, keep_quarantine=False, dry_run=False)
+    assert of(done.pruned) == [("quarantine", chat, None)]
+    assert not done.left_alone
+
+
 def test_what_this_prune_takes_out_of_a_torn_transcript_stays(shelf: ConversationLibrary, clock: Clock) -> None:
     """Nobody has seen those bytes yet. What was there before is named as left alone, and goes with the next call."""
     chat = make(shelf, "a")

@@ -150,6 +150,29 @@ def test_a_full_group_commits_by_itself(library: ConversationLibrary, monkeypatc
     assert len(library.list()) == 5
 
 
+def test_the_size_of_a_group_is_that_of_what_waits(
+    library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the byte: what was committed, or not added, does not count; messages and extras do, and all of them together."""
+    encoded = b'{"role":"user","content":"What is there?"}{"n":1}'
+    monkeypatch.setattr("transcript_store._library.group._MOST_BYTES", 3 * len(encoded))
+    with library.together() as group:
+        waited = []
+        for _ in range(8):
+            group.add(messages=SAID, extras=[{"n": 1}])
+            waited.append(len(group))
+            with pytest.raises(InvalidMessageError):
+                group.add(messages=[*SAID, "no message"], extras=[{"n": 1}, None])  # type: ignore[list-item]
+        assert waited == [1, 2, 3, 1, 2, 3, 1, 2]
+    with library.together() as group:
+        monkeypatch.setattr("transcript_store._library.group._MOST_BYTES", 3 * len(encoded) + 1)
+        waited = []
+        for _ in range(5):
+            group.add(messages=SAID, extras=[{"n": 1}])
+            waited.append(len(group))
+        assert waited == [1, 2, 3, 4, 1]
+
+
 def test_where_the_file_system_cannot_be_synced_as_a_whole_each_is_created_by_itself(tmp_path: Path) -> None:
     """It is there, and durable, as soon as it is added."""
 

@@ -124,6 +124,19 @@ def test_a_thousand_wait_for_the_disk_as_one(library: ConversationLibrary, files
     assert len(names(library)) == 1000
 
 
+def test_a_commit_of_nothing_does_not_wait(library: ConversationLibrary, files: SyncedWhole) -> None:
+    """Neither before the first is added nor behind a commit; nor does the end of a block behind one."""
+    with library.together() as group:
+        files.counted.clear()
+        group.commit()
+        assert not files.counted
+        group.add(messages=SAID)
+        group.commit()
+        files.counted.clear()
+        group.commit()
+    assert not files.counted
+
+
 def test_a_short_conversation_is_two_writes() -> None:
     """The first line of a transcript goes out with its records; and its metadata is the other write."""
     disk, library = on_a_disk()

@@ -66,5 +66,12 @@ JUDGED: dict[str, str] = {
     "behind = takewhile(lambda block: (block.end.seq >= last) and block.begin.seq >= first, held)": (
         "a block of what is passed over is looked at again, and nothing in it counts"
     ),
+    "ConversationLibrary.fork_from: reader = Reader(files, filesystem.absolute_path(directory), self._folders.options, from_medium=True) → "
+    "reader = Reader(files, filesystem.absolute_path(directory), self._folders.options, from_medium=False)": (
+        "what its mark does not cover is read again from the medium then, as for any reader that copies: it is only read once more"
+    ),
+    "fork: writer.close() → pass": (
+        "a create leaves nothing to do; what is there is let go of anyhow, and the close only renews the mark again if the system refused that"
+    ),
 }
 """From a mutant's name to the reason."""

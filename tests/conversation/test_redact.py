@@ -168,6 +168,14 @@ def test_what_was_taken_out_is_counted_and_logged_and_never_shown(
         assert replaced(plain.get_records()[0], at="", seq=2) == replaced(records[1], at="")
 
 
+def test_what_is_taken_out_of_metadata_is_logged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Metadata has no extra that would say it, so the log is the one place where anybody hears of it."""
+    with caplog.at_level(logging.INFO), fresh(tmp_path) as store:
+        store.update_metadata(system_prompt=KEY, labels={"title": KEY})
+    assert "taken out before it was stored: 2 anthropic-key" in caplog.text
+    assert KEY not in caplog.text
+
+
 def test_a_function_of_ones_own(tmp_path: Path) -> None:
     """It gets copies, which it may change; its marks are counted, and a change without one is ``changed``."""
 

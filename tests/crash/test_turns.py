@@ -596,6 +596,29 @@ def test_what_another_goes_on_with_ends_the_turn_if_it_cannot_be_removed(alone: 
     the_first_goes_on(two, "no turn")
 
 
+@pytest.mark.parametrize("step", [append, update_metadata, replace], ids=lambda one: one.__name__)
+def test_a_change_is_noticed_though_the_lock_file_could_not_be_read(step: Step) -> None:
+    """U1: whoever cannot see what was left there removes it before he changes anything, and then he may be killed."""
+    two = two_at(grown)
+    two.second.get_messages()
+    has_changed = False
+
+    def refuse(call: Call) -> None:
+        nonlocal has_changed
+        has_changed |= call.name in ("write", "rename") and call.path != LOCK and ".tmp-" not in call.path
+        if call.path == LOCK and call.name == "read":
+            raise OSError(errno.EIO, "injected")
+        if call.path == LOCK and has_changed:
+            raise SimulatedStop
+
+    two.disk.on_call = refuse
+    with suppress(SimulatedStop):
+        step(two.first)
+    two.disk.kill_process()
+    assert has_changed
+    the_second_goes_on(two, {done(grown, step)}, "killed behind a lock file that could not be read")
+
+
 def test_what_another_did_not_sync_is_synced_before_it_is_shown() -> None:
     """P1: a writer whose appends are not synced takes turns with one whose are: what that one shows survives a power cut."""
     two = two_at(grown, durability="process-crash")

@@ -17,6 +17,7 @@ from transcript_store import (
     ConversationStore,
     CorruptTranscriptError,
     StorageError,
+    delete_conversation,
 )
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.testing import Call, SimulatedFileSystem
@@ -135,9 +136,24 @@ def test_no_conversation_is_created_inside_anothers_folder(library, root, below)
     assert tree(root) == before
 
 
-@pytest.mark.parametrize("act", ["create", "fork", "delete"])
+@pytest.mark.parametrize("folder", ["/c", "/chats/mine"])
+def test_a_conversation_in_any_folder_is_deleted_by_its_path(folder):
+    """Also one that stands in the root of the file system; a second time there is none."""
+    disk = SimulatedFileSystem()
+    with ConversationStore(folder, file_system=disk) as store:
+        store.initialize(messages=[says("a")])
+    delete_conversation(folder, file_system=disk)
+    assert not [path for path in disk.tree() if path.startswith(folder)]
+    with pytest.raises(ConversationNotFoundError):
+        delete_conversation(folder, file_system=disk)
+
+
+@pytest.mark.parametrize("act", ["create", "fork", "delete", "prune"])
 def test_trash_is_swept_by_the_next_change(library, root, act):
-    """What a delete left that was cut off goes with the next create, fork or delete; a list or an open changes nothing."""
+    """What a delete left that was cut off goes with the next create, fork, delete or prune, though nothing is due to go.
+
+    A list, an open or a dry run changes nothing.
+    """
     chat, doomed = make(library, "a"), make(library, "b")
     trash = root / f".trash-{'a' * 32}"
     (root / doomed).rename(trash)
@@ -149,10 +165,15 @@ def test_trash_is_swept_by_the_next_change(library, root, act):
     mine.mkdir()
     library.list()
     library.open(chat).close()
+    library.prune(keep_generations=0)
     assert trash.exists()
-    {"create": make, "fork": lambda library: library.fork(chat), "delete": lambda library: library.delete(chat)}[act](
-        library
-    )
+    acts = {
+        "create": make,
+        "fork": lambda library: library.fork(chat),
+        "delete": lambda library: library.delete(chat),
+        "prune": lambda library: library.prune(keep_generations=0, dry_run=False),
+    }
+    acts[act](library)
     assert [path.name for path in root.iterdir() if path.name.startswith(".trash")] == [mine.name]
 
 

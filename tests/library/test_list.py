@@ -55,6 +55,22 @@ def test_a_list_says_what_there_is(library, root):
     store.close()
 
 
+def test_a_list_is_read_page_by_page():
+    """Behind the last one of a page comes the next, and each comes once, also those that changed at the same moment."""
+    files = SimulatedFileSystem()
+    library = ConversationLibrary("/chats", file_system=files)
+    with library.together() as group:
+        for number in range(5):
+            group.add(messages=[says(str(number))])
+    whole, pages = library.list(), []
+    page = library.list(limit=2)
+    for _ in range(4):
+        pages.append(page)
+        page = library.list(limit=2, before=page[-1]) if page else []
+    assert [len(page) for page in pages] == [2, 2, 1, 0]
+    assert [summary for page in pages for summary in page] == whole
+
+
 def test_labels_are_listed(library):
     """All of them, as they are now; a summary can be told apart by its labels, and is still hashed."""
     plain, labelled = make(library, "a"), make(library, "a", labels={"title": "t", "source": "claude-code"})

@@ -60,7 +60,7 @@ def test_a_hostile_id_never_reaches_the_disk(chat):
     library = ConversationLibrary("/chats", file_system=disk)
     make(library, "a", id=ID)
     calls = disk.calls_made
-    acts: list[Callable[[Any], object]] = [library.open, library.fork, library.delete]
+    acts: list[Callable[[Any], object]] = [library.open, library.fork, library.delete, library.verify]
     if chat is not None:  # a create without an id makes one
         acts.append(lambda given: library.create(id=given))
     for act in acts:
@@ -85,7 +85,7 @@ def test_a_link_is_not_followed(tmp_path, library, root, leads_to):
     before = tree(tmp_path)
     assert [summary.id for summary in library.list()] != [ID]
     assert len(library.list()) == len(list_conversations(root)) == 1
-    for act in (library.open, library.fork, library.delete):
+    for act in (library.open, library.fork, library.delete, library.verify):
         with pytest.raises(CorruptTranscriptError, match="a symbolic link stands where") as refused:
             act(ID)
         assert refused.value.kind == "foreign"

@@ -217,6 +217,15 @@ def test_what_goes_whole_is_not_named_in_parts(shelf: ConversationLibrary, clock
     assert generations(shelf, young) == [1]
 
 
+def test_a_quarantine_goes_also_where_no_generation_ever_was(shelf: ConversationLibrary, clock: Clock) -> None:
+    """Of one that was never replaced there is no archive, in which generations could be due."""
+    chat = make(shelf, "a")
+    torn(shelf, chat)
+    done = shelf.prune(keep_generations=0, keep_quarantine=False, dry_run=False)
+    assert of(done.pruned) == [("quarantine", chat, None)]
+    assert not done.left_alone
+
+
 def test_what_this_prune_takes_out_of_a_torn_transcript_stays(shelf: ConversationLibrary, clock: Clock) -> None:
     """Nobody has seen those bytes yet. What was there before is named as left alone, and goes with the next call."""
     chat = make(shelf, "a")
@@ -423,6 +432,34 @@ def test_no_writer_comes_between_the_snapshot_and_the_end(shelf: ConversationLib
 
     assert len(shelf.prune(older_than=timedelta(days=1), snapshots=Meanwhile(write), dry_run=False).pruned) == 1
     assert met == ["ConversationLockedError"]
+
+
+def test_what_was_put_in_the_place_of_a_conversation_meanwhile_stays(
+    shelf: ConversationLibrary, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another one in the folder of that id, of the same length to the byte: nothing of it was due."""
+    second, first = (make_at(shelf, clock, days_ago, "a") for days_ago in (2, 1))
+    elsewhere = ConversationLibrary(tmp_path / "elsewhere", file_system=clock)
+    other = make_at(elsewhere, clock, 2, "a")
+    for of_library, chat in ((shelf, second), (shelf, first), (elsewhere, other)):
+        replaced(of_library, chat, 1)
+    remove = ConversationStore.delete_generation
+
+    def meanwhile(store: ConversationStore, generation: int) -> None:
+        monkeypatch.setattr(ConversationStore, "delete_generation", remove)
+        place = Path(shelf.directory) / second
+        place.rename(tmp_path / "moved away")
+        (tmp_path / "elsewhere" / other).rename(place)
+        remove(store, generation)
+
+    clock.now += DAY
+    with shelf.open(first) as store:
+        store.append_message(says("the newest is looked at first"))
+    monkeypatch.setattr(ConversationStore, "delete_generation", meanwhile)
+    (left,) = shelf.prune(keep_generations=0, dry_run=False).left_alone
+    assert (left.id, left.generation) == (second, 0)
+    assert left.left_alone == f"conversation {other} is in the folder that belongs to {second}"
+    assert (Path(shelf.directory) / second / "archive" / "transcript-000000.jsonl").exists()
 
 
 def test_what_somebody_else_deleted_meanwhile_is_not_ours_to_count(shelf: ConversationLibrary, clock: Clock) -> None:

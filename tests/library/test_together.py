@@ -124,6 +124,19 @@ def test_a_thousand_wait_for_the_disk_as_one(library: ConversationLibrary, files
     assert len(names(library)) == 1000
 
 
+def test_a_commit_of_nothing_does_not_wait(library: ConversationLibrary, files: SyncedWhole) -> None:
+    """Neither before the first is added nor behind a commit; nor does the end of a block behind one."""
+    with library.together() as group:
+        files.counted.clear()
+        group.commit()
+        assert not files.counted
+        group.add(messages=SAID)
+        group.commit()
+        files.counted.clear()
+        group.commit()
+    assert not files.counted
+
+
 def test_a_short_conversation_is_two_writes() -> None:
     """The first line of a transcript goes out with its records; and its metadata is the other write."""
     disk, library = on_a_disk()
@@ -148,6 +161,29 @@ def test_a_full_group_commits_by_itself(library: ConversationLibrary, monkeypatc
             waited.append(len(group))
         assert waited == [1, 2, 1, 2, 1]
     assert len(library.list()) == 5
+
+
+def test_the_size_of_a_group_is_that_of_what_waits(
+    library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the byte: what was committed, or not added, does not count; messages and extras do, and all of them together."""
+    encoded = b'{"role":"user","content":"What is there?"}{"n":1}'
+    monkeypatch.setattr("transcript_store._library.group._MOST_BYTES", 3 * len(encoded))
+    with library.together() as group:
+        waited = []
+        for _ in range(8):
+            group.add(messages=SAID, extras=[{"n": 1}])
+            waited.append(len(group))
+            with pytest.raises(InvalidMessageError):
+                group.add(messages=[*SAID, "no message"], extras=[{"n": 1}, None])  # type: ignore[list-item]
+        assert waited == [1, 2, 3, 1, 2, 3, 1, 2]
+    with library.together() as group:
+        monkeypatch.setattr("transcript_store._library.group._MOST_BYTES", 3 * len(encoded) + 1)
+        waited = []
+        for _ in range(5):
+            group.add(messages=SAID, extras=[{"n": 1}])
+            waited.append(len(group))
+        assert waited == [1, 2, 3, 4, 1]
 
 
 def test_where_the_file_system_cannot_be_synced_as_a_whole_each_is_created_by_itself(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.trees import tree
 from transcript_store import (
     ConversationLibrary,
     ConversationShreddedError,
     CorruptKeyFileError,
+    CorruptMetadataError,
     CorruptTranscriptError,
     InvalidKeyError,
     KeyProvider,
@@ -396,3 +398,22 @@ def test_what_is_no_key_of_the_conversation_is_not_destroyed(tmp_path: Path) -> 
     with pytest.raises(CorruptTranscriptError):
         library.shred_folder(folder.name)
     assert folder.joinpath("key.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("key_file", [b"{}", b"", None])
+def test_no_key_is_destroyed_where_nothing_says_whose_it_is(key_file: bytes | None, tmp_path: Path) -> None:
+    """A folder of another name, in which the header, the metadata and the key file are damaged: it is a conversation, and no more is known."""
+    library = ConversationLibrary(tmp_path, encryption_key=bytes(32))
+    with library.create(messages=[{"role": "user", "content": "hi"}]) as store:
+        own_id = store.id
+    folder = (tmp_path / own_id).rename(tmp_path / "odd")
+    transcript = folder / "transcript.jsonl"
+    transcript.write_bytes(transcript.read_bytes().replace(own_id.encode(), b"x" * 36))
+    folder.joinpath("metadata.json").write_bytes(b"{}")
+    folder.joinpath("key.json").unlink()
+    if key_file is not None:
+        folder.joinpath("key.json").write_bytes(key_file)
+    before = tree(tmp_path)
+    with pytest.raises(CorruptMetadataError):
+        library.shred_folder("odd")
+    assert tree(tmp_path) == before

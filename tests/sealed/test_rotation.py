@@ -19,6 +19,7 @@ import pytest
 from tests.sealed.conversations import KEY, OTHER_KEY
 from transcript_store import (
     ConversationLibrary,
+    ConversationStore,
     CorruptKeyFileError,
     KeyProviderError,
     StorageError,
@@ -99,6 +100,63 @@ def test_a_key_that_was_destroyed_meanwhile_stays_destroyed() -> None:
     assert b"wrapped" not in (disk.tree()[f"/library/{one}/key.json"] or b"")
 
 
+def test_a_key_that_another_rotation_changed_meanwhile_stays_as_it_is() -> None:
+    """K3: what is written would be older than what stands there. It is told, and the next call finds out what there is."""
+    disk = SimulatedFileSystem()
+    (one,) = made(library("/library", disk=disk), 1)
+    vault = Vault(while_wrapping=lambda: library("/library", OTHER_KEY, [KEY], disk.another_process()).rotate_key())
+    done = library("/library", vault, [KEY, OTHER_KEY], disk).rotate_key()
+    assert (done.rotated, done.already, done.left_alone) == ((), (), ((one, "its key was changed just now"),))
+    with library("/library", OTHER_KEY, disk=disk).open(one) as store:
+        assert len(store.get_messages()) == 1
+    vault.while_wrapping = lambda: None
+    assert library("/library", vault, [KEY, OTHER_KEY], disk).rotate_key().rotated == (one,)
+
+
+def test_a_folder_that_is_not_called_by_an_id_is_rotated_only_if_it_is_named() -> None:
+    """Somebody's own conversation beside those of the library, say: its key is another matter."""
+    disk = SimulatedFileSystem()
+    with ConversationStore("/library/mine", encryption_key=KEY, file_system=disk) as store:
+        store.initialize(messages=[{"content": "mine"}])
+    before = disk.tree()["/library/mine/key.json"]
+    turned = library("/library", OTHER_KEY, [KEY], disk)
+    assert turned.rotate_key().left_alone == (("mine", "its name is not the id of a conversation"),)
+    assert disk.tree()["/library/mine/key.json"] == before
+    assert turned.rotate_key(["mine"]).rotated == ("mine",)
+
+
+def test_a_library_without_a_key_has_nothing_to_wrap_with() -> None:
+    """It is said before anything is looked at."""
+    with pytest.raises(ValueError, match="needs the new key"):
+        library("/nowhere", None, disk=SimulatedFileSystem()).rotate_key()
+
+
+@pytest.mark.parametrize(("can_sync_all", "syncs"), [(True, [2, 1]), (False, [0, 0])])
+def test_a_rotation_syncs_all_once_for_the_files_and_once_for_the_names(can_sync_all: bool, syncs: list[int]) -> None:
+    """K2: the second time also for what an earlier rotation renamed. Where nothing is synced as a whole, one after the other is done."""
+    disk = SimulatedFileSystem()
+    disk.can_sync_all = lambda handle: can_sync_all  # type: ignore[method-assign]
+    ids = made(library("/library", disk=disk), 3)
+    calls: list[str] = []
+    held: list[int] = []
+
+    def note(call: Call) -> None:
+        calls.append(call.name)
+        held.append(len(disk.open_handles))
+
+    disk.on_call = note
+    turned = library("/library", OTHER_KEY, [KEY], disk)
+    counted = []
+    for rotated, already in ((ids, 0), (list[str](), 3)):
+        calls.clear()
+        done = turned.rotate_key()
+        assert (list(done.rotated), len(done.already)) == (rotated, already)
+        counted.append(calls.count("sync_all"))
+    assert counted == syncs
+    if not can_sync_all:
+        assert max(held) <= 4  # the library, and of one conversation its folder, its lock and its new file
+
+
 def test_what_a_killed_rotation_left_is_swept_by_the_next() -> None:
     """It may be the data key, wrapped with a key that was given up since."""
     disk = SimulatedFileSystem()
@@ -114,24 +172,32 @@ def test_a_key_that_is_gone_is_told_from_one_that_never_was() -> None:
     disk = SimulatedFileSystem()
     (one,) = made(library("/library", disk=disk), 1)
     (stranger,) = made(ConversationLibrary("/library", file_system=disk), 1)
+    nothing = "00000000-0000-4000-8000-000000000000"
     folder = disk.open_directory(f"/library/{one}")
     disk.unlink(folder, "key.json")
     disk.close(folder)
+    disk.make_directory(disk.open_directory("/library"), nothing)
     told = dict(library("/library", OTHER_KEY, [KEY], disk).rotate_key().left_alone)
     assert "the key beside it is gone" in told[one]
     assert "put that back from a backup" in told[one]
     assert told[stranger] == "it is not sealed"
+    assert told[nothing] not in ("it is not sealed", "")
 
 
-def test_with_few_descriptors_batches_get_smaller() -> None:
-    """Two are open for each conversation of a batch. Nothing is counted twice, also what was passed by before they ran out."""
+@pytest.mark.parametrize("most", [12, 5])
+def test_with_few_descriptors_batches_get_smaller(most: int) -> None:
+    """Two are open for each conversation of a batch. Nothing is counted twice, also what was passed by before they ran out.
+
+    At last there is one in each batch.
+    """
     disk = SimulatedFileSystem()
     ids = made(library("/library", disk=disk), 30)
     strangers = made(ConversationLibrary("/library", file_system=disk), 10)
     assert min(strangers) < ids[5]
 
     def few(call: Call) -> None:
-        if call.name in ("open_directory", "open_read", "create", "open_append") and len(disk.open_handles) >= 12:
+        if call.name in ("open_directory", "open_read", "create", "open_append") and len(disk.open_handles) >= most:
+            assert disk.calls_made < 10_000, "it tries for ever"
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     disk.on_call = few

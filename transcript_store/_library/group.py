@@ -164,7 +164,7 @@ class ConversationGroup:
             if self._stage is not None and self._files.process_id() == self._process_id:
                 self._stage.discard(*self._staged)
                 self._stage.close()
-            self._stage, self._staged, self._staged_bytes, self._process_id = None, {}, 0, None
+            self._stage, self._staged, self._process_id = None, {}, None
 
     # ---- within --------------------------------------------------------------------------------------------------
 

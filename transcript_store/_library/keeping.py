@@ -26,7 +26,6 @@ class _NotSavedError(Exception):
     """Carries what a store of snapshots raised past those who judge errors of the conversation. Nobody else meets it."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__()
         self.error = error
 
 

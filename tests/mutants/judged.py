@@ -233,6 +233,7 @@ JUDGED: dict[str, str] = {
     "TranscriptFile.record_at: head = chain_hash(before[:32], [line[: max(0, end - SUFFIX_BYTES)]]) → "
     "head = chain_hash(before[:32], [line[: max(1, end - SUFFIX_BYTES)]])": (
         "a line that is no longer than what closes one is no record, whatever its hash"
+    ),
     "ConversationLibrary.fork_from: reader = Reader(files, filesystem.absolute_path(directory), self._folders.options, from_medium=True) → "
     "reader = Reader(files, filesystem.absolute_path(directory), self._folders.options, from_medium=False)": (
         "what its mark does not cover is read again from the medium then, as for any reader that copies: it is only read once more"

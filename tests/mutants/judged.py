@@ -1,4 +1,4 @@
-"""Mutants that no test can notice, or none should, each with the reason; docs/durability.md has the same list."""
+"""Mutants that no test can notice, or none should, each with the reason."""
 
 from __future__ import annotations
 

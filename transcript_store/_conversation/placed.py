@@ -161,6 +161,8 @@ class TranscriptFile:
 
     def stops_at_damage(self, after: Place) -> bool:
         """Whether a whole line stands behind a place that does not verify. An append that is not whole yet is no damage."""
+        if after.offset_bytes >= self.size_bytes:
+            return False
         walk = self._walk(after)
         walk.to_the_end()
         at = walk.stopped.offset_bytes

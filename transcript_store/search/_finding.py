@@ -268,9 +268,8 @@ class _Opened:
         transcript = self.transcript(row.folder)
         placed = None if transcript is None else transcript.record_at(row.offset)
         if placed is None or (placed.record.seq, short(placed.head.encode())) != (row.seq, row.head):
-            if transcript is not None and transcript.holds(
-                row.read_to
-            ):  # or else it was replaced, and will be read anew
+            # Where it leads no more through what the index has read it was replaced, and will be read anew.
+            if transcript is not None and transcript.holds(row.read_to):
                 self._changed.add(row.folder)
             return None
         if self._taken_back_in(row.folder, row.read_to)(row.seq):

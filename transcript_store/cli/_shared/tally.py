@@ -58,9 +58,8 @@ class Tally:
             self._skipped[os.path.splitext(report.source)[1] or "without an ending"] += 1
         else:
             self._actions[report.action] += 1
-        if (
-            not report.is_part and report.action != "refused"
-        ):  # a part's lines were counted with the whole; of refused ones none is stored
+        # The lines of a part were counted with the whole, and those of what was refused are not stored.
+        if not report.is_part and report.action != "refused":
             self._lines.update(asdict(report.lines))
             self._findings.update(finding.kind for finding in report.findings)
             self._redacted.update(report.redacted)

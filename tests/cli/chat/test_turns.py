@@ -348,7 +348,7 @@ def test_no_network(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     where = ("--base-url", "http://127.0.0.1:9", "--allow-insecure-base-url")
     result = cli("chat", str(tmp_path / "c"), *where, stdin=b"hi\n")
     assert result.code == 1
-    assert "openai-compatible at 127.0.0.1 cannot be reached: is it running, is there a network?" in result.err
+    assert "openai-compatible at 127.0.0.1 cannot be reached (is it running, is there a network?)" in result.err
     assert said(tmp_path / "c") == [("user", "hi")]
 
 

@@ -42,7 +42,7 @@ def _network(names: set[str], server: str, timeout_seconds: float) -> str | None
     if any("Timeout" in name for name in names):
         return f"{server} said nothing for {timeout_seconds:g} seconds (--timeout)"
     if {"ConnectError", "gaierror", "ConnectionRefusedError"} & names:
-        return f"{server} cannot be reached: is it running, is there a network?"
+        return f"{server} cannot be reached (is it running, is there a network?)"
     if {"APIConnectionError", "RemoteProtocolError", "NetworkError", "ConnectionError"} & names:
         return f"the connection to {server} broke"
     return None

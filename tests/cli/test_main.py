@@ -206,6 +206,8 @@ def test_a_library_is_no_conversation(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("show", str(tmp_path / "library"))
     assert (code, out) == (1, "")
     assert f"this is a library, a directory of conversations: `transcript-store list {tmp_path}/library` lists" in err
+    err = cli("show", f"{tmp_path}/library/c/transcript.jsonl").err  # as a shell completes it
+    assert f"this is a file of a conversation; name the conversation: {tmp_path}/library/c\n" in err
     conversation(tmp_path / "library" / "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51", [{"content": "first"}])
     err = cli("show", str(tmp_path / "library")).err  # its folders are called by their ids, which says it already
     assert f"; `transcript-store list {tmp_path}/library` lists them; name one" in err

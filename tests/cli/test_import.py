@@ -136,6 +136,12 @@ def test_what_was_left_out_is_said_and_counts(cli: Cli, tmp_path: Path) -> None:
     assert "3 lines: 2 in messages, 1 in events, 0 left out" in out
     assert "other.json: refused" in err
     assert "--format" in err
+    (transcript,) = (tmp_path / "chats").glob("*/transcript.jsonl")
+    transcript.write_bytes((before := transcript.read_bytes()).replace(b"hi", b"ho", 1))
+    code, out, err = cli("import", str(tmp_path / "s.jsonl"), "--into", str(tmp_path / "chats"))
+    assert (code, out) == (1, "1 refused\n"), "lines of which none is stored were counted"
+    assert "transcript.jsonl" in err
+    transcript.write_bytes(before)
     code, out, _ = cli("import", str(tmp_path / "s.jsonl"), "--into", str(tmp_path / "chats"), "--json")
     report = json.loads(out)
     assert (code, report["action"], report["lines"]["total"]) == (0, "unchanged", 3)

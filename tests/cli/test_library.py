@@ -62,7 +62,9 @@ def test_a_title_of_blanks_is_none(cli: Cli, tmp_path: Path) -> None:
         json.loads(line)["title"] for line in cli("list", str(library), "--json", "--limit", "2").out.splitlines()
     ]
     assert titles == [None, None]
-    assert {"a", "b"} <= set(cli("search", "socket", str(library)).out.splitlines())
+    assert (
+        cli("search", "socket", str(library)).out.splitlines().count("socket") == 2
+    )  # their first prompt is the heading
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

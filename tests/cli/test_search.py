@@ -219,6 +219,25 @@ def test_a_search_says_what_it_left_out_and_where_it_looked(
     assert cli("search", "something").err == ""
 
 
+def test_what_has_no_title_is_called_by_its_first_prompt_where_a_person_reads_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P18. The incident: imported sessions were bare ids in a list, and the pages called them by what was asked. A program gets facts."""
+    library = ConversationLibrary(tmp_path / "chats")
+    asked = {"role": "user", "content": "What is\x1b[2J WAL?"}
+    library.create(provider="openai", messages=[{"role": "system", "content": "Be brief."}, asked]).close()
+    sealed = ConversationLibrary(tmp_path / "chats", encryption_key=bytes(range(32)))
+    sealed.create(provider="openai", messages=[{"role": "user", "content": "A secret"}]).close()
+    assert "WAL" not in cli("list", library.directory).out
+    assert cli("search", "WAL", library.directory).out.startswith("What is\\x1b[2J WAL?\n")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = cli("list", library.directory).out
+    assert (out.count("What is\\x1b[2J WAL?"), "secret" in out, "sealed" in out) == (1, False, True)
+    assert "WAL" not in cli("list", library.directory, "--json").out
+
+
 def test_a_terminal_gets_the_first_fifty(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = ConversationLibrary(tmp_path / "chats")
     for _ in range(52):

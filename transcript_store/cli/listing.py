@@ -6,7 +6,7 @@ import os
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 
 from transcript_store import ConversationSummary, list_conversations
@@ -29,13 +29,15 @@ from transcript_store.cli._shared.terminal import (
     size,
     time,
 )
+from transcript_store.cli._shared.titles import called
 from transcript_store.file_names import TRANSCRIPT
 from transcript_store.words import MOMENTS
 
 DESCRIPTION = """\
 List every conversation directly under DIR, whatever its folder is called, the one that changed last first: its folder,
 when it changed, how many records it has, its size, provider and model, which program it was imported from (the label
-`source`), whether it is sealed, and its title (the label `title`), cut to the width of a terminal.
+`source`), whether it is sealed, and its title (the label `title`), cut to the width of a terminal. There a conversation without a
+title is called by its first prompt.
 Looks at the metadata and at both ends of each
 transcript; a conversation that is seen to be damaged is listed as that, and `transcript-store verify` looks at everything.
 Nothing is changed and no lock is taken.
@@ -145,7 +147,10 @@ def _list_from_the_index(arguments: Namespace, keys: Keys, *, is_chosen: bool) -
                 filter=_filter(arguments),
                 wait=after is None,
             )
-            _say(arguments, with_titles(list(page), keys), with_headings=not shown)
+            found = with_titles(list(page), keys)
+            if columns() is not None and not arguments.json and len(found) <= _ON_A_SCREEN:  # a person reads it
+                found = [replace(one, title=called(one.directory, one.title)) for one in found]
+            _say(arguments, found, with_headings=not shown)
             if not shown:
                 say_ignored(page.ignored)
             shown, after = shown + len(page), page.next

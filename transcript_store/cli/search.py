@@ -32,6 +32,7 @@ from transcript_store.cli._shared.terminal import (
     time,
     wrapped,
 )
+from transcript_store.cli._shared.titles import called
 from transcript_store.search import Answer, Hit, SearchIndex
 
 DESCRIPTION = """\
@@ -157,7 +158,7 @@ _PLACES = {"text": "texts", "thinking": "thinking", "call": "calls", "result": "
 def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
     """The lines for a conversation with its hits; ``name`` is what a command calls it."""
     width = columns()
-    title = one_line(hits[0].title or os.path.basename(name))
+    title = one_line(called(hits[0].directory, hits[0].title) or os.path.basename(name))
     yield _Line(title if width is None else fitting(title, width), looks=("strong",))
     for hit in hits:
         where = "" if hit.where == "text" else f"  {hit.where}"

@@ -63,8 +63,11 @@ def test_the_latest_are_offered_and_one_is_picked(
         (("99", "house"), ids[2]),
     ):
         assert picked(library.directory, typed(*lines)) == f"{library.directory}/{chosen}", lines
+    nameless = library.create(provider="openai").id
     assert picked(library.directory, typed()) is None
-    assert b"(no title)" in capsysbinary.readouterr().out
+    out = capsysbinary.readouterr().out.decode()
+    assert f"  (no title) {nameless}\n" in out
+    assert "  hi\n" in out, "what has no title is called by its first prompt"
 
 
 def test_a_title_is_no_command_to_the_terminal(

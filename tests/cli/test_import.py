@@ -212,6 +212,16 @@ def test_a_programs_folder_holds_more_than_sessions(cli: Cli, home: Path) -> Non
     assert (code, err, "1 created" in out) == (0, "", True)
     skipped = "skipped: 3 files of no format that is known here: 1 .json, 1 .jsonl, 1 .sqlite (--json names each)"
     assert skipped in out.splitlines()
+    for name in ("a", "b"):
+        (codex / f"{name}.json").write_text('[{"role": "user", "content": "Hi"}]')
+    out = cli("import", str(home / ".codex"), *into).out
+    assert "skipped: 5 files of no format that is known here: 3 .json, 1 .jsonl, 1 .sqlite (--json names each)" in out
+    assert (
+        f"    {codex}/a.json: is one JSON array, and not an object a line: jq -c '.[]' makes lines of it (and 1 more)\n"
+        in out
+    )
+    for name in ("a", "b"):
+        (codex / f"{name}.json").unlink()
     reports = map(json.loads, cli("import", str(home / ".codex"), *into, "--json").out.splitlines())
     assert sorted(report["action"] for report in reports) == ["skipped"] * 3 + ["unchanged"]
     (codex / "rollout-2.jsonl").write_bytes(b"\0" * 100)  # as a power cut leaves it, where only sessions are

@@ -112,6 +112,24 @@ def test_text_of_two_bytes_a_character_is_refused_with_the_way_out(named, encodi
     assert [report.action for report in import_conversations([source], library, format=named)] == ["created"]
 
 
+@pytest.mark.needs("iconv")
+@pytest.mark.parametrize("named", [None, "jsonl"])
+def test_text_in_latin_1_is_refused_with_the_byte_and_the_way_out(named, tmp_path: Path) -> None:
+    """It said "surrogates not allowed, at character 1". On a later line it is a finding, which names the byte too."""
+    source, library = tmp_path / "session.jsonl", ConversationLibrary(tmp_path / "library")
+    source.write_bytes('{"role":"user","content":"Grüße"}\n'.encode("latin-1"))
+    (report,) = import_conversations([source], library, format=named)
+    assert (report.action, "byte 0xfc on its first line" in str(report.reason)) == ("refused", True)
+    assert "iconv -f LATIN1 -t UTF-8" in str(report.reason)
+    made = subprocess.run(["iconv", "-f", "LATIN1", "-t", "UTF-8", source], check=True, stdout=subprocess.PIPE).stdout
+    later = b'{"role":"user","content":"Hi"}\n' + source.read_bytes()
+    source.write_bytes(made)
+    assert [report.action for report in import_conversations([source], library, format=named)] == ["created"]
+    source.write_bytes(later)
+    (report,) = import_conversations([source], ConversationLibrary(tmp_path / "another"), format=named)
+    assert "byte 0xfc is not UTF-8, at byte 29" in report.findings[0].message
+
+
 SAID = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 NEARLY = {
     "carriage returns": ("".join(json.dumps(line) + "\r" for line in SAID), "tr '\\r' '\\n'"),
@@ -151,7 +169,7 @@ def test_the_way_out_of_what_is_nearly_lines_of_json_is_one(tmp_path: Path, name
     path.write_text(text)
     library = ConversationLibrary(tmp_path / "chats")
     (report,) = import_conversations([path], library)
-    command = str(report.reason).partition(": ")[2].removesuffix(" makes a file of it that can be imported")
+    command = str(report.reason).partition(": ")[2].partition(" makes ")[0]
     program = shlex.split(command)
     with path.open("rb") as given:
         made.write_bytes(subprocess.run(program, stdin=given, check=True, capture_output=True).stdout)

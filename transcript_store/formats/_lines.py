@@ -160,11 +160,22 @@ def _object(raw: bytes) -> dict[str, Any] | None:
 
 
 def why_no_json(raw: bytes) -> str | None:
-    """What the parser says of a text, and where; None if it is JSON. It quotes nothing of the text."""
+    """What the parser says of a text, and where; None if it is JSON. It quotes nothing of the text but a byte that is no UTF-8."""
     try:
         orjson.loads(raw)
     except orjson.JSONDecodeError as error:
+        if (at := not_utf8_at(raw)) is not None:  # the parser does not say where
+            return f"byte 0x{raw[at]:02x} is not UTF-8, at byte {at + 1:,}"
         return f"{error.msg}, at character {error.pos + 1:,}"
+    return None
+
+
+def not_utf8_at(raw: bytes) -> int | None:
+    """Where the first byte stands that is not UTF-8; None if all are."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        return error.start
     return None
 
 

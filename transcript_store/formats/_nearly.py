@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from transcript_store.formats._lines import HEAD_BYTES, object_on, why_no_json
+from transcript_store.formats._lines import HEAD_BYTES, not_utf8_at, object_on, why_no_json
 from transcript_store.formats._plan import Head
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -27,13 +27,15 @@ def nearly_lines(head: Head) -> str | None:
     if head.objects or text[:1] not in (b"{", b"["):
         return None
     if _ARRAY.match(text):
-        return f"is one JSON array, and not an object a line: jq -c '.[]' {_MAKES}"
+        return f"is one JSON array, and not an object a line: jq -c '.[]' makes lines of it"
     if _SPREAD.match(text):
         return f"has JSON over several lines, as jq prints it, and not an object a line: jq -c . {_MAKES}"
     first, end, _ = text.partition(b"\n")
     if object_on(first.partition(b"\r")[0]) is not None:
         return f"has lines that end in CR alone, and not in LF: tr '\\r' '\\n' {_MAKES}"
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
+    if is_whole and (at := not_utf8_at(first)) is not None:
+        return f"is not UTF-8 (byte 0x{first[at]:02x} on its first line): if it is Latin-1, iconv -f LATIN1 -t UTF-8 {_MAKES}"
     if text[:1] == b"{" and is_whole and (why := why_no_json(first)) is not None:
         return f"has no object on its first lines that can be read; of the first it is said: {why}"
     return None

@@ -93,11 +93,15 @@ def refused(source: str, reason: str, report: ImportReport | None = None) -> Imp
 def unknown(head: Head, name: str, *, is_expected: bool) -> ImportReport:
     """The report on what no reader knows: an error, unless it may be anything."""
     if head.objects and head.objects[0].get("format") == "transcript-store":
-        reason = "is a conversation of this library's own, which is not imported: ConversationLibrary.fork_from(directory, into=) copies it"
+        reason = (
+            "is a conversation of this library's own, which needs no import: `transcript-store fork`, in Python "
+            "ConversationLibrary.fork_from(directory, into=), copies it"
+        )
     else:
-        reason = nearly_lines(head) or "is of no format that is known here; if you know its format, name it (--format)"
-    report = refused(name, reason)
-    return report if is_expected else replace(report, action="skipped")
+        reason = nearly_lines(head)
+    if not is_expected:
+        return replace(refused(name, ""), action="skipped", reason=reason)
+    return refused(name, reason or "is of no format that is known here; if you know its format, name it (--format)")
 
 
 def misnamed(reader: Reader, other: Reader | None, head: Head) -> str:

@@ -23,7 +23,7 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.importing import ImportReport
 
-_SHOWN_FINDINGS = 5
+_SHOWN_FINDINGS = _SHOWN_REASONS = 5
 _TITLE_COLUMNS, _LEAST_TITLE_COLUMNS = 80, 10
 
 
@@ -39,6 +39,9 @@ class Tally:
         self._findings: Counter[str] = Counter()
         self._losses: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        self._why: Counter[str] = Counter()
+        """Of files that were skipped and nearly are of a format: what they are."""
+        self._such_as: dict[str, str] = {}
         self._redacted: Counter[str] = Counter()
         self._last: str | None = None
 
@@ -56,6 +59,9 @@ class Tally:
         """Count a report, and print it."""
         if report.action == "skipped":
             self._skipped[os.path.splitext(report.source)[1] or "without an ending"] += 1
+            if report.reason is not None:
+                self._why[report.reason] += 1
+                self._such_as.setdefault(report.reason, report.source)
         else:
             self._actions[report.action] += 1
         # The lines of a part were counted with the whole, and those of what was refused are not stored.
@@ -96,6 +102,9 @@ class Tally:
         if number := self._skipped.total():
             endings = ", ".join(f"{count:,} {one_line(ending)}" for ending, count in self._skipped.most_common())
             say(f"skipped: {many(number, 'file')} of no format that is known here: {endings} (--json names each)")
+            for reason, count in self._why.most_common(_SHOWN_REASONS):
+                others = f" (and {count - 1:,} more)" if count > 1 else ""
+                say(f"    {one_line(self._such_as[reason])}: {one_line(reason)}{others}")
         lines = self._lines
         if lines["total"]:
             say(

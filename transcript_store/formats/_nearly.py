@@ -27,7 +27,7 @@ def nearly_lines(head: Head) -> str | None:
     if head.objects or text[:1] not in (b"{", b"["):
         return None
     if _ARRAY.match(text):
-        return f"is one JSON array, and not an object a line: jq -c '.[]' makes lines of it"
+        return "is one JSON array, and not an object a line: jq -c '.[]' makes lines of it"
     if _SPREAD.match(text):
         return f"has JSON over several lines, as jq prints it, and not an object a line: jq -c . {_MAKES}"
     first, end, _ = text.partition(b"\n")

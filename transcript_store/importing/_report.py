@@ -51,7 +51,7 @@ class ImportReport:
     redacted: Mapping[str, int] = field(default_factory=dict)
     """How many secrets were taken out, by their kind."""
     reason: str | None = None
-    """Of what diverged, was refused or was skipped: why, in a sentence."""
+    """Of what diverged or was refused: why, in a sentence. Of what was skipped: what it nearly is; None if it is nothing like a session."""
 
 
 def counted(plan: Plan, *, source: str) -> ImportReport:
@@ -92,6 +92,7 @@ def refused(source: str, reason: str, report: ImportReport | None = None) -> Imp
 
 def unknown(head: Head, name: str, *, is_expected: bool) -> ImportReport:
     """The report on what no reader knows: an error, unless it may be anything."""
+    reason: str | None
     if head.objects and head.objects[0].get("format") == "transcript-store":
         reason = (
             "is a conversation of this library's own, which needs no import: `transcript-store fork`, in Python "

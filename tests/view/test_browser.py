@@ -64,6 +64,26 @@ def test_f12_a_hostile_transcript_runs_nothing_and_asks_for_nothing(look):
         ]
 
 
+@pytest.mark.parametrize("width", [1280, 400])
+def test_calls_begin_on_one_line(browser, tmp_path, width):
+    """The incident: beside the time of who goes on speaking a call stood 8 pixels further right than the next one below."""
+    from tests.view.browser import opened
+
+    calls = [{"type": "tool_use", "id": str(n), "name": "Read", "input": {"path": f"file {n}"}} for n in range(4)]
+    results = [{"type": "tool_result", "tool_use_id": call["id"], "content": "a\nb\nc\n" * 9} for call in calls]
+    said = [{"role": "user", "content": "Read them"}]
+    for at in (0, 2):
+        said.append({"role": "assistant", "content": calls[at : at + 2]})
+        said.append({"role": "user", "content": results[at : at + 2]})
+    write_page(conversations.store(tmp_path / "c", said), tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as seen:
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        assert seen.page.locator("article.goes-on > header + details").count() == 1
+        boxes = [name.bounding_box() for name in seen.page.locator("article details > summary > .name").all()]
+        assert len({round(box["x"]) for box in boxes}) == 1
+        assert len(boxes) == 4
+
+
 @pytest.mark.long
 def test_f12_the_policy_stops_what_would_come_through(browser, pages, tmp_path):
     """F12: the second lock. A page in which somebody forged markup is stopped by its own policy, in each way."""

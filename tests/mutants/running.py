@@ -258,7 +258,7 @@ def run(
     wanted: Sequence[Place], *, workers: int, seconds: float = 600, told: Callable[[Outcome], None] = lambda _: None
 ) -> tuple[list[Outcome], Reach]:
     """Try each mutant; ``told`` hears of each as it is known."""
-    with ExitStack() as stack, copies(workers) as made, ThreadPoolExecutor(workers) as threads:
+    with copies(workers) as made, ExitStack() as stack, ThreadPoolExecutor(workers) as threads:
         near = reach(made[0], wanted, workers)
         free: SimpleQueue[tuple[Path, Forks]] = SimpleQueue()
         for copy in made:

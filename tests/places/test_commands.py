@@ -57,8 +57,16 @@ def begun(cli: Cli, place: str) -> str:
         ("s3://bucket/agents/last", "s3://bucket/agents", "last"),
         ("s3://bucket/agents", "s3://bucket/agents", None),
         (f"s3://bucket/{ONE}", "s3://bucket", ONE),
-        (f"postgresql://ada:pw@host/db/{ONE}?sslmode=require", "postgresql://ada:pw@host/db?sslmode=require", ONE),
-        (f"postgresql://ada:pw@host/db?sslmode=require/{ONE}", "postgresql://ada:pw@host/db?sslmode=require", ONE),
+        (
+            f"postgresql://lovelace:pw@host/db/{ONE}?sslmode=require",
+            "postgresql://lovelace:pw@host/db?sslmode=require",
+            ONE,
+        ),
+        (
+            f"postgresql://lovelace:pw@host/db?sslmode=require/{ONE}",
+            "postgresql://lovelace:pw@host/db?sslmode=require",
+            ONE,
+        ),
         ("postgresql://host/last", "postgresql://host/last", None),  # a database may be called so
         ("postgresql://host/db/last", "postgresql://host/db", "last"),
     ],
@@ -69,12 +77,12 @@ def test_what_an_address_names(name: str, library: str, what: str | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["postgresql://ada:s3cret@host:5/db/x?password=s3cret", "s3://key:s3cret@bucket/agents"]
+    "name", ["postgresql://lovelace:s3cret@host:5/db/x?password=s3cret", "s3://key:s3cret@bucket/agents"]
 )
 def test_a_password_is_never_shown(name: str) -> None:
     """Q4: what is printed of an address has no user, no password and no options."""
     assert "s3cret" not in shown(name)
-    assert "ada" not in shown(name)
+    assert "lovelace" not in shown(name)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +98,11 @@ def test_a_password_is_never_shown(name: str) -> None:
 )
 def test_no_error_of_arguments_tells_the_password(cli: Cli, command: tuple[str, ...]) -> None:
     """Q4: errors repeat arguments, and an address among them has no user then."""
-    code, out, err = cli(*(word.format("memory://ada:s3cret@x/agents") for word in command))
+    code, out, err = cli(*(word.format("memory://lovelace:s3cret@x/agents") for word in command))
     assert code in (1, 2)
     assert err
     assert "s3cret" not in out + err
-    assert "ada" not in out + err
+    assert "lovelace" not in out + err
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
@@ -107,7 +115,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 def test_a_place_by_its_address() -> None:
     """The scheme says which engine it is. Nothing is asked for yet, and errors call it by its address without the secrets."""
-    database = open_place("postgresql://ada:s3cret@nowhere.invalid/agents?connect_timeout=1")
+    database = open_place("postgresql://lovelace:s3cret@nowhere.invalid/agents?connect_timeout=1")
     assert isinstance(database, PostgresPlace)
     assert database.name == "postgresql://nowhere.invalid/agents"
     assert isinstance(open_place("memory:///agents"), ObjectPlace)

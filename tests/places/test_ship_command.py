@@ -147,7 +147,7 @@ def test_one_that_cannot_go_does_not_stop_the_others(
 
 def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
     """Two folders, two places, an id behind the place, a watch that sends nothing: exit code 2, and no password in a sentence."""
-    secret = "postgresql://ada:s3cret@db.example/agents"
+    secret = "postgresql://lovelace:s3cret@db.example/agents"
     one = library.list()[0].id
     for words in (
         (library.directory, str(tmp_path / "back")),
@@ -160,7 +160,7 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
         code, out, err = cli("ship", *words)
         assert (code, out) == (2, "")
         assert "s3cret" not in err
-        assert "ada" not in err
+        assert "lovelace" not in err
     assert cli("ship", str(tmp_path / "nowhere"), place).code == 1
     assert cli("ship", f"{place}/{one}", str(tmp_path / "back")).code == 1
     assert not (tmp_path / "back").exists()

@@ -138,7 +138,7 @@ def test_no_conversation_is_created_inside_anothers_folder(library, root, below)
 
 @pytest.mark.parametrize("folder", ["/c", "/chats/mine"])
 def test_a_conversation_in_any_folder_is_deleted_by_its_path(folder):
-    """Also one that stands in the root of the file system; a second time there is none."""
+    """A folder in the root of the file system too. The second delete says that nothing is there."""
     disk = SimulatedFileSystem()
     with ConversationStore(folder, file_system=disk) as store:
         store.initialize(messages=[says("a")])

@@ -43,7 +43,7 @@ def test_a_key_opens_a_store_if_it_opens_one_of_the_first_eight(tmp_path: Path, 
 
 
 def test_what_cannot_be_read_does_not_say_that_a_store_is_plain(tmp_path: Path) -> None:
-    """P17: eight files that are none stand before one that is sealed: nothing is saved in the clear beside it."""
+    """P17: eight folders are called like snapshots, and the ninth is a sealed file: nothing is saved in the clear beside it."""
     store_at(tmp_path, KEY).save(numbered(8))
     for number in range(8):
         (tmp_path / "store" / f"{numbered(number).id}.json").mkdir()

@@ -260,8 +260,8 @@ def _follow(
 ) -> None:
     """Import again what changed since it was imported, whenever it has been quiet for a while. Ends with Ctrl-C."""
     seen = {one.path: one for one in imported}
-    news: dict[str, tuple[Found, float]] = {}
-    """What changed, and since when it looks so: the time of a file may lie ahead of the clock, and then does not say it."""
+    since: dict[Found, float] = {}
+    """Since when each changed file looks so: its own time does not say it if that lies ahead of the clock."""
     while True:
         flush()
         time.sleep(_POLL_SECONDS)
@@ -269,11 +269,8 @@ def _follow(
         now = _found(
             arguments, programs, may_be_gone=True
         )  # a program replaces its file, a disk comes back: wait for it
-        looked = {one.path: (one, at) for one in now if one != seen.get(one.path)}
-        news = {
-            path: news[path] if path in news and news[path][0] == is_so[0] else is_so for path, is_so in looked.items()
-        }
-        changed = [one for one, since in news.values() if one.mtime_ns <= quiet_since or since <= at - _QUIET_SECONDS]
+        since = {one: since.get(one, at) for one in now if one != seen.get(one.path)}
+        changed = [one for one in since if one.mtime_ns <= quiet_since or since[one] <= at - _QUIET_SECONDS]
         if changed:
             _import(arguments, library, changed, tally)
             seen.update({one.path: one for one in changed})

@@ -266,9 +266,8 @@ def _follow(
         flush()
         time.sleep(_POLL_SECONDS)
         at, quiet_since = time.monotonic(), time.time_ns() - _QUIET_SECONDS * 10**9
-        now = _found(
-            arguments, programs, may_be_gone=True
-        )  # a program replaces its file, a disk comes back: wait for it
+        # What is gone may come again: a program replaces its file, a disk comes back.
+        now = _found(arguments, programs, may_be_gone=True)
         since = {one: since.get(one, at) for one in now if one != seen.get(one.path)}
         changed = [one for one in since if one.mtime_ns <= quiet_since or since[one] <= at - _QUIET_SECONDS]
         if changed:

@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from itertools import count as counter
 from itertools import cycle, islice
 from pathlib import Path
@@ -137,12 +137,12 @@ def getting(conversation: Path, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Itera
 
 
 @contextmanager
-def verifying(conversation: Path) -> Iterator[Pair]:
-    """verify(), beside SHA-256 of the file."""
+def verifying(conversation: Path, *, by_line: bool = False) -> Iterator[Pair]:
+    """verify(), beside SHA-256 of the file, or of each line."""
 
-    def hash_file() -> bytes:
+    def hash_file() -> Any:
         with (conversation / TRANSCRIPT).open("rb") as file:
-            return file_digest(file, "sha256").digest()
+            return [sha256(line).hexdigest() for line in file] if by_line else file_digest(file, "sha256").digest()
 
     yield Pair(lambda: verify(conversation), hash_file)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from transcript_store import (
     ConversationStore,
     verify,
 )
+from transcript_store._conversation.turns import TurnWriter
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore
 
@@ -236,6 +238,42 @@ def test_interrupted_at_every_line(scratch, operation, behind_another, step):
         assert verify(directory / "c").is_whole, where
         runs += 1
     assert runs > 40 / step
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+def test_interrupted_again_while_the_turn_ends(scratch, monkeypatch, step):
+    """P21: Ctrl-C within an append, and again at each end of its turn: what the store shows then is what the file holds."""
+    shown: list[int] = []
+    end_turn = TurnWriter.end_turn
+
+    def press_again(writer: TurnWriter) -> None:
+        if sys.exc_info()[0] is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        end_turn(writer)
+
+    def prepare(directory: Path) -> ConversationStore:
+        store = ConversationStore(directory, hold_lock=False)
+        store.initialize(messages=[{"n": 1}])
+        return store
+
+    def append(store: ConversationStore) -> None:
+        with monkeypatch.context() as patched:
+            # Only there is an end of a turn interrupted by a Ctrl-C of its own, as often as there is one.
+            patched.setattr(TurnWriter, "end_turn", press_again)
+            store.append_message({"n": 2})
+
+    for store, directory, where, _ in every_line(scratch, prepare, append, step):
+        messages = store.get_messages()
+        with ConversationStore(directory, read_only=True) as reader:
+            reader.load()
+            assert reader.get_messages() == messages, where
+        store.append_message({"n": 3})
+        assert store.get_messages() == [*messages, {"n": 3}], where
+        store.close()
+        assert verify(directory).is_whole, where
+        shown.append(len(messages))
+    assert shown.count(1) > 40 / step
+    assert shown.count(2) > 40 / step
 
 
 def test_reading_goes_on_piece_by_piece_while_others_write(scratch):

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, lines, obeyed
-from transcript_store import ConversationLibrary
+from transcript_store import ConversationLibrary, CorruptTranscriptError
 from transcript_store.formats import READERS, WRITERS
+from transcript_store.importing import import_conversations
 from transcript_store.sources import discover
 
 pytestmark = pytest.mark.usefixtures("a_cache_of_its_own")
@@ -154,6 +155,27 @@ def test_what_was_imported_is_named(cli: Cli, tmp_path: Path) -> None:
     created, *_ = cli("import", str(path), "--into", str(tmp_path / "chats")).out.splitlines()
     (summary,) = ConversationLibrary(tmp_path / "chats").list()
     assert created == f"created   {summary.id}  1 message, 0 events  from jsonl: {path}"
+
+
+def test_a_damaged_conversation_is_told_with_commands(cli: Cli, tmp_path: Path) -> None:
+    """What it could not be added to says how to repair it in a shell, also as JSON; in Python the error is data."""
+    path, chats = tmp_path / "s.jsonl", tmp_path / "chats"
+    path.write_bytes(lines(HI))
+    command = ("import", str(path), "--into", str(chats))
+    assert cli(*command).code == 0
+    (transcript,) = chats.glob("*/transcript.jsonl")
+    transcript.write_bytes(transcript.read_bytes().replace(b'"hi"', b'"ho"'))
+    path.write_bytes(lines(HI, HELLO))
+    code, out, err = cli(*command)
+    assert (code, out) == (1, "1 refused\n")
+    assert err.endswith(f"see what `transcript-store repair {transcript.parent}` can keep\n")
+    assert err.count("repair") == 1
+    (report,) = map(json.loads, cli(*command, "--json").out.splitlines())
+    assert report["reason"] in err
+    assert "error" not in report
+    (report,) = import_conversations([path], ConversationLibrary(chats))
+    assert isinstance(report.error, CorruptTranscriptError)
+    assert report.reason == str(report.error)
 
 
 def test_at_a_terminal_no_path_is_cut(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

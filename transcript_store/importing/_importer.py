@@ -28,7 +28,7 @@ from transcript_store.errors import (
 from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, refused_of, time_of
-from transcript_store.importing._report import ImportReport, counted, refused
+from transcript_store.importing._report import ImportReport, counted
 from transcript_store.importing._standing import Standing, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
@@ -84,7 +84,7 @@ class Importer:
         except (StorageError, PoisonedError):
             raise
         except TranscriptStoreError as error:  # another process writes it, or it is damaged
-            return refused(source.name, str(error), report)
+            return replace(report, action="refused", reason=str(error), error=error)
 
     def _put(self, plan: Plan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool) -> ImportReport:
         """Into the conversation of this session, or else into the one that has it by its former id, or else into a new one."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from transcript_store.errors import TranscriptStoreError
 from transcript_store.formats import Entry, Finding, Head, Loss, Plan, Reader, nearly_lines
 
 Action = Literal["created", "grew", "unchanged", "replaced", "diverged", "refused", "skipped"]
@@ -52,6 +53,8 @@ class ImportReport:
     """How many secrets were taken out, by their kind."""
     reason: str | None = None
     """Of what diverged or was refused: why, in a sentence. Of what was skipped: what it nearly is; None if it is nothing like a session."""
+    error: TranscriptStoreError | None = field(default=None, compare=False)
+    """What the library refused it with, if it did: ``reason`` is its sentence, and its ``way_out`` is data."""
 
 
 def counted(plan: Plan, *, source: str) -> ImportReport:
@@ -85,9 +88,9 @@ def counted(plan: Plan, *, source: str) -> ImportReport:
     )
 
 
-def refused(source: str, reason: str, report: ImportReport | None = None) -> ImportReport:
+def refused(source: str, reason: str) -> ImportReport:
     """The report on what could not be imported."""
-    return replace(report or ImportReport(action="refused", source=source), action="refused", reason=reason)
+    return ImportReport(action="refused", source=source, reason=reason)
 
 
 def unknown(head: Head, name: str, *, is_expected: bool) -> ImportReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.redaction import redacted
@@ -21,6 +21,7 @@ from transcript_store.cli._shared.terminal import (
     say_json,
     status,
 )
+from transcript_store.cli._shared.ways_out import sentence
 from transcript_store.importing import ImportReport
 
 _SHOWN_FINDINGS = _SHOWN_REASONS = 5
@@ -57,6 +58,8 @@ class Tally:
 
     def add(self, report: ImportReport) -> None:
         """Count a report, and print it."""
+        if report.error is not None:
+            report = replace(report, reason=sentence(report.error))
         if report.action == "skipped":
             self._skipped[os.path.splitext(report.source)[1] or "without an ending"] += 1
             if report.reason is not None:
@@ -74,7 +77,9 @@ class Tally:
         if report.action not in ("refused", "diverged", "skipped") and not report.is_part and report.messages:
             self._last = report.id
         if self._is_json:
-            say_json(asdict(report))
+            members = asdict(report)
+            del members["error"]  # it is the reason
+            say_json(members)
         else:
             self._say(report)
 

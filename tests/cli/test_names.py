@@ -94,7 +94,7 @@ def test_without_a_directory_the_library_is_meant_that_list_shows(
         code, _, err = cli("delete", name)
         assert code == 1
         assert f"{tmp_path / 'named'}: there is no conversation" in err
-        assert f"; ./{name} is one in this directory" in err
+        assert f"; the one in this directory is ./{name}" in err
     assert cli("delete", "0b8f").code == 2  # which is the beginning of two here, and of none there
     assert len(list(chats.iterdir())) == 3
 

@@ -96,7 +96,7 @@ def _library_meant(name: str) -> str | None:
         reason = (
             f"is looked for in the library of `chat`, and the extra `chat` is not installed; {VARIABLE} names another"
         )
-        raise Misuse(f"{name} {reason}, and ./{name} is one in this directory") from None
+        raise Misuse(f"{name} {reason}, and the one in this directory is ./{name}") from None
 
 
 def _is_in_a_library(what: str) -> bool:
@@ -119,7 +119,7 @@ def existing(name: str, in_library: str | None = None) -> str:
     elif os.path.lexists(path):
         return path
     elif in_library is None and (library := _library_meant(name)) is not None:
-        here = f"; ./{name} is one in this directory" if find_in(os.getcwd(), name) else ""
+        here = f"; the one in this directory is ./{name}" if find_in(os.getcwd(), name) else ""
         reason = "there is no conversation yet" if name == LAST else f"there is no conversation {name!r}"
         raise ConversationNotFoundError(path=shown(library), reason=f"{reason}{here}")
     elif _TOO_SHORT.fullmatch(os.path.basename(path)):

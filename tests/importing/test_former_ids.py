@@ -18,6 +18,7 @@ from transcript_store import ConversationLibrary
 from transcript_store.formats import Plan, Source
 from transcript_store.formats._jsonl import JsonLines  # the reader whose ids changed: the earlier one is made of it
 from transcript_store.importing import import_conversations
+from transcript_store.redaction import SecretRedactor
 
 PROMPT = line(role="system", content="You are kind.")
 
@@ -118,6 +119,21 @@ def test_f5_where_somebody_went_on_with_it_the_copy_that_was_made_then_is_kept_u
     (copy,) = by_first_lines([path], library, diverged="fork")
     path.write_text(path.read_text() + said("more of theirs"))
     assert (imported(path, library).action, imported(path, library).id) == ("grew", copy.id)
+    assert len(everything(library)) == 2
+
+
+def test_what_was_redacted_under_the_shared_id_refuses_nobody_elses_session(
+    tmp_path: Path, library: ConversationLibrary, by_first_lines: Callable[..., list[Any]]
+) -> None:
+    """Each new session with that prompt was refused, and its user was told to delete the other one's conversation."""
+    one, two = (session(tmp_path, name, PROMPT, said(name)) for name in "ab")
+    (before,) = by_first_lines([one], library, redact=SecretRedactor())
+    assert imported(two, library).action == "created"
+    one.write_text(one.read_text() + said("more"))
+    report = imported(one, library)
+    assert (report.action, str(before.id) in str(report.reason)) == ("refused", True)
+    one.rename(tmp_path / "moved.jsonl")  # whose it is cannot be told any more: nothing is brought in with its secrets
+    assert imported(session(tmp_path, "c", PROMPT, said("c")), library).action == "refused"
     assert len(everything(library)) == 2
 
 

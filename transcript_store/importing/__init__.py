@@ -151,11 +151,16 @@ def _run(
 
 
 def _is_empty(library: ConversationLibrary) -> bool:
+    """Whether it holds nothing. What is no directory here, or cannot be looked into, says itself what it holds or what is the matter.
+
+    Raises:
+        StorageError: the library cannot be listed.
+    """
     try:
-        with os.scandir(library.directory) as there:
+        with os.scandir(library.directory) as there:  # a list would read all that is there
             return next(there, None) is None
-    except FileNotFoundError:
-        return True
+    except OSError:
+        return next(iter(library.iter_list()), None) is None
 
 
 def _looked_at(sources: Iterable[Found | str | os.PathLike[str]]) -> Iterator[Found | ImportReport]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 from transcript_store.importing._report import ImportReport
@@ -33,7 +34,19 @@ def committed(
         while waiting and not any(report.id in group for report in waiting[0][1]):
             found, reports = waiting.popleft()
             while theirs := {report.id for report in reports if report.action == "created"} & group.taken:
-                again = {report.id: report for report in import_again(found)}
+                again = import_again(found)
                 group.commit()
-                reports = [again.get(report.id, report) if report.id in theirs else report for report in reports]
+                reports = [_seen_again(report, again) if report.id in theirs else report for report in reports]
             yield found, reports
+
+
+def _seen_again(before: ImportReport, again: list[ImportReport]) -> ImportReport:
+    """What another look at its source says of a session that another process has created. Never that it was created before."""
+    for report in again:
+        if report.id == before.id:
+            return report
+    for report in again:  # it could not be added to, or the source could not be read any more
+        if report.id is None and report.session in (None, before.session):
+            return report
+    reason = "another import created it just now, and the source holds it no more; import it again"
+    return replace(before, action="refused", id=None, reason=reason)

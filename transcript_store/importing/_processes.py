@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from itertools import islice
 from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -51,11 +52,13 @@ def in_processes(
     parts = (items[first : first + size] for first in range(0, len(items), size))
     pending: deque[Future[tuple[list[_Result], TranscriptStoreError | None]]] = deque()
     others, pool, reported = {*active_children()}, None, 0
+    ours: set[BaseProcess] = set()
     try:
         try:
             pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (function,))
             with _without_ctrl_c():  # it is this process's to handle, in which it is pending meanwhile
                 pending.extend(pool.submit(_all_of, part) for part in islice(parts, 2 * processes))
+                ours = {*active_children()} - others  # a pool that forks has all of its processes now
         except _NO_PROCESSES as error:
             _log.warning("the work is not shared among processes: %s", error)
             for child in {*active_children()} - others:
@@ -77,7 +80,7 @@ def in_processes(
         yield from function(items[reported:])
     finally:
         if pool is not None:
-            for child in {*active_children()} - others:
+            for child in ours.intersection(active_children()):
                 with suppress(ProcessLookupError):
                     if child.pid is not None:
                         os.kill(child.pid, _STOP)

@@ -33,6 +33,8 @@ class RedactedBeforeError(TranscriptStoreError):
         "--redact-pattern), or delete the conversation {error.id} first"
     )
     id: str
+    source: str
+    """The file that was imported last, as its note names it."""
 
 
 class Standing(NamedTuple):
@@ -87,11 +89,16 @@ def is_of_this_source(conversation: ConversationStore, plan: Plan, source: FileS
     It is if all that is planned is on record, or its note names this source, or the source that it names is gone and this one
     goes on from what was there: somebody moved it.
     """
-    found = standing_of(conversation, plan, source)
+    try:
+        found = standing_of(conversation, plan, source)
+    except RedactedBeforeError as error:  # nothing can be compared
+        if error.source == plain(source.name) or not _is_there(error.source):
+            raise
+        return False
     if found.action == "unchanged" or found.noted is None:
         return found.action == "unchanged"
-    is_named = (found.noted.get("file") or {}).get("name") == plain(source.name)
-    return is_named or (found.action == "grew" and not _is_there(found.noted))
+    name = _file_of(found.noted)
+    return name == plain(source.name) or (found.action == "grew" and not _is_there(name))
 
 
 def _may_lack_some(note: dict[str, Any]) -> bool:
@@ -108,8 +115,8 @@ def _of_a_live_one(
     if has_only_grown and note.get("complete") and number == last and source.stamp.size == note["file"]["size"]:
         return Standing("unchanged")
     if not covers(plan.redaction, note.get("redaction")):
-        raise RedactedBeforeError(id=conversation.get_metadata().id)
-    other_file = (note.get("file") or {}).get("name") != plain(source.name)
+        raise RedactedBeforeError(id=conversation.get_metadata().id, source=_file_of(note))
+    other_file = _file_of(note) != plain(source.name)
     compared = _compare(conversation.iter_records(), plan.generations[number]() if number <= last else ())
     first = number
     if compared.is_prefix and number <= last:
@@ -121,8 +128,7 @@ def _of_a_live_one(
         return Standing("unchanged")
     if compared.has_ours:
         return _diverged(note)
-    if other_file and _is_there(note):
-        where = note["file"]["name"]
+    if other_file and _is_there(where := _file_of(note)):
         return Standing(
             "diverged", reason=f"{where} has the same session id, and is another session; both are left as they are"
         )
@@ -162,7 +168,7 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: Plan) -> Standing:
                 if compared.is_prefix and next(compared.rest, None) is None:
                     return Standing("unchanged")
             if not covers(plan.redaction, note.get("redaction")):
-                raise RedactedBeforeError(id=conversation.get_metadata().id)
+                raise RedactedBeforeError(id=conversation.get_metadata().id, source=_file_of(note))
             return _diverged(note)
     return Standing("diverged", reason="a conversation with this id is there, and no import of ours wrote it")
 
@@ -240,5 +246,9 @@ def _is_ours(record: Record) -> bool:
     return note_of(record) is None and not is_imported(record)
 
 
-def _is_there(note: dict[str, Any]) -> bool:
-    return os.path.lexists(str(note["file"]["name"]).partition("!")[0])
+def _file_of(note: dict[str, Any]) -> str:
+    return str((note.get("file") or {}).get("name"))
+
+
+def _is_there(source: str) -> bool:
+    return os.path.lexists(source.partition("!")[0])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.importing.helpers import everything, imported, line, notebook
+from tests.kit.machines import SyncedWhole
 from transcript_store import ConversationLibrary
 from transcript_store.importing import import_conversations
 from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
@@ -158,6 +161,30 @@ def test_two_files_of_one_session_do_not_wait_for_each_other(tmp_path: Path) -> 
         (tmp_path / f"{name}.jsonl").write_text(BEGINNING)
     library = on(SimulatedFileSystem())
     assert sorted(report.action for report in import_conversations([tmp_path], library)) == ["created", "unchanged"]
+
+
+def test_the_second_of_them_waits_until_the_first_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread is at work on it. The second was refused at once: there was nothing to commit, and it did not wait."""
+    second_waits = threading.Event()
+
+    class Time:
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            second_waits.set()
+            time.sleep(seconds)
+
+    def slow(message: Any) -> Any:
+        assert second_waits.wait(10)
+        return message
+
+    library = ConversationLibrary(tmp_path / "library", redact=slow, file_system=SyncedWhole())
+    library.create().close()  # so that threads share the work
+    sources = [tmp_path / f"{name}.jsonl" for name in ("a", "b")]
+    for source in sources:
+        source.write_text(BEGINNING)
+    monkeypatch.setattr("transcript_store.importing._importer.time", Time)
+    reports = list(import_conversations(sources, library))
+    assert sorted(report.action for report in reports) == ["created", "unchanged"]
 
 
 def seen(disk: SimulatedFileSystem) -> dict[str, Any]:

@@ -6,8 +6,10 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,7 @@ from transcript_store.testing import Call, SimulatedFileSystem, SimulatedStop
 
 A, B, C = (f"0000000{number}-0000-4000-8000-000000000000" for number in range(3))
 SAID = [{"role": "user", "content": "What is there?"}]
+LATE: dict[str, Any] = {"role": "user", "content": "Too late."}
 
 
 @pytest.fixture
@@ -346,6 +349,29 @@ def test_names_whose_sync_failed_are_synced_by_the_next() -> None:
     assert not [path for path in disk.tree() if "/.stage-" in path]
 
 
+def test_a_rename_that_fails_ends_the_group_too() -> None:
+    """What is being added then, and what is added later, got ids and was created by nobody. No sync failed, so none is told of."""
+    disk, library = on_a_disk()
+
+    def refuse(call: Call) -> None:
+        if call.name == "rename":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(PoisonedError, match="a commit of this group failed"), library.together() as group:
+        group.add(id=A, messages=SAID)
+        with pytest.raises(PoisonedError), group.adding(id=B, messages=SAID):
+            disk.on_call = refuse
+            with pytest.raises(StorageError, match="Some of them may be there"):
+                group.commit()
+            disk.on_call = None
+        with pytest.raises(PoisonedError) as caught:
+            group.add(id=C, messages=SAID)
+        assert "sync" not in str(caught.value)
+        assert "create the rest again" in str(caught.value)
+        assert len(group) == 0
+    assert not [path for path in disk.tree() if path.endswith((A, B, C))]
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
 def test_a_disk_that_refuses_in_the_middle_leaves_nothing_of_that_one(code: int) -> None:
     """Whatever call it is: an error of ours, what was committed before is there, and the group can go on."""
@@ -486,6 +512,74 @@ def test_a_group_ends_with_its_block(library: ConversationLibrary, add: str) -> 
         else:
             getattr(group, add)()
     assert names(library) == [A]
+
+
+@pytest.mark.parametrize("add", ["add", "adding"])
+def test_who_is_still_adding_when_the_block_ends_is_told_so(add: str, tmp_path: Path) -> None:
+    """It was told of a bad file descriptor. The last of them takes the note away; a second ``close`` does not forget it."""
+    is_adding, goes_on = threading.Event(), threading.Event()
+
+    def waiting(message: dict[str, Any]) -> dict[str, Any]:
+        if message == LATE:
+            is_adding.set()
+            assert goes_on.wait(60)
+        return message
+
+    def add_late() -> None:
+        if add == "add":
+            group.add(id=B, messages=[LATE])
+        else:
+            with group.adding(id=B, messages=SAID):
+                waiting(LATE)
+
+    library = ConversationLibrary(tmp_path / "library", redact=waiting, file_system=SyncedWhole())
+    with ThreadPoolExecutor(1) as thread:
+        with library.together() as group:
+            group.add(id=A, messages=SAID)
+            late = thread.submit(add_late)
+            assert is_adding.wait(60)
+        group.close()
+        goes_on.set()
+        with pytest.raises(RuntimeError, match="has ended"):
+            late.result(60)
+    assert B not in group
+    assert names(library) == [A]
+
+
+def test_who_waits_while_a_group_ends_is_told_so(tmp_path: Path) -> None:
+    """Its conversation is written; it got an id, was created by nobody, and stayed behind under a name that nobody looks for."""
+    is_adding, goes_on, is_written = threading.Event(), threading.Event(), threading.Event()
+
+    def waiting(message: dict[str, Any]) -> dict[str, Any]:
+        if message == LATE:
+            is_adding.set()
+            assert goes_on.wait(60)
+        return message
+
+    class Ending(SyncedWhole):
+        """While the end of the group takes away what waits, the other one writes."""
+
+        def close(self, handle: int) -> None:
+            super().close(handle)
+            if any((tmp_path / "library").glob(f".stage-*-{B}/metadata.json")):
+                is_written.set()
+
+        def remove_directory(self, parent: int, name: str) -> None:
+            if name.endswith(A):
+                goes_on.set()
+                assert is_written.wait(60)
+            super().remove_directory(parent, name)
+
+    library = ConversationLibrary(tmp_path / "library", redact=waiting, file_system=Ending())
+    with ThreadPoolExecutor(1) as thread:
+        with pytest.raises(ZeroDivisionError), library.together() as group:
+            group.add(id=A, messages=SAID)
+            late = thread.submit(lambda: group.add(id=B, messages=[LATE]))
+            assert is_adding.wait(60)
+            raise ZeroDivisionError
+        with pytest.raises(RuntimeError, match="has ended"):
+            late.result(60)
+    assert names(library) == []
 
 
 def test_a_child_that_leaves_the_block_of_a_group_is_told_whose_it_is(library: ConversationLibrary) -> None:

@@ -25,6 +25,14 @@ _MOST_BYTES = 64 << 20
 _OPTIONS = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
 
 
+class _CommitFailedError(PoisonedError):
+    """It need not have been a sync that failed, and no ``load()`` leads out of it."""
+
+    way_out: WayOut | None = WayOut.CREATE_THE_REST
+
+    _says = "{error.path}: {error.reason}, so nothing more is created"
+
+
 class ConversationGroup:
     """Conversations of one library that are made durable together. :meth:`ConversationLibrary.together` gives one.
 
@@ -93,7 +101,7 @@ class ConversationGroup:
         Raises:
             ConversationExistsError: something has this name, or it is in the group already.
             PoisonedError: a commit failed; ``list()`` shows what is there, and the rest can be created again in a new group.
-            RuntimeError: the group has ended, or this is a fork of the process that made it.
+            RuntimeError: the group has ended, perhaps meanwhile, or this is a fork of the process that made it.
             TranscriptStoreError: as :meth:`ConversationStore.initialize`. The others in the group wait as before.
         """
         own_id = new_id(self._files) if id is None else checked_id(id)
@@ -144,9 +152,7 @@ class ConversationGroup:
             ConversationLockedError: somebody removed the group's note from the library, and perhaps what waited.
         """
         with self._mutex:
-            self._require_open()
-            if self._unknown:
-                raise PoisonedError(path=self._library, reason="a commit of this group", way_out=WayOut.CREATE_THE_REST)
+            self._require_it_goes_on()
             if self._stage is not None and self._staged:
                 ids = list(self._staged)
                 try:
@@ -159,25 +165,38 @@ class ConversationGroup:
                     self._staged, self._staged_bytes = {}, 0
 
     def close(self) -> None:
-        """Let go of what waits. The end of the ``with`` statement does it, after the last commit."""
+        """Let go of what waits. The end of the ``with`` statement does it, after the last commit.
+
+        What another thread is adding meanwhile is not created, and that thread is told so (``RuntimeError``).
+        """
         with self._mutex:
-            if self._stage is not None and self._files.process_id() == self._process_id:
+            if self._process_id not in (None, self._files.process_id()):
+                self._stage = None  # a child of fork() closes nothing of its parent's
+            elif self._stage is not None:
                 self._stage.discard(*self._staged)
-                self._stage.close()
-            self._stage, self._staged, self._process_id = None, {}, None
+            self._staged, self._process_id = {}, None
+            self._let_go_of_the_stage()
 
     # ---- within --------------------------------------------------------------------------------------------------
 
-    def _require_open(self) -> None:
+    def _require_it_goes_on(self) -> None:
         if self._process_id is None:
             raise RuntimeError("the group has ended: nothing is added behind its with statement; make another one")
         if self._files.process_id() != self._process_id:
             raise RuntimeError("the group belongs to the process that made it; make another one here")
+        if self._unknown:
+            raise _CommitFailedError(path=self._library, reason="a commit of this group failed")
+
+    def _let_go_of_the_stage(self) -> None:
+        """The last one does it, of the ``close`` and of those who are still adding: they take away what they put there."""
+        if self._process_id is None and self._stage is not None and not self._being_added:
+            stage, self._stage = self._stage, None
+            stage.close()
 
     def _ready_stage(self, id: str) -> Stage | None:
         """The stage, with room for one more; None where each conversation is created by itself."""
         with self._mutex:
-            self._require_open()
+            self._require_it_goes_on()
             if self.creates_alone:
                 return None
             if id in self:
@@ -209,12 +228,13 @@ class ConversationGroup:
 
         try:
             yield put
-        except BaseException:
-            stage.discard(id)
             with self._mutex:
+                self._require_it_goes_on()  # it may have ended, or failed, meanwhile
+                self._staged_bytes += sizes[0]
+                self._staged[id] = None
+        finally:
+            with self._mutex:
+                if id not in self._staged:
+                    stage.discard(id)
                 self._being_added.discard(id)
-            raise
-        with self._mutex:
-            self._staged[id] = None
-            self._staged_bytes += sizes[0]
-            self._being_added.discard(id)
+                self._let_go_of_the_stage()

@@ -201,8 +201,9 @@ class _Work:
                         raise
                 if self._id in self._group:  # or another file of this import had the same session
                     self._group.commit()
-                else:
-                    time.sleep(_WAIT_SECONDS / _TRIES)
+                    if self._id not in self._group:
+                        continue  # else another thread is still adding it
+                time.sleep(_WAIT_SECONDS / _TRIES)
             else:
                 if self._lacks_sum(found):
                     found = found._replace(action="grew", reason=_SUM)

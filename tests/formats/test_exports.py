@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -315,6 +316,31 @@ def test_a_parent_that_is_not_there_is_told_and_cuts_nothing_off(root):
     )  # a mapping has no order: what stands in front was not said before
     assert len(messages(apart)) == 4
     assert "was left" not in json.dumps(messages(apart))
+
+
+def seconds_to_find_the_way(size: int) -> float:
+    """CPU seconds for an export in which low messages name high ones whose parents are not there, above a block that was seen."""
+    parents = [*(f"h{size - 1 - n}" for n in range(size)), *(f"b{n + 1}" for n in range(size)), *["gone"] * size, "b0"]
+    ids = [f"{kind}{n}" for kind in "lbh" for n in range(size)]
+    said = [
+        {"uuid": own, "parent_message_uuid": parent, "sender": "human", "text": "x"}
+        for own, parent in zip([*ids, "leaf"], parents, strict=True)
+    ]
+    source = Bytes(json.dumps([{"uuid": "c", "current_leaf_message_uuid": "leaf", "chat_messages": said}]).encode())
+    began = time.process_time()
+    (plan,) = ClaudeAi().plans(source)
+    spent = time.process_time() - began
+    assert len(plan.findings) == size + 1
+    return spent
+
+
+def test_parents_that_are_not_there_are_passed_in_linear_time():
+    """From each of them it went down over all that was seen: 2 MB took 23 s."""
+    for _ in range(3):  # whoever else works on the machine slows one down, and not all three
+        small, large = seconds_to_find_the_way(500), seconds_to_find_the_way(8000)
+        if large < 40 * small + 0.25:
+            return
+    pytest.fail(f"{small:.3f} s, and {large:.3f} s for sixteen times the messages")
 
 
 @given(

@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -504,6 +504,58 @@ def test_two_sessions_of_one_id_in_one_file_do_not_replace_each_other(
     reports = list(import_conversations([path], library))
     assert [report.action for report in reports] == ["unchanged", "diverged", "unchanged"]
     assert files_of(Path(library.directory)) == before
+
+
+def claiming_one_id(path: Path, *sessions: str) -> list[Path]:
+    """An export of conversations of one id. Each letter of a session is a message."""
+    said = ([{"uuid": letter, "sender": "human", "text": letter} for letter in session] for session in sessions)
+    path.write_text(json.dumps([{"uuid": "one", "name": "", "chat_messages": messages} for messages in said]))
+    return [path]
+
+
+@pytest.mark.parametrize("diverged", ["report", "fork"])
+@pytest.mark.parametrize("is_gone_on_with", [False, True])
+@pytest.mark.parametrize("before", ["", "a", "ab", "x"])
+def test_a_dry_run_says_of_two_sessions_of_one_id_what_is_done(
+    before: str,
+    is_gone_on_with: bool,
+    diverged: Literal["report", "fork"],
+    tmp_path: Path,
+    library: ConversationLibrary,
+) -> None:
+    """It compared the second one with what is on record, and the first is not there yet: the same once more was "another session"."""
+    path = tmp_path / "conversations.json"
+    if before:
+        report = imported(claiming_one_id(path, before), library)
+        if is_gone_on_with:
+            with library.open(str(report.id)) as store:
+                store.append_message({"role": "assistant", "content": "Said here."})
+    sources = claiming_one_id(path, "ab", "ab", "a", "abc", "x", "ab")
+    told, done = (
+        [
+            (report.action, report.id, report.reason)
+            for report in import_conversations(sources, library, diverged=diverged, dry_run=dry_run)
+        ]
+        for dry_run in (True, False)
+    )
+    assert told == done
+    assert done[1] == done[-1]
+    assert done[1][0] == ("diverged" if done[0][0] == "diverged" else "unchanged")
+
+
+def test_the_same_session_once_more_is_refused_as_the_first_one_is(
+    tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody writes the conversation. It was told that another session came first, and nothing of that one was on record."""
+    # Why private: how long an import waits is no argument, and the test would wait as long.
+    monkeypatch.setattr("transcript_store.importing._importer._WAIT_SECONDS", 0.01)
+    path = tmp_path / "conversations.json"
+    report = imported(claiming_one_id(path, "a"), library)
+    with library.open(str(report.id)):
+        first, same, other = import_conversations(claiming_one_id(path, "ab", "ab", "x"), library)
+    assert first.action == "refused"
+    assert (same.action, same.reason) == (first.action, first.reason)
+    assert (other.action, "stands before it" in str(other.reason)) == ("diverged", True)
 
 
 def test_a_message_that_cannot_be_stored_is_an_event(source: Path, library: ConversationLibrary) -> None:

@@ -199,21 +199,31 @@ def _path(nodes: list[Node], leaf: str | None, *, in_order: bool) -> tuple[list[
         return nodes, [("no-leaf", f"the conversation ends with the message {leaf}, which is not there")]
     path: list[Node] = []
     findings: list[tuple[str, str]] = []
-    seen: set[int] = set()
+    below: dict[int, int] = {}
     at = places.get(leaf)
     while at is not None:
-        if at in seen:
+        if at in below:
             findings.append(("circle", f"the message {nodes[at].id} is a parent of itself"))
             break
-        seen.add(at)
+        below[at] = at - 1
         path.append(nodes[at])
         parent, before = nodes[at].parent, at
         at = None if parent is None else places.get(parent)
         if parent is not None and at is None:
-            at = next((place for place in range(before - 1, -1, -1) if place not in seen), None) if in_order else None
+            at = _not_yet_seen(below, before) if in_order else None
             told = "the conversation begins here" if at is None else "it follows the message before it"
             findings.append(("dangling-parent", f"the message {path[-1].id} names a parent that is not there: {told}"))
     return path[::-1], findings
+
+
+def _not_yet_seen(below: dict[int, int], at: int) -> int | None:
+    """The nearest place before ``at`` that was not seen. ``below``: for each that was, an earlier one; all between the two were seen.
+
+    Each step shortens the way for the next one: going down place by place, a file could make it walk over the same ones again and again.
+    """
+    while at in below:
+        below[at] = at = below.get(below[at], below[at])
+    return None if at < 0 else at
 
 
 def part_of(value: object, *names: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -100,9 +101,11 @@ class _Import:
         return (self._readers[0], []) if self._format is not None else _recognized(self._readers, head)
 
     def _of_sessions(self, reader: Reader, source: FileSource | Rows) -> Iterator[ImportReport]:
-        plans = map(partial(_of_its_own_format, reader), reader.plans(source))
-        if self._redactor is not None:
-            plans = map(partial(redacted_plan, redactor=self._redactor), plans)
+        def planned() -> Iterator[Plan]:
+            plans = map(partial(_of_its_own_format, reader), reader.plans(source))
+            return plans if self._redactor is None else map(partial(redacted_plan, redactor=self._redactor), plans)
+
+        plans = planned()
         # The bytes of a file are those of its only session. Its parts are views of the same lines.
         first: list[Plan] = []
         while sum(not plan.is_part for plan in first) < 2 and (plan := next(plans, None)) is not None:
@@ -115,38 +118,63 @@ class _Import:
             return self._importer.put(plan, source, is_alone=is_only_one and not plan.is_part)
 
         seen: set[str] = set()
-        again: list[Plan] = []
+        twice: set[str] = set()
 
         def each_once() -> Iterator[Plan]:
             for plan in chain(first, plans):
                 if plan.session in seen:
-                    again.append(plan)
+                    twice.add(plan.session)
                 else:
                     seen.add(plan.session)
                     yield plan
 
+        done: dict[str | None, ImportReport] = {}
         # A connection to a database is used in the thread that opened it.
         at_once = one_by_one if isinstance(source, Rows) else self._at_once
-        yield from at_once(put, each_once())
-        if again and self._group is not None:
+        for report in at_once(put, each_once()):
+            done[report.session] = report
+            yield report
+        if not twice:
+            return
+        if self._group is not None:
             self._group.commit()
-        # Now the first one is on record: put beside it, the second would replace it, and the first that one the next time (F2).
-        for plan in again:
-            yield self._of_second(plan, source)
+        sums: dict[str, bytes] = {}
+        for plan in planned():
+            if plan.session in sums:
+                is_same = _sum_of(plan) == sums[plan.session]
+                yield self._of_second(plan, source, done[plan.session], is_same=is_same)
+            elif plan.session in twice:
+                sums[plan.session] = _sum_of(plan)
 
-    def _of_second(self, plan: Plan, source: FileSource | Rows) -> ImportReport:
-        """A session whose id another one in the same source has: left out, unless it is the same one."""
+    def _of_second(self, plan: Plan, source: FileSource | Rows, first: ImportReport, *, is_same: bool) -> ImportReport:
+        """A session whose id an earlier one in the same source has: left out, unless it is the same one.
+
+        Put beside the first one, it would replace it, and the first that one the next time (F2). It is compared with the first one
+        itself: of that nothing is on record in a dry run, or if it was refused.
+        """
+        is_written = first.action in ("created", "grew", "replaced")  # or would be, in a dry run
+        if is_same:
+            return replace(first, action="unchanged", reason=None) if is_written else first
         looker = Importer(self._library, None, diverged="report", dry_run=True)
         report = looker.put(plan, source, is_alone=False)
-        if report.action in ("unchanged", "refused"):
+        if report.action == "refused" or (report.action == "unchanged" and not is_written):
             return report
-        reason = "another session in this source has the same id, and came first; this one was left out"
-        return replace(report, action="diverged", reason=reason)
+        reason = "another session in this source has the same id, and stands before it; this one was left out"
+        return replace(report, action="diverged", id=first.id, reason=reason)
 
 
 def _says_anything(reader: Reader, source: FileSource | Rows) -> bool:
     entries = (entry for plan in reader.plans(source) for generation in plan.generations for entry in generation())
     return any(entry.message is not None for entry in entries)
+
+
+def _sum_of(plan: Plan) -> bytes:
+    """The same for two sessions of one source if all their entries are."""
+    found = hashlib.sha256()
+    for number, entries in enumerate(plan.generations):
+        for entry in entries():
+            found.update(repr((number, entry)).encode())
+    return found.digest()
 
 
 def _recognized(readers: Iterable[Reader], head: Head) -> tuple[Reader | None, list[str]]:

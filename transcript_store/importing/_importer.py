@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from copy import copy
+from copy import copy as copy_of
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from itertools import chain, count
@@ -86,7 +86,7 @@ class Importer:
             raise
         except TranscriptStoreError as error:  # another process writes it, or it is damaged
             # A copy: what was raised holds the frames that it passed, and with them the session.
-            return replace(report, action="refused", reason=str(error), error=copy(error))
+            return replace(report, action="refused", reason=str(error), error=copy_of(error))
 
     def _put(self, plan: Plan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool) -> ImportReport:
         """Into the conversation of this session, or else into the one that has it by its former id, or else into a new one."""

@@ -211,7 +211,7 @@ class ConversationLibrary:
         group = ConversationGroup(folders.path, folders.files, self.create, self._redact, folders.keys)
         try:
             yield group
-            group.commit()
+            group.end()
         finally:
             group.close()
 

@@ -546,6 +546,22 @@ def test_who_is_still_adding_when_the_block_ends_is_told_so(add: str, tmp_path: 
     assert names(library) == [A]
 
 
+def test_nothing_is_added_between_the_last_commit_and_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It got an id and was thrown away by the end: the two were two steps."""
+    close, is_held = ConversationGroup.close, []
+
+    def closing(group: ConversationGroup) -> None:
+        is_held.append(group._mutex._is_owned())  # type: ignore[attr-defined]  # what another thread's add waits for
+        close(group)
+
+    monkeypatch.setattr(ConversationGroup, "close", closing)
+    library = ConversationLibrary(tmp_path / "library", file_system=SyncedWhole())
+    with library.together() as group:
+        group.add(id=A, messages=SAID)
+    assert is_held[0]
+    assert names(library) == [A]
+
+
 def test_who_waits_while_a_group_ends_is_told_so(tmp_path: Path) -> None:
     """Its conversation is written; it got an id, was created by nobody, and stayed behind under a name that nobody looks for."""
     is_adding, goes_on, is_written = threading.Event(), threading.Event(), threading.Event()

@@ -164,8 +164,18 @@ class ConversationGroup:
                 finally:  # at last: another thread takes for created what does not wait
                     self._staged, self._staged_bytes = {}, 0
 
+    def end(self) -> None:
+        """Commit, and close, so that no other thread adds anything in between. The end of the ``with`` statement does it.
+
+        Raises:
+            TranscriptStoreError: as :meth:`commit`.
+        """
+        with self._mutex:
+            self.commit()
+            self.close()
+
     def close(self) -> None:
-        """Let go of what waits. The end of the ``with`` statement does it, after the last commit.
+        """Let go of what waits. A ``with`` statement that ends in an error does it.
 
         What another thread is adding meanwhile is not created, and that thread is told so (``RuntimeError``).
         """

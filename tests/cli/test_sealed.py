@@ -278,8 +278,14 @@ def test_unseal_is_the_way_back(cli: Cli, sealed: str, key: str, other: str) -> 
     assert cli("unseal", sealed, "--key-file", other).code == 1
     assert cli("unseal", sealed, "--key-file", key) == (0, f"plain {sealed}\n", "")
     assert "worms" in cli("show", sealed).out
+    # What it was before is sealed, and no call gives both: a page says so, and the error says the ways out.
+    page = cli("export", sealed, "--to", "markdown")
+    assert (page.code, "seal it again to read this, or delete this generation" in page.out) == (0, True)
+    was = cli("show", sealed, "--generation", "0")
+    assert (was.code, f"`transcript-store generations {sealed} --delete 0` deletes" in was.err) == (1, True)
     assert cli("seal", sealed, "--key-file", key).code == 0
     assert cli("show", sealed).code == 1
+    assert "worms" in cli("show", sealed, "--generation", "0", "--key-file", key).out
 
 
 def test_shred_asks_and_says_what_it_does_not_reach(cli: Cli, sealed: str, key: str, tmp_path: Path) -> None:

@@ -11,11 +11,18 @@ from typing import Any
 import orjson
 
 from transcript_store.conversation import ConversationMetadata, ConversationStore, Record
-from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError, GenerationNotFoundError
+from transcript_store.errors import (
+    CorruptMetadataError,
+    CorruptTranscriptError,
+    GenerationNotFoundError,
+    KeyNeededError,
+)
 from transcript_store.formats import redacted_extra
 from transcript_store.maintenance import salvage
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.words import many, place
+
+_SEALED = "it is sealed, and the conversation is not: seal it again to read this, or delete this generation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,9 @@ def _before(conversation: ConversationStore, number: int, later: Iterable[Stretc
             continue  # it was deleted
         except CorruptTranscriptError as error:
             found.append(Earlier(earlier, (Stretch(None, _told(error)),), began_at))
+            continue
+        except KeyNeededError:  # it was unsealed since
+            found.append(Earlier(earlier, (Stretch(None, _SEALED),), began_at))
             continue
         gone = tuple(Stretch(each) for each in records if _is_shown(each) and _fingerprint(each) not in known)
         ended_at = records[-1].at if records else began_at

@@ -6,6 +6,7 @@ of an error's sentence is not translated.
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,11 @@ def in_the_shell(way_out: WayOut, path: str, *, command: str = "", error: Transc
     if way_out is WayOut.CHOOSE_A_FOLDER:
         return instead_of_a_conversation(directory)
     words = _IN_A_COMMAND.get(command, {}).get(way_out) or _IN_THE_SHELL.get(way_out, way_out.value)
+    if way_out is WayOut.GIVE_THE_KEY and (number := generation_of(os.path.basename(path))) is not None:
+        words += (
+            "; if the conversation was unsealed since, `transcript-store seal {directory}` makes it readable again, and "
+            f"`transcript-store generations {{directory}} --delete {number}` deletes this generation"
+        )
     return words.format(directory=shlex.quote(directory), error=error)
 
 

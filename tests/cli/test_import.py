@@ -128,12 +128,13 @@ def test_what_contradicts_itself_is_misuse(cli: Cli, home: Path) -> None:
 
 def test_what_was_left_out_is_said_and_counts(cli: Cli, tmp_path: Path) -> None:
     """A finding has its line and offset; a file of no format is refused, and the exit code is 1."""
-    (tmp_path / "s.jsonl").write_bytes(lines(HI) + b"{torn\n" + lines(HELLO))
+    (tmp_path / "s.jsonl").write_bytes(lines(HI) + b'{"torn by a cra\n' + lines(HELLO))
     (tmp_path / "other.json").write_text("{}")
     given = (str(tmp_path / "s.jsonl"), str(tmp_path / "other.json"))
     code, out, err = cli("import", *given, "--into", str(tmp_path / "chats"))
     assert code == 1
-    assert f"line 2, byte {len(lines(HI))}: this is no JSON" in out
+    where = f"line 2, byte {len(lines(HI))}: this is no JSON"
+    assert f"{where} that can be read: unexpected end of data, at character 16\n" in out
     assert "3 lines: 2 in messages, 1 in events, 0 left out" in out
     assert "other.json: refused" in err
     assert "--format" in err
@@ -143,6 +144,10 @@ def test_what_was_left_out_is_said_and_counts(cli: Cli, tmp_path: Path) -> None:
     assert (code, out) == (1, "1 refused\n"), "lines of which none is stored were counted"
     assert "transcript.jsonl" in err
     transcript.write_bytes(before)
+    (tmp_path / "same.jsonl").write_bytes((tmp_path / "s.jsonl").read_bytes().replace(b"hello", b"hallo"))
+    code, out, err = cli("import", str(tmp_path / "same.jsonl"), "--into", str(tmp_path / "chats"))
+    assert (code, out) == (1, "1 diverged\n"), "lines of which none is stored were counted"
+    assert "--diverged fork" in err
     code, out, _ = cli("import", str(tmp_path / "s.jsonl"), "--into", str(tmp_path / "chats"), "--json")
     report = json.loads(out)
     assert (code, report["action"], report["lines"]["total"]) == (0, "unchanged", 3)

@@ -98,7 +98,7 @@ class Lines:
             self._find("glued", f"{len(pieces)} pieces on one line, {whole} of them whole", offset)
         elif is_too_deep(text):
             self._find("too-deep", f"a line that is {TOO_DEEP}", offset)
-        elif (why := why_no_json(text)) is None:
+        elif (why := why_no_json(text.rstrip(b"\r\n"))) is None:
             self._find("not-an-object", "a JSON value that is no object", offset)
         else:
             self._find("not-json", f"this is no JSON that can be read: {why}", offset)

@@ -130,7 +130,9 @@ def _of_a_live_one(
         return _diverged(note)
     if other_file and _is_there(where := _file_of(note)):
         return Standing(
-            "diverged", reason=f"{where} has the same session id, and is another session; both are left as they are"
+            "diverged",
+            reason=f"{where} has the same session id, and is another session; both are left as they are: "
+            "--diverged fork, in Python diverged='fork', imports it as another conversation",
         )
     reason = None if is_redacted_enough else _STILL_THERE
     return Standing("replaced", min(first, _first_that_differs(conversation, plan, number)), noted=note, reason=reason)

@@ -67,8 +67,8 @@ class Tally:
                 self._such_as.setdefault(report.reason, report.source)
         else:
             self._actions[report.action] += 1
-        # The lines of a part were counted with the whole, and those of what was refused are not stored.
-        if not report.is_part and report.action != "refused":
+        # The lines of a part were counted with the whole, and those of what was refused, or diverged, are not stored.
+        if not report.is_part and report.action not in ("refused", "diverged"):
             self._lines.update(asdict(report.lines))
             self._findings.update(finding.kind for finding in report.findings)
             self._redacted.update(report.redacted)

@@ -179,6 +179,25 @@ def test_a_mistyped_choice_is_told_which_one_it_nearly_is(cli: Cli, arguments: t
     assert "did you mean" not in cli("show", "x", "--last", "lst").err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("import", "x", "--library", "chats"), "--into"),
+        (("fork", "x", "--to", "chats"), "--into"),
+        (("view", "x", "-o", "x.html"), "--output"),
+        (("show", "x", "-n", "5"), "--last"),
+        (("search", "x", "-n", "5"), "--limit"),
+        (("show", "x", "--folow"), "--follow"),
+    ],
+)
+def test_an_option_by_the_name_that_it_has_elsewhere_is_told(cli: Cli, arguments: tuple[str, ...], meant: str) -> None:
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert f"; did you mean {meant}? (`transcript-store" in err
+    assert "did you mean" not in cli("list", "--library", "chats").err
+    assert "; what begins with a minus and is no option stands behind -- (" in cli("search", "-kitchen", "chats").err
+
+
 @pytest.mark.parametrize("command", ["show", "verify", "head"])
 def test_nothing_there(cli: Cli, tmp_path: Path, command: str) -> None:
     """A conversation that is not there is exit code 1 and one line that names the path."""

@@ -29,6 +29,27 @@ FIRST, SECOND, THIRD = (
 )
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("rename", "chats/today", "Moving", "house"), ("fork", "chats/today", "new"), ("view", "chats/today", "x.html")],
+)
+def test_a_second_word_that_was_meant_as_something_else_is_told(
+    cli: Cli, chats: Path, command: tuple[str, ...]
+) -> None:
+    """A title without its quotes, a library, a file: each was "no conversation", of a path that nobody had written."""
+    code, _, err = cli(*command)
+    assert (code, "two words are a library, and a conversation in it" in err) == (1, True)
+
+
+@pytest.mark.parametrize("command", [("import", "s.jsonl"), ("fork", "chats/today")])
+def test_no_library_is_made_that_is_called_last(cli: Cli, chats: Path, command: tuple[str, ...]) -> None:
+    """Every other command takes it for the conversation that changed last, so nothing in it could be named."""
+    Path("s.jsonl").write_text('{"role": "user", "content": "hi"}\n')
+    code, _, err = cli(*command, "--into", "chats/last")
+    assert (code, "name a library" in err) == (2, True)
+    assert not (chats / "last").exists()
+
+
 @pytest.fixture
 def chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A library of two conversations, and a third in a folder with a name; the second is the last one."""

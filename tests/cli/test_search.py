@@ -130,6 +130,13 @@ def test_a_query_without_its_quotes_is_told(cli: Cli) -> None:
     )
 
 
+def test_a_regex_alone_is_told_where_the_query_stands(cli: Cli, chats: ConversationLibrary) -> None:
+    """The library was taken for the query, and that of `chat` was searched for its name."""
+    code, _, err = cli("search", "--regex", "kit.*", chats.directory)
+    assert (code, "the query is '', and the library stands behind it" in err) == (2, True)
+    assert cli("search", "", chats.directory, "--regex", "kit.*").code == 0
+
+
 @pytest.mark.parametrize("command", [("search", "socket"), ("index",), ("list",)])
 def test_without_a_library_it_is_that_of_chat_and_none_yet_is_told(
     cli: Cli, tmp_path: Path, command: tuple[str, ...]

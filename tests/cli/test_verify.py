@@ -136,4 +136,5 @@ def test_a_library_or_a_store_of_snapshots(cli: Cli, tmp_path: Path, name: str |
         code, out, _ = cli("verify", str(tmp_path / directory))
         assert code == 1
         assert way in out
+        assert out.endswith("\nnothing was checked\n")
         assert ("not made by us" in out) is (directory == "others")

@@ -84,6 +84,22 @@ _COMMANDS = {
 }
 """The commands by name: the module of each and its line in the help. A module is imported only if its command is used."""
 
+_OTHER_NAMES = {
+    "--library": ("--into",),
+    "--to": ("--into", "--output"),
+    "--at": ("--through", "--around"),
+    "--tail": ("--last",),
+    "-n": ("--last", "--limit"),
+    "-f": ("--follow",),
+    "-o": ("--output",),
+    "--out": ("--output",),
+    "--continue": ("--resume",),
+    "--name": ("--title",),
+    "--force": ("--yes", "--apply"),
+    "-y": ("--yes",),
+}
+"""What options of these names are called here, by what they do elsewhere; of those that a command has the first."""
+
 
 class _Parser(argparse.ArgumentParser):
     """argparse, with errors made safe for a terminal: they repeat arguments, and an argument may hold control characters."""
@@ -107,9 +123,19 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if names := self._names_like_options():  # it was taken for an option, -home-ada for -h
             message += f"; a name that begins with a dash is written ./{names[0]}"
-        if meant := _meant(message):
+        if meant := _meant(message) or self._option_meant(message):
             message += f"; did you mean {meant}?"
+        elif not names and re.search("unrecognized arguments: -[^-]", message):
+            message += "; what begins with a minus and is no option stands behind --"
         super().error(f"{terminal.one_line(terminal.without_users(message))} (`{self.prog} --help` says more)")
+
+    def _option_meant(self, message: str) -> str | None:
+        """The option of this command that does what one that it does not have does elsewhere, or that was nearly written."""
+        if (said := re.search(r"unrecognized arguments: (--?[\w-]+)", message)) is None:
+            return None
+        ours = list(self._option_string_actions)  # argparse has no other way to ask for them
+        others = [name for name in _OTHER_NAMES.get(said[1], ()) if name in ours]
+        return next(iter(others or _nearest(said[1], ours)), None)
 
     def _names_like_options(self) -> list[str]:
         return [name for name in self._given if name.startswith("-") and os.path.exists(name)]
@@ -120,10 +146,14 @@ def _meant(message: str) -> str | None:
     said = re.search(r"invalid choice: '([^']*)' \(choose from ([^()]*)\)", message)
     if said is None:
         return None
+    choices = [choice.strip(" '") for choice in said[2].split(",")]
+    return next(iter(_nearest(said[1], choices)), None)
+
+
+def _nearest(word: str, choices: list[str]) -> list[str]:
     import difflib  # only for a sentence about a mistake
 
-    choices = [choice.strip(" '") for choice in said[2].split(",")]
-    return next(iter(difflib.get_close_matches(said[1], choices, n=1, cutoff=0.7)), None)
+    return difflib.get_close_matches(word, choices, n=1, cutoff=0.7)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -100,4 +100,7 @@ def _print(found: Verification, *, is_sealed: bool) -> None:
         say(f"  {finding.kind}: {one_line(finding.reason)}")
         say(f"  way out: {one_line(in_the_shell(finding.way_out, found.directory))}")
     say()
-    say("whole: nothing is wrong" if found.is_whole else f"not whole: {many(len(found.findings), 'finding')}")
+    if any(finding.path == found.directory for finding in found.findings):
+        say("nothing was checked")  # there is no conversation that could be whole or not
+    else:
+        say("whole: nothing is wrong" if found.is_whole else f"not whole: {many(len(found.findings), 'finding')}")

@@ -125,6 +125,9 @@ def existing(name: str, in_library: str | None = None) -> str:
     elif _TOO_SHORT.fullmatch(os.path.basename(path)):
         reason = "there is no conversation, and the beginning of an id has at least four characters"
         raise ConversationNotFoundError(path=path, reason=reason)
+    elif in_library is not None:
+        reason = "there is no conversation (two words are a library, and a conversation in it)"
+        raise ConversationNotFoundError(path=path, reason=reason)
     return path
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from transcript_store import ConversationNotFoundError
-from transcript_store.cli._shared.places import is_address, shown
+from transcript_store.cli._shared.places import LAST, is_address, shown
 from transcript_store.cli._shared.terminal import Misuse, for_shell, many
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 
@@ -39,12 +39,17 @@ def destination(named: str) -> str:
 
     Raises:
         ConversationNotFoundError: it is a file or a conversation; the sentence says what to name.
+        Misuse: a new one would have the name that means a conversation.
     """
     if is_address(named):
         return named
     directory = absolute_path(named)
     if os.path.lexists(directory):
         _check(directory)
+    elif os.path.basename(directory) == LAST:
+        raise Misuse(
+            f"{for_shell(named)}: `last` means the conversation that changed last; name a library: a directory"
+        )
     return directory
 
 

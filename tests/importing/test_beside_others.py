@@ -6,8 +6,6 @@ Each of these was found by reading what an import does when something happens be
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,22 +99,3 @@ def test_a_report_holds_no_session(tmp_path: Path, library: ConversationLibrary)
     assert isinstance(report.error, CorruptTranscriptError)
     error = report.error
     assert (error.__traceback__, error.__cause__, error.__context__) == (None, None, None)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere everything is done in one process")
-def test_the_callers_own_processes_are_left_alone(
-    tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the caller began between two reports was stopped with the processes that shared the work."""
-    monkeypatch.setattr("transcript_store.importing.may_fork", lambda: True)  # a test before may have left a thread
-    sources = [session(tmp_path, f"s{number}") for number in range(220)]
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    own = context.Process(target=receiver.recv)
-    reports = import_conversations(sources, library, jobs=2)
-    next(reports)
-    own.start()
-    assert sum(1 for _ in reports) == len(sources) - 1
-    sender.send(None)
-    own.join()
-    assert own.exitcode == 0

@@ -152,6 +152,21 @@ def test_whoever_stops_in_between_waits_for_nothing_long(sources: Path, library:
 
 
 @pytest.mark.usefixtures("alone")
+def test_the_callers_own_processes_are_left_alone(sources: Path, library: ConversationLibrary) -> None:
+    """What the caller began between two reports was stopped with the processes that shared the work."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    own = context.Process(target=receiver.recv)
+    reports = import_conversations([sources], library, jobs=2)
+    next(reports)
+    own.start()
+    assert sum(1 for _ in reports) == SESSIONS + 1
+    sender.send(None)
+    own.join()
+    assert own.exitcode == 0
+
+
+@pytest.mark.usefixtures("alone")
 def test_one_that_somebody_else_stops_is_told(sources: Path, library: ConversationLibrary) -> None:
     """Its sessions are not left out in silence (F6): the import ends, and the next one brings them."""
     reports = import_conversations([sources], library, jobs=2)

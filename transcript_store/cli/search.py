@@ -82,7 +82,7 @@ def run(arguments: Namespace) -> int:
     keys = keys_of(arguments)
     if arguments.regex is not None and not arguments.libraries and os.path.isdir(arguments.query):
         raise Misuse(
-            f"{arguments.query} is read as the query; with --regex alone the query is '', and the library stands behind it"
+            f"{for_shell(arguments.query)} is read as the query; with --regex alone the query is '', and the library stands behind it"
         )
     directories = libraries(arguments.libraries, on_places=True)
     if arguments.regex is not None:

@@ -193,8 +193,12 @@ def texts_of_others() -> list[str]:
     """Texts to plant secrets in: those of the corpora. Without corpora, this package's own documents."""
     shared = os.environ.get("TRANSCRIPT_STORE_SHARED")
     folder = Path(shared, "corpora") if shared else Path(__file__).parents[1] / "docs"
-    found = [text for path in sorted(folder.rglob("*")) if path.is_file() for text in texts_in(path)]
-    return [text for text in found if " " in text and len(text) < 20_000]
+    return [text for text in texts_below(folder) if " " in text and len(text) < 20_000]
+
+
+def texts_below(folder: Path) -> Iterator[str]:
+    """Every text of every file in a folder and in those below it."""
+    return (text for path in sorted(folder.rglob("*")) if path.is_file() for text in texts_in(path))
 
 
 def texts_in(path: Path) -> Iterator[str]:
@@ -278,7 +282,7 @@ def corpora() -> Iterator[tuple[str, Iterator[str]]]:
     if shared := os.environ.get("TRANSCRIPT_STORE_SHARED"):
         for folder in sorted(Path(shared, "corpora").iterdir()):
             if folder.is_dir():
-                yield folder.name, (text for path in sorted(folder.iterdir()) for text in texts_in(path))
+                yield folder.name, texts_below(folder)
     draw = Draw(7)
     yield "hashes, ids, data at random", (text for _ in range(10_000) for text in look_alikes(draw))
     library = Path(sysconfig.get_path("stdlib"))

@@ -30,7 +30,7 @@ def test_without_libfuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault:
             sys.modules.pop(name, None)
         imported = {module: import_module(f"tests.crash.{module}") for module in MODULES}
         with (
-            pytest.raises(pytest.skip.Exception, match="needs libfuse and mfusepy: (Unable|No module)"),
+            pytest.raises(pytest.skip.Exception, match=r"needs libfuse and mfusepy: (Unable|No module)"),
             imported["failing_disk"].failing_volume("ext4"),
         ):
             pass

@@ -121,7 +121,9 @@ _documents = json_values(integers=st.integers() | st.just(10**600), strings=_tex
 
 
 @given(value=_documents, spelling=st.randoms(use_true_random=False), how_many=st.sampled_from([0, 0.001, 0.3]))
-@example(value=10**600, spelling=Random(0), how_many=0).via("a number alone: no quotation mark before its digits, ValueError")
+@example(value=10**600, spelling=Random(0), how_many=0).via(
+    "a number alone: no quotation mark before its digits, ValueError"
+)
 @example(value="a" * 512, spelling=Random(0), how_many=0).via("a string alone: its mark is the first byte")
 def test_what_is_moved_is_what_reading_every_string_would_move(value: Any, spelling: Random, how_many: float) -> None:
     """Wherever it stands, whatever stands beside it, and however its characters are escaped."""

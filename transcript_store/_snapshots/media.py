@@ -129,7 +129,9 @@ def _long_strings(text: bytes) -> Iterator[int]:
     while found >= 0:
         middle = found * _STRIDE
         start, end = text.rfind(b'"', 0, middle + 1), text.find(b'"', middle + 1)
-        if start >= 0 and text[start + 1] in _IN_BASE64:  # else no string begins there: the mark ends one, or there is none
+        if (
+            start >= 0 and text[start + 1] in _IN_BASE64
+        ):  # else no string begins there: the mark ends one, or there is none
             yield start
         found = samples.find(_RUN, max(found + 1, end // _STRIDE)) if end >= 0 else -1
 

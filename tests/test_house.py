@@ -7,11 +7,11 @@ private modules, under a docstring that said "each command is a call on the libr
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 import transcript_store
 
@@ -20,9 +20,19 @@ TESTS = Path(__file__).parent
 SOURCES = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
 
 
-@cache  # read by the worker that asks, not by each that collects the tests
+@cache  # one worker has all of these tests: a part of a second, where each alone takes three
+def texts(top: Path) -> dict[str, str]:
+    """The source of each module below a folder, by its path."""
+    return {str(path.relative_to(top)): path.read_text(encoding="utf-8") for path in sorted(top.rglob("*.py"))}
+
+
+@cache
 def parsed(module: str) -> ast.Module:
-    return ast.parse((PACKAGE / module).read_text())
+    return ast.parse(texts(PACKAGE)[module])
+
+
+def imports_of(tree: ast.Module) -> Iterator[ast.ImportFrom]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
 
 
 def is_private(name: str) -> bool:
@@ -45,19 +55,17 @@ def uses_of_others(tree: ast.Module, members: Set[str]) -> Iterator[str]:
 
     Its own are those that it defines; within a class, on anything but ``self`` and ``cls``, those that the class defines.
     """
-
-    def walk(node: ast.AST, of_class: set[str]) -> Iterator[str]:
+    of_module = defined_in(tree)
+    ahead: list[tuple[ast.AST, set[str]]] = [(tree, of_module)]
+    while ahead:
+        node, of_class = ahead.pop()
         if isinstance(node, ast.ClassDef):
             of_class = defined_in(node)
         if isinstance(node, ast.Attribute) and node.attr in members:
             on_itself = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             if node.attr not in (of_module if on_itself else of_class):
                 yield f"line {node.lineno}: {ast.unparse(node)}"
-        for child in ast.iter_child_nodes(node):
-            yield from walk(child, of_class)
-
-    of_module = defined_in(tree)
-    return walk(tree, of_module)
+        ahead.extend((child, of_class) for child in reversed([*ast.iter_child_nodes(node)]))
 
 
 @cache
@@ -65,33 +73,34 @@ def ours() -> frozenset[str]:
     return frozenset().union(*(defined_in(parsed(module)) for module in SOURCES))
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_a_private_member_is_used_where_it_is_defined(module):
+def test_a_private_member_is_used_where_it_is_defined():
     """What another module needs has a public name. Members that are nobody's of ours (``os._exit``) are another matter."""
-    assert list(uses_of_others(parsed(module), ours())) == []
+    used = {module: list(uses_of_others(parsed(module), ours())) for module in SOURCES}
+    assert {module: uses for module, uses in used.items() if uses} == {}
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_no_private_name_is_imported(module):
+def test_no_private_name_is_imported():
     """A module may be private to its folder, and then the folder's name or its own says so; what it gives others is public."""
     modules = {name.removesuffix(".py").replace("/", ".") for name in SOURCES}
     imported = [
-        f"line {node.lineno}: {node.module} {alias.name}"
-        for node in ast.walk(parsed(module))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transcript_store")
+        f"{module}, line {node.lineno}: {node.module} {alias.name}"
+        for module in SOURCES
+        for node in imports_of(parsed(module))
+        if (node.module or "").startswith("transcript_store")
         for alias in node.names
         if is_private(alias.name) and f"{node.module}.{alias.name}".removeprefix("transcript_store.") not in modules
     ]
     assert imported == []
 
 
-@pytest.mark.parametrize("module", [name for name in SOURCES if not name.startswith(("chat/", "cli/", "testing/"))])
-def test_the_core_does_not_import_the_package_that_opens_it(module):
+def test_the_core_does_not_import_the_package_that_opens_it():
     """The package's own file imports the doors when a name is asked for; a door that asked it for one would ask itself."""
     imports = [
-        node.lineno
-        for node in ast.walk(parsed(module))
-        if isinstance(node, ast.ImportFrom) and node.module == "transcript_store"
+        f"{module}, line {node.lineno}"
+        for module in SOURCES
+        if not module.startswith(("chat/", "cli/", "testing/"))
+        for node in imports_of(parsed(module))
+        if node.module == "transcript_store"
     ]
     assert imports == []
 
@@ -99,10 +108,11 @@ def test_the_core_does_not_import_the_package_that_opens_it(module):
 def test_no_test_imports_from_a_test():
     """What two tests need stands in tests/kit, or in the helpers beside them."""
     imports = [
-        f"{path.relative_to(TESTS)}, line {node.lineno}: {node.module}"
-        for path in TESTS.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and f".{node.module}".rpartition(".")[2].startswith("test_")
+        f"{module}, line {node.lineno}: {node.module}"
+        for module, text in texts(TESTS).items()
+        if re.search(r"^\s*from [\w.]*\btest_", text, re.MULTILINE)
+        for node in imports_of(ast.parse(text))
+        if f".{node.module}".rpartition(".")[2].startswith("test_")
     ]
     assert imports == []
 
@@ -126,7 +136,9 @@ INSIDE = {
 
 
 def private_members_used(module: str) -> list[str]:
-    text = (TESTS / module).read_text()
+    text = texts(TESTS)[module]
+    if ours().isdisjoint(re.findall(r"\.(_\w+)", text)):
+        return []
     lines = text.splitlines()
     uses = uses_of_others(ast.parse(text), ours())
     return [use for use in uses if "  # " not in lines[int(use.removeprefix("line ").partition(":")[0]) - 1]]
@@ -134,8 +146,7 @@ def private_members_used(module: str) -> list[str]:
 
 def test_no_test_uses_a_private_member():
     """What only a private member shows, nobody can rely on. A line that needs one all the same says why."""
-    modules = [str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py")]
-    used = {module: private_members_used(module) for module in modules if not module.startswith("mutants/")}
+    used = {module: private_members_used(module) for module in texts(TESTS) if not module.startswith("mutants/")}
     assert {module: uses for module, uses in used.items() if uses and module not in INSIDE} == {}
     assert [module for module in INSIDE if module in used and not used[module]] == []  # .ci/alone takes some away
 
@@ -143,12 +154,73 @@ def test_no_test_uses_a_private_member():
 def test_no_test_has_a_json_strategy_of_its_own():
     """What a message may hold is drawn by ``testing.strategies``, which everybody has: one place knows the edges."""
     own = [
-        f"{path.relative_to(TESTS)}, line {node.lineno}"
-        for path in TESTS.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        f"{module}, line {node.lineno}"
+        for module, text in texts(TESTS).items()
+        if ".recursive" in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and node.attr == "recursive"
     ]
     assert own == []
+
+
+NAMES = TESTS / "house_names.txt"
+WORDS = TESTS / "house_words.txt"
+
+
+def exceptions(path: Path) -> dict[str, int]:
+    """What a file of exceptions allows: on each line a word or words, and how often they may occur."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {words: int(count) for words, _, count in (line.rpartition(" ") for line in lines)}
+
+
+def beyond(found: dict[str, int], allowed: dict[str, int]) -> list[str]:
+    """What occurs more often than it may, and the exceptions that nothing needs any more."""
+    more = [
+        f"{what}: {count}, allowed {allowed.get(what, 0)}"
+        for what, count in found.items()
+        if count > allowed.get(what, 0)
+    ]
+    return more + [f"{what}: take it out of the list" for what in allowed if not found.get(what)]
+
+
+def defined_twice(kind: str, pattern: str) -> dict[str, int]:
+    """Names that several modules of the package define at their top level, each with how many do."""
+    found = Counter(
+        f"{kind} {name}" for text in texts(PACKAGE).values() for name in set(re.findall(pattern, text, re.MULTILINE))
+    )
+    return {name: count for name, count in found.items() if count > 1}
+
+
+def of_kind(kind: str) -> dict[str, int]:
+    return {name: count for name, count in exceptions(NAMES).items() if name.startswith(f"{kind} ")}
+
+
+def test_no_class_has_the_name_of_another():
+    """tests/house_names.txt has those that have one today. It may only shrink."""
+    assert beyond(defined_twice("class", r"^class (\w+)"), of_kind("class")) == []
+
+
+def test_no_public_function_has_the_name_of_another():
+    """The same for the functions of a module whose names do not begin with an underscore."""
+    assert beyond(defined_twice("def", r"^(?:async )?def ([a-z]\w*)"), of_kind("def")) == []
+
+
+def test_no_word_that_was_replaced_comes_back():
+    """In code, help, errors and documents tests/house_words.txt has how often each still occurs. It may only shrink."""
+    documents = [TESTS.parent / "README.md", TESTS.parent / "CONTRIBUTING.md", *(TESTS.parent / "docs").glob("*.md")]
+    written = [*texts(PACKAGE).values(), *(path.read_text(encoding="utf-8") for path in documents)]
+    text = "\n".join(written).lower().replace("_", " ")
+    allowed = exceptions(WORDS)
+    assert beyond(Counter(re.findall(rf"\b(?:{'|'.join(allowed)})\b", text)), allowed) == []
+
+
+def test_the_lists_of_exceptions_only_shrink():
+    """One more is told, and so is an exception that nothing needs."""
+    assert beyond({"class A": 3, "class B": 2}, {"class B": 2, "class C": 2}) == [
+        "class A: 3, allowed 0",
+        "class C: take it out of the list",
+    ]
+    assert beyond({"told": 4}, {"told": 5}) == []
 
 
 def test_the_readers_of_this_house_notice():

@@ -12,13 +12,15 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 from sybil import Document, Example, Sybil
 from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import CodeBlockParser as MarkdownBlockParser
@@ -34,7 +36,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 register_profiles()
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+settings.register_profile("plain", settings.get_profile("ci"), max_examples=30, database=None)
+settings.register_profile("explore", settings.get_profile("nightly"), max_examples=1000, database=None)
+settings.load_profile("plain")
 
 
 def run_in_shell(example: Example) -> None:
@@ -112,9 +116,32 @@ def _numbered(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
         yield item, next(numbers[test])
 
 
+def explores(config: pytest.Config) -> bool:
+    """Whether the long proofs are asked for. Then Hypothesis looks at many examples, at others in each run."""
+    return re.search(r"(?<!not )\blong\b", config.option.markexpr or "") is not None
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker first imports a part of the tests that is its own, then those of the others.
+
+    On a new clone the import of a test file rewrites its assertions, and keeps the result beside it. That is 10 s for all
+    files; begun at different places, each worker does a part and finds that of the others.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode:
+        return
+    asked = [Path(argument).absolute() for argument in session.config.args]
+    files = [path for path in sorted(TESTS.rglob("test_*.py")) if not {path, *path.parents}.isdisjoint(asked)]
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for path in files[first:] + files[:first]:
+        with suppress(Exception, pytest.skip.Exception):  # the collection says so, with the place
+            import_module(".".join(path.relative_to(TOP).with_suffix("").parts))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
+    Whatever Hypothesis draws examples for is a plain test with few of them, always the same, and a long one with many.
     Whatever imports the providers' SDKs comes last: before that a process is a third as large, and a fork takes a third.
     """
     which, of = config.getoption("share")
@@ -127,6 +154,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # Sybil 10.1.0 expects two frames in each exception of a chain: one with a single frame ends the worker unexplained.
             item._traceback_filter = lambda excinfo: excinfo.traceback  # type: ignore[method-assign]
         story = getattr(getattr(item, "function", None), "__doc__", None) or ""
+        if explores(config) and is_hypothesis_test(getattr(item, "function", None)):
+            item.add_marker(pytest.mark.long)
         if PROOF in item.path.parents or re.search(r"\bP\d+\b", story):
             item.add_marker(pytest.mark.crash)
 
@@ -142,8 +171,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """``pytest -m crash`` uses all cores, unless ``-n`` says how many."""
+    """``pytest -m crash`` uses all cores, unless ``-n`` says how many. ``-m long`` explores, before a test is imported."""
     option = config.option
+    if explores(config):
+        settings.load_profile("explore")
     alone = "PYTEST_XDIST_WORKER" in os.environ or option.collectonly or option.usepdb
     if option.markexpr == "crash" and getattr(option, "numprocesses", 0) is None and not alone:
         option.numprocesses = os.cpu_count()

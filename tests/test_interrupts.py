@@ -57,8 +57,10 @@ def go_on(store: ConversationStore, directory: Path, allowed: list[list[Any]], w
     assert not leftover, f"interrupted at {where}: {leftover} stay behind"
 
 
-steps = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
-"""The dear ones: every fifth line in the plain run, every line in the long one."""
+steps = pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
+"""The dear ones: every eleventh line in the plain run, every line in the long one."""
+short_steps = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
+"""Those of few lines."""
 
 OLD = [{"n": 1}, {"n": 2}, {"n": 3}]
 durabilities = pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
@@ -90,21 +92,25 @@ APPENDS: dict[str, tuple[Callable[[ConversationStore], object], list[list[Any]]]
 
 @durabilities
 @pytest.mark.parametrize("operation", APPENDS)
-def test_append_interrupted_at_every_line(scratch, operation, durability):
+@short_steps
+def test_append_interrupted_at_every_line(scratch, operation, durability, step):
     """P21: an interrupted append is there whole or not at all; what was acknowledged before is there once, in order."""
     operate, allowed = APPENDS[operation]
     runs, stored = 0, 0
-    for store, directory, where, returned in every_line(scratch, lambda d: loaded(d, durability=durability), operate):
+    for store, directory, where, returned in every_line(
+        scratch, lambda d: loaded(d, durability=durability), operate, step
+    ):
         messages_before = len(store.get_records())
         stored += messages_before > len(OLD)
         go_on(store, directory, allowed[-1:] if returned else allowed, where)
         runs += 1
-    assert runs > 60, "too few interruptions to mean anything"
+    assert runs > 60 / step, "too few interruptions to mean anything"
     assert 1 < stored < runs, "interruptions before and after the write are both among them"
 
 
 @durabilities
-def test_a_retraction_interrupted_at_every_line(scratch, durability):
+@short_steps
+def test_a_retraction_interrupted_at_every_line(scratch, durability, step):
     """P21: an interrupted retraction is there or not; the same call again, with the same head, takes back no more."""
 
     def with_the_feature(directory: Path) -> ConversationStore:
@@ -116,13 +122,13 @@ def test_a_retraction_interrupted_at_every_line(scratch, durability):
         return store.retract(2, if_head=store.head)
 
     runs, stored = 0, 0
-    for store, directory, where, returned in every_line(scratch, with_the_feature, operate):
+    for store, directory, where, returned in every_line(scratch, with_the_feature, operate, step):
         is_there = store.get_messages() == OLD[:1]
         stored += is_there
         assert is_there or not returned, where
         go_on(store, directory, [OLD, OLD[:1]], where)
         runs += 1
-    assert runs > 60, "too few interruptions to mean anything"
+    assert runs > 60 / step, "too few interruptions to mean anything"
     assert 1 < stored < runs, "interruptions before and after the write are both among them"
 
 
@@ -202,11 +208,12 @@ def test_replace_interrupted_at_every_line(scratch, operation, durability, step)
     assert 5 < replaced < runs - 5, "interruptions before and after the commit are both among them"
 
 
-def test_update_metadata_interrupted_at_every_line(scratch):
+@short_steps
+def test_update_metadata_interrupted_at_every_line(scratch, step):
     """P21, P4: an interrupted update leaves the old metadata or the new, never a mixture, and no message is touched."""
     runs, updated = 0, 0
     operate = lambda store: store.update_metadata(model="new", labels={"a": "b"})  # noqa: E731
-    for store, directory, where, returned in every_line(scratch, loaded, operate):
+    for store, directory, where, returned in every_line(scratch, loaded, operate, step):
         go_on(store, directory, [OLD], where)
         with ConversationStore(directory, read_only=True) as reader:
             reader.load()
@@ -215,13 +222,14 @@ def test_update_metadata_interrupted_at_every_line(scratch):
         assert (metadata.model, metadata.labels) in allowed, where
         updated += metadata.model == "new"
         runs += 1
-    assert runs > 60
+    assert runs > 60 / step
     assert 0 < updated < runs
 
 
-def test_after_an_interrupted_update_the_store_knows_what_the_disk_holds(scratch):
+@short_steps
+def test_after_an_interrupted_update_the_store_knows_what_the_disk_holds(scratch, step):
     """P21: after an interrupted update_metadata the store and a fresh reader tell the same, so that nothing flips later."""
-    for store, directory, where, _ in every_line(scratch, loaded, lambda s: s.update_metadata(model="new")):
+    for store, directory, where, _ in every_line(scratch, loaded, lambda s: s.update_metadata(model="new"), step):
         model = store.get_metadata().model
         with ConversationStore(directory, read_only=True) as reader:
             reader.load()
@@ -286,11 +294,12 @@ def test_loading_a_loaded_store_again_interrupted_at_every_line(scratch, durabil
 
 
 @durabilities
-def test_close_interrupted_at_every_line(scratch, durability):
+@short_steps
+def test_close_interrupted_at_every_line(scratch, durability, step):
     """P21: an interrupted close() can be called again, and then the lock is free: a fresh store of this process loads."""
     runs = 0
     for store, directory, where, _ in every_line(
-        scratch, lambda d: loaded(d, durability=durability), ConversationStore.close
+        scratch, lambda d: loaded(d, durability=durability), ConversationStore.close, step
     ):
         store.close()
         fresh = ConversationStore(directory)
@@ -300,7 +309,7 @@ def test_close_interrupted_at_every_line(scratch, durability):
             pytest.fail(f"interrupted at {where}: the lock is held for ever: {error}")
         go_on(fresh, directory, [OLD], where)
         runs += 1
-    assert runs > 60
+    assert runs > 60 / step
 
 
 def test_get_messages_interrupted_at_every_line(scratch):
@@ -416,17 +425,18 @@ def stored(directory: Path) -> FileStore:
     ],
     ids=["save", "delete", "rotate_key", "collect_media"],
 )
-def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monkeypatch):
+@steps
+def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monkeypatch, step):
     """P15: its lock is free when the interruption is through, and what is there is what was there, or what was to be."""
     monkeypatch.setattr(file_store, "LOCK_TIMEOUT_SECONDS", 0)
-    for _, directory, where, _ in every_line(scratch, stored, operation, step=2):
+    for _, directory, where, _ in every_line(scratch, stored, operation, step):
         after = FileStore(directory, encryption_key=NEW_KEY, retired_keys=[KEY])
         after.rotate_key(NEW_KEY)  # takes the lock, and opens everything
         assert after.verify() == [], where
         assert {summary.id for summary in after.list()} <= {snapshot(1).id, snapshot(2).id}, where
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 23])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 41])
 def test_a_repair_interrupted_at_every_line(scratch, step):
     """The lock is free when the interruption is through, and a second repair finishes."""
 
@@ -503,7 +513,7 @@ def test_a_store_that_believes_its_memory_would_be_found_out(scratch, monkeypatc
 
     monkeypatch.setattr(Log, "is_as_remembered", lambda self: True)
     with pytest.raises(AssertionError):
-        test_append_interrupted_at_every_line(scratch, "append_message", "power-loss")
+        test_append_interrupted_at_every_line(scratch, "append_message", "power-loss", 1)
 
 
 def test_lines_where_a_with_statement_is_left_are_not_interrupted():

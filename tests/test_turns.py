@@ -205,7 +205,7 @@ OPERATIONS: dict[str, Callable[[ConversationStore], object]] = {
 }
 
 
-@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("behind_another", [False, True], ids=["as it was left", "changed by another"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_interrupted_at_every_line(scratch, operation, behind_another, step):

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 from tests.crash.model import ABSENT, Machine, State, ViolationError, store_on
@@ -228,12 +229,12 @@ def kills(case: Case) -> int:
     return count
 
 
-def kills_then_power_cuts(case: Case, *, limit: int, judge: Judge | None = None) -> int:
-    """SIGKILL before every call; the next process loads what is there; then the power fails: what it was shown stays."""
+def kills_then_power_cuts(case: Case, *, limit: int, every: int = 1, judge: Judge | None = None) -> int:
+    """SIGKILL before every ``every``-th call; the next process loads what is there; then the power fails: what it was shown stays."""
     seen = states(case)
     judge = judge or Judge(case)
     count = 0
-    for stop in _stops(case):
+    for stop in islice(_stops(case), None, None, every):
         disk = case.disk()
         run = Run(case, disk)
         disk.on_call = stop

@@ -75,21 +75,23 @@ def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case, record_proper
     assert count >= 5
 
 
-@pytest.mark.parametrize("limit", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("limit", "every"), [(2, 3), pytest.param(20, 1, marks=pytest.mark.long)])
 @CONVERSATIONS  # a store of snapshots is read without a lock, and so without a sync
-def test_what_a_load_shows_after_a_kill_survives_a_power_cut(case: Case, limit: int, record_property: Note) -> None:
+def test_what_a_load_shows_after_a_kill_survives_a_power_cut(
+    case: Case, limit: int, every: int, record_property: Note
+) -> None:
     """P1, P9: a killed process leaves names and bytes in the cache; the next one may act on what it is shown."""
-    count = enumeration.kills_then_power_cuts(case, limit=limit)
+    count = enumeration.kills_then_power_cuts(case, limit=limit, every=every)
     record_property("states after a kill, a load and a power cut, simulated disk", count)
-    assert count >= 5
+    assert count >= 5 // every
 
 
 @QUICK_REFUSALS
 def test_an_error_at_any_call_is_ours_and_the_store_goes_on(case: Case, record_property: Note) -> None:
-    """P6, P7: one errno after the other at every call, once or for ever. (The next test has every errno at every call, both.)"""
-    count = enumeration.errors(case, every=5)
+    """P6, P7: every ninth of all errnos at all calls, once or for ever. (The next test has each of them.)"""
+    count = enumeration.errors(case, every=9)
     record_property("errors, simulated disk", count)
-    assert count >= 5
+    assert count >= 3
 
 
 @pytest.mark.long

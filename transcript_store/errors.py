@@ -374,7 +374,10 @@ class WrongKeyError(TranscriptStoreError, ValueError):
 
 
 class KeyProviderError(TranscriptStoreError):
-    """A ``KeyProvider`` raised, or gave something else than a key. Its own error is the ``__cause__``. Nothing was written.
+    """A ``KeyProvider`` raised, or gave something else than the key. Nothing was written: what was wrapped before stays as it is.
+
+    If it raised, its own error is the ``__cause__``. A provider that does not unwrap what it wrapped, or unwraps another data key than
+    the conversation's, is refused before anything is stored with it: ``testing.check_key_provider`` says what is wrong with it.
 
     ``key_id`` is the provider's id; empty if it does not say it.
     """

@@ -85,6 +85,7 @@ class WayOut(Enum):
 
     # sealed conversations
     PROTECT_THE_KEY = "chmod 600 it, and ask whether somebody has read it"
+    CHECK_THE_PROVIDER = "testing.check_key_provider() finds what is wrong with the provider"
     LOOK_AT_THE_PROVIDER = "the provider's own error is the cause of this one (__cause__)"
     RESTORE_THE_KEY_FILE = (
         "restore key.json from where key files are backed up; without it nothing of the conversation can be read"

@@ -209,7 +209,7 @@ def test_a_seal_before_its_key_is_seen(place: SimulatedPlace, monkeypatch: pytes
     """Y1 left out: the sealed generation first, then the key. Cut off in between, the conversation is lost to its owner."""
     whole: Callable[..., None] = PlacedWriter.seal
 
-    def new(self: PlacedWriter, keys: Any) -> Sealing:
+    def new(self: PlacedWriter, keys: Any, conversation: str) -> Sealing:
         return Sealing.new(keys, self.slots.id, self.files, self.path)
 
     def late(self: PlacedWriter, keys: Any, *, keep_plain: bool) -> None:
@@ -217,7 +217,7 @@ def test_a_seal_before_its_key_is_seen(place: SimulatedPlace, monkeypatch: pytes
         if self.sealing is not None:
             self.slots.key.replace(self.sealing.key_file, None, "put the key")
 
-    monkeypatch.setattr(PlacedWriter, "_sealing_to_begin_with", new)
+    monkeypatch.setattr(PlacedWriter, "sealing_to_begin_with", new)
     monkeypatch.setattr(PlacedWriter, "seal", late)
     with pytest.raises(TranscriptStoreError):
         test_each_request_of_a_seal(place, Fate.KILLED)

@@ -696,7 +696,7 @@ def check(place: SimulatedPlace, told: dict[str, Any], where: str) -> None:
 def test_a_create_that_replaces_a_key_is_seen(place: SimulatedPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Y1 left out: a conversation stands there without its key."""
 
-    def begin(self: KeyCell, keys: Any, files: Any) -> Sealing:
+    def begin(self: KeyCell, keys: Any, files: Any, *_: Any) -> Sealing:
         new = Sealing.new(keys, self.id, files, self.path)
         self.replace(new.key_file, self.read(), "put the key")
         return new

@@ -15,15 +15,14 @@ from functools import partial
 from typing import Any
 
 from transcript_store._conversation import agreement
+from transcript_store._conversation.layout import header_of
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._log import quarantine
-from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header
-from transcript_store._log.scan import first_line, pieces_of
+from transcript_store._log.scan import pieces_of
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import ARCHIVE, TRANSCRIPT, archive_name, generation_of
-from transcript_store._os.refusals import NotOursError
 from transcript_store.errors import CorruptTranscriptError, GenerationNotFoundError, UnsupportedVersionError
 
 logger = logging.getLogger("transcript_store.storage")
@@ -184,12 +183,7 @@ def without(folder: Folder, members: dict[str, Any], number: int) -> dict[str, A
 
 def _header(archive: Folder, number: int) -> Header | None:
     """The header of an archived generation; None if it is not there, or damaged."""
-    try:
-        with archive.reading(archive_name(number)) as source:
-            header = read_header(first_line(source.read, source.size))
-    except (FileNotFoundError, NotOursError):
-        return None
-    return None if isinstance(header, NotAHeader) else header[0]
+    return header_of(archive, archive_name(number))
 
 
 def remove(folder: Folder, live: Log, number: int) -> None:
@@ -212,6 +206,15 @@ def numbers(folder: Folder) -> list[int]:
         return []
     with folder.subfolder(ARCHIVE) as archive:
         return _numbers_in(archive)
+
+
+def last_sealed(folder: Folder) -> Header | None:
+    """The first line of the newest earlier generation that is sealed; None if there is none that can be read."""
+    if folder.status(ARCHIVE) is None:
+        return None
+    with folder.subfolder(ARCHIVE) as archive:
+        headers = (_header(archive, number) for number in reversed(_numbers_in(archive)))
+        return next((header for header in headers if header is not None and header.is_sealed), None)
 
 
 def plain_numbers(folder: Folder) -> list[int]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from transcript_store._conversation import archive
 from transcript_store._conversation.arguments import ends_of
+from transcript_store._conversation.key_changes import opens_folder
 from transcript_store._conversation.metadata import GONE, SEALS, require_to_fit
 from transcript_store._conversation.sealing import Sealing, with_gone
 from transcript_store._conversation.storage import State, Storage
@@ -20,6 +22,7 @@ from transcript_store._log.image import Image
 from transcript_store._log.record import SEALED, Copied, Entry
 from transcript_store._os.names import KEY, METADATA
 from transcript_store._os.refusals import refusals
+from transcript_store._sealing.key_file import encode_key_file, read_key_file_of
 from transcript_store._sealing.providers import Keyring
 from transcript_store.words import many
 
@@ -162,7 +165,7 @@ class Changes(Storage):
         self._ensure_writable()
         if not self.log.header.is_sealed:
             with refusals(self.path, "seal the conversation", "It is as it was"):
-                sealing = self._sealing_to_begin_with(keys)
+                sealing = self.sealing_to_begin_with(keys, self.log.header.conversation)
                 live = self.log.header.generation
                 members = with_gone(self.members, live, {*archive.numbers(self.folder), live})
             count = self.log.end.seq
@@ -174,12 +177,20 @@ class Changes(Storage):
                 self.delete_generation(number)
             self.purge_quarantine()
 
-    def _sealing_to_begin_with(self, keys: Keyring) -> Sealing:
-        """A new data key, or the one that is there: earlier generations may be sealed with it."""
-        conversation = self.log.header.conversation
-        if self.folder.status(KEY) is None:
-            return Sealing.new(keys, conversation, self.files, self.folder.path_of(KEY))
-        return Sealing.of(keys, self.folder, conversation, None)
+    def sealing_to_begin_with(self, keys: Keyring, conversation: str) -> Sealing:
+        """For a seal: the data key that the folder has, since earlier generations may be sealed with it, or a fresh one.
+
+        Under the lock it is the one that was met before, unless another key stands there by now.
+        """
+        ahead, path = self.sealing_ahead, self.folder.path_of(KEY)
+        if self.folder.status(KEY) is not None:
+            wrapped = read_key_file_of(self.folder, conversation)
+            if ahead is not None and ahead.key_file == encode_key_file(wrapped):
+                return ahead
+            return Sealing.unwrapped(keys, wrapped, self.files, path, partial(opens_folder, self.folder, conversation))
+        if ahead is not None and ahead.key.conversation == conversation:
+            return ahead
+        return Sealing.new(keys, conversation, self.files, path)
 
     def unseal(self) -> None:
         """Begin a plain generation with the same records. Earlier ones stay sealed, and their key stays beside them."""

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from transcript_store._conversation import archive
-from transcript_store._conversation.layout import read_metadata, require_conversation
+from transcript_store._conversation.layout import header_of, read_metadata, require_conversation
 from transcript_store._conversation.locked import locked
+from transcript_store._conversation.sealing import opens
 from transcript_store._json.times import format_time
-from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.scan import first_line
 from transcript_store._os.directory import Folder
 from transcript_store._os.names import ARCHIVE, KEY, QUARANTINE, TRANSCRIPT, archive_name, is_id, is_temporary
-from transcript_store._os.refusals import NotOursError, refusals
+from transcript_store._os.refusals import refusals
+from transcript_store._sealing.data_key import DataKey
 from transcript_store._sealing.key_file import conversation_in_key_file, encode_shredded, read_key_file_of
 from transcript_store.errors import (
     ConversationNotFoundError,
@@ -49,10 +50,8 @@ class Shredding:
 
 def id_of(folder: Folder) -> str:
     """The id of the conversation in a folder that is not called by it: the transcript says it, or metadata.json, or key.json."""
-    with suppress(FileNotFoundError, NotOursError), folder.reading(TRANSCRIPT) as source:
-        found = read_header(first_line(source.read, source.size))
-        if not isinstance(found, NotAHeader):
-            return found[0].conversation
+    if (header := header_of(folder)) is not None:
+        return header.conversation
     try:
         return str(read_metadata(folder).members["id"])
     except (CorruptMetadataError, UnsupportedVersionError):
@@ -110,9 +109,16 @@ def plain_files(folder: Folder) -> list[str]:
 
 def is_sealed(folder: Folder, name: str) -> bool:
     """Whether a file begins like a sealed generation. A piece of one does not, and counts as plain: nobody can tell."""
-    try:
-        with folder.reading(name) as source:
-            found = read_header(first_line(source.read, source.size))
-    except (FileNotFoundError, NotOursError):
-        return False
-    return not isinstance(found, NotAHeader) and found[0].is_sealed
+    header = header_of(folder, name)
+    return header is not None and header.is_sealed
+
+
+def opens_folder(folder: Folder, conversation: str, data_key: bytes) -> bool | None:
+    """Whether a data key opens the metadata in a folder, or made the check of its newest sealed generation; None if neither tells."""
+    members: dict[str, Any] = {}
+    with suppress(CorruptMetadataError, UnsupportedVersionError):
+        members = read_metadata(folder).members
+    header = header_of(folder)
+    if header is None or not header.is_sealed:
+        header = archive.last_sealed(folder)
+    return opens(DataKey(data_key, conversation), members, header)

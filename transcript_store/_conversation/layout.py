@@ -12,7 +12,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
-from transcript_store._log.record import FORMAT, LONGEST_METADATA_BYTES
+from transcript_store._log.header import NotAHeader, read_header
+from transcript_store._log.record import FORMAT, LONGEST_METADATA_BYTES, Header
+from transcript_store._log.scan import first_line
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import (
@@ -74,6 +76,16 @@ def read_metadata(folder: Folder) -> MetadataDocument:
             raise UnsupportedVersionError(path=path, reason=document.reason)
         raise CorruptMetadataError(path=path, kind="damaged", reason=document.reason)
     return document
+
+
+def header_of(folder: Folder, name: str = TRANSCRIPT) -> Header | None:
+    """The first line of a transcript; None if it is missing or damaged."""
+    try:
+        with folder.reading(name) as source:
+            found = read_header(first_line(source.read, source.size))
+    except (FileNotFoundError, NotOursError):
+        return None
+    return None if isinstance(found, NotAHeader) else found[0]
 
 
 def metadata_bytes(folder: Folder) -> bytes | NotADocument | None:

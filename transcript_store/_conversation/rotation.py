@@ -24,8 +24,9 @@ import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from transcript_store._conversation.key_changes import id_of, is_sealed
+from transcript_store._conversation.key_changes import id_of, is_sealed, opens_folder
 from transcript_store._conversation.layout import require_conversation
 from transcript_store._conversation.locked import locked
 from transcript_store._os.directory import Folder
@@ -82,6 +83,7 @@ IS_NOT_THERE = "there is no such conversation in the library"
 KEY_IS_GONE = (
     "it is sealed, and the key beside it is gone, without which nobody can read it: put that back from a backup"
 )
+NOT_AS_WRITTEN = "the disk does not give its new key file back as it was written; the earlier one is in place"
 
 _LEFT_ALONE = (
     NotOursError,
@@ -188,9 +190,11 @@ class Rotator:
             folder.files = self._files  # a sync of the library's file system answers for it
         found = _key_of(folder, name)
         path = folder.path_of(KEY)
-        if found.key_id == self._keys.current_id(path):
+        if self._keys.is_current(found.key_id, path):
             return _One(name, folder, found, b"")
-        data_key = self._keys.unwrap(found.key_id, found.wrapped, path)
+        data_key = self._keys.unwrap_to_seal(
+            found.key_id, found.wrapped, path, partial(opens_folder, folder, found.conversation)
+        )
         return _One(
             name, folder, found, encode_key_file(WrappedKey(found.conversation, *self._keys.wrap(data_key, path)))
         )
@@ -210,6 +214,9 @@ class Rotator:
                         one.temporary, handle = one.folder.write_temporary([one.new])
                         held.callback(self._discard, one)
                         one.folder.files.close(handle)
+                        with one.folder.reading(one.temporary) as source:
+                            if bytes(source.read(0, source.size)) != one.new:
+                                raise CorruptKeyFileError(path=one.folder.path, kind="damaged", reason=NOT_AS_WRITTEN)
                 written.append(one)
 
     @staticmethod

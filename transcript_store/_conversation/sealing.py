@@ -34,7 +34,7 @@ from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
 from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, DataKey
 from transcript_store._sealing.key_file import WrappedKey, encode_key_file, read_key_file_of
-from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.providers import Keyring, Opens
 from transcript_store.errors import CorruptMetadataError
 
 IN_SIGHT = frozenset(
@@ -81,9 +81,12 @@ class Sealing:
         return cls.unwrapped(keys, wrapped, folder.files, folder.path_of(KEY))
 
     @classmethod
-    def unwrapped(cls, keys: Keyring, wrapped: WrappedKey, files: FileSystem, path: str) -> Sealing:
-        """The data key that was wrapped; ``path`` is for the error."""
-        data_key = keys.unwrap(wrapped.key_id, wrapped.wrapped, path)
+    def unwrapped(
+        cls, keys: Keyring, wrapped: WrappedKey, files: FileSystem, path: str, opens: Opens | None = None
+    ) -> Sealing:
+        """The data key that was wrapped; ``path`` is for the error. To seal with it, give ``opens``, which must not deny it."""
+        given = wrapped.key_id, wrapped.wrapped, path
+        data_key = keys.unwrap(*given) if opens is None else keys.unwrap_to_seal(*given, opens)
         return cls(DataKey(data_key, wrapped.conversation), files, encode_key_file(wrapped))
 
     def sealer(self, generation: int) -> RecordSealer:
@@ -129,6 +132,20 @@ class Sealing:
         if source.check is None:
             return None
         return self.key.is_checked(*source.check)
+
+
+def opens(key: DataKey, members: dict[str, Any], header: Header | None) -> bool | None:
+    """Whether a data key is that of a conversation with this metadata and this first line; None if neither tells.
+
+    One of them is enough: the other may be damaged, or of a repair without the key.
+    """
+    text = members.get(SEALED_MEMBER)
+    answers = []
+    if type(text) is str and text.isascii():
+        answers.append(key.open(text, key.place_of_metadata) is not None)
+    if header is not None and header.check is not None:
+        answers.append(key.is_checked(*header.check))
+    return any(answers) if answers else None
 
 
 Ranges = list[list[int]]

@@ -106,6 +106,8 @@ class Storage(ABC):
         self.mark: Mark | None = None
         self.sealing: Sealing | None = None
         """The data key, if the conversation is sealed and the key was given. Then ``members`` are those that are sealed too."""
+        self.sealing_ahead: Sealing | None = None
+        """The data key as it was before the lock was taken, for the load or the seal that follows."""
         self.was_repaired = False
         """Whether what was loaded is a repair without the key, which the caller accepts."""
         self.state = State.NEW
@@ -195,7 +197,8 @@ class Storage(ABC):
                 return None
             reason = "a key was given, and the conversation there is not sealed"
             raise NotSealedError(path=self.path, reason=reason)
-        return Sealing.of(self.options.keys, self.folder, header.conversation, self.sealing)
+        known, self.sealing_ahead = self.sealing_ahead or self.sealing, None
+        return Sealing.of(self.options.keys, self.folder, header.conversation, known)
 
     def _require_genuine(
         self, sealing: Sealing, header: Header, document: MetadataDocument, agreed: MetadataDocument

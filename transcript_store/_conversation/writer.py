@@ -16,7 +16,7 @@ from typing import Any
 
 from transcript_store._conversation import archive
 from transcript_store._conversation.changes import INTACT, Changes
-from transcript_store._conversation.layout import FILE_IN_PLACE, occupant, occupant_of, settle_name
+from transcript_store._conversation.layout import FILE_IN_PLACE, header_of, occupant, occupant_of, settle_name
 from transcript_store._conversation.metadata import GONE, SEALS
 from transcript_store._conversation.sealing import Sealing
 from transcript_store._conversation.storage import Options, State
@@ -35,6 +35,7 @@ from transcript_store.errors import (
     ConversationChangedError,
     ConversationExistsError,
     ConversationLockedError,
+    CorruptKeyFileError,
     CorruptMetadataError,
     CorruptTranscriptError,
     DataKeyExhaustedError,
@@ -195,10 +196,26 @@ class Writer(Changes):
             settle_name(self.folder)
         except PermissionError:
             return False  # nothing is written under a name that cannot be synced
+        if self.options.keys is not None:
+            self.meet_key(self.options.keys)
         if not self.take_lock(can_read_only=True):
             return False
         self._load_locked()
         return True
+
+    def meet_key(self, keys: Keyring) -> None:
+        """Before the lock is taken: unwrap the data key, or make one for a seal. A key provider may take its time.
+
+        What is missing or damaged is for the load to judge, which has the lock.
+        """
+        header = header_of(self.folder)
+        if header is None:
+            return
+        with suppress(CorruptKeyFileError):
+            if header.is_sealed:
+                self.sealing_ahead = Sealing.of(keys, self.folder, header.conversation, self.sealing)
+            elif self.options.accept_plain:
+                self.sealing_ahead = self.sealing_to_begin_with(keys, header.conversation)
 
     def _load_locked(self) -> None:
         """Load with the lock held; renew the mark if the transcript grew past it."""

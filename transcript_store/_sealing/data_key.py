@@ -41,7 +41,7 @@ _CHECK_INFO = b"transcript-store/1/check"
 class DataKey:
     """The key of one conversation, which neither ``repr`` nor pickling shows. Made once, and used for every record."""
 
-    __slots__ = ("_check_key", "_conversation", "_encrypt", "_to_base64", "decrypt", "from_base64")
+    __slots__ = ("_check_key", "_encrypt", "_to_base64", "conversation", "decrypt", "from_base64")
 
     def __init__(self, key: bytes, conversation: str) -> None:
         # Slow to import, and not needed without a key. The base64 of the standard library costs more than AES does.
@@ -54,18 +54,18 @@ class DataKey:
         cipher = AESGCM(key)
         self._encrypt, self.decrypt = cipher.encrypt, cipher.decrypt
         self._check_key = _subkey(key, _CHECK_INFO)
-        self._conversation = conversation
+        self.conversation = conversation
         self._to_base64: Callable[[bytes], bytes] = b64encode
         self.from_base64: Callable[..., bytes] = b64decode
 
     def place_of_records(self, generation: int) -> bytes:
         """How the associated data of every record begins that is sealed in a generation."""
-        return b"transcript-store/1/record/%b/%d/" % (self._conversation.encode(), generation)
+        return b"transcript-store/1/record/%b/%d/" % (self.conversation.encode(), generation)
 
     @property
     def place_of_metadata(self) -> bytes:
         """The associated data of metadata."""
-        return b"transcript-store/1/metadata/%b" % self._conversation.encode()
+        return b"transcript-store/1/metadata/%b" % self.conversation.encode()
 
     def seal(self, nonce: bytes, plain: bytes, place: bytes) -> bytes:
         """The base64 of a sealed text; ``place`` is its associated data."""

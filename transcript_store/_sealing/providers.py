@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, OVERHEAD_BYTES
 from transcript_store.errors import InvalidKeyError, KeyProviderError, WrongKeyError
 from transcript_store.ways_out import WayOut
+
+_T = TypeVar("_T")
 
 LONGEST_ID = 200
 LONGEST_WRAPPED_BYTES = 64 * 1024
@@ -26,9 +28,9 @@ _RAW_PLACE = b"transcript-store/1/key/"
 class KeyProvider(Protocol):
     """Wraps and unwraps data keys: a keyring, a vault, a key management service. ``testing.check_key_provider`` is its contract.
 
-    It is asked once when a conversation is created, opened or rotated, never for a record, and by several threads; by forked
-    processes only if an import was told to use them (``jobs=``). What it raises is the cause of a ``KeyProviderError``, and nothing
-    was written then.
+    It is asked when a conversation is created, opened, sealed or rotated, never for a record, and by several threads; by forked
+    processes only if an import was told to use them (``jobs=``). What it wraps it must unwrap at once: nothing is stored before that.
+    What it raises is the cause of a ``KeyProviderError``, and nothing was written then.
     """
 
     @property
@@ -47,6 +49,12 @@ class KeyProvider(Protocol):
 
 EncryptionKey = bytes | bytearray | memoryview | KeyProvider
 """32 bytes, or whoever has them."""
+
+Opens = Callable[[bytes], bool | None]
+"""Whether a data key opens what a conversation has sealed; None if nothing sealed is there, or all of it is damaged."""
+
+_OF_THE_CALLER = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What ends the caller's work, whoever was asked then. Anything else that a provider raises is its own failure."""
 
 
 class RawKey:
@@ -111,19 +119,32 @@ class Keyring:
         """Who only unwraps."""
         return self._retired
 
-    def current_id(self, path: str) -> str:
-        """The id of the key that wraps."""
-        return _id_of(self._current, path)
+    def is_current(self, key_id: str, path: str) -> bool:
+        """Whether what has this id was wrapped by the key that wraps.
+
+        If an earlier key has the same id, nobody can tell; then it counts as earlier, and a rotation wraps it anew.
+        """
+        if key_id != _id_of(self._current, path):
+            return False
+        others = (one for one in self._retired if one is not self._current and not isinstance(one, RawKey))
+        return all(_id_of(one, path) != key_id for one in others)
 
     def wrap(self, data_key: bytes, path: str) -> tuple[str, bytes]:
-        """The id of the key, and the data key wrapped with it. ``path`` is for the error. Raises ``KeyProviderError``."""
-        key_id = _id_of(self._current, path)
-        try:
-            wrapped = self._current.wrap(data_key)
-        except Exception as error:
-            raise KeyProviderError(path=path, key_id=key_id, reason=_raised(error, "wrap a data key")) from error
+        """The id of the key, and the data key wrapped with it, which was unwrapped again and compared. ``path`` is for the error.
+
+        Raises:
+            KeyProviderError: the provider raised, or what it gave is no wrapped key, or does not unwrap to this data key.
+        """
+        provider = self._current
+        key_id = _id_of(provider, path)
+        wrapped = _asked(lambda: provider.wrap(data_key), "wrap a data key", path, key_id)
         if not isinstance(wrapped, bytes) or not 0 < len(wrapped) <= LONGEST_WRAPPED_BYTES or data_key in wrapped:
-            raise KeyProviderError(path=path, key_id=key_id, reason="what it gave is no wrapped key")
+            raise _broken(path, key_id, "what it gave is no wrapped key")
+        wrapped = bytes(wrapped)  # as a key file holds it, whatever a subclass carries besides
+        if not hmac.compare_digest(_unwrapped_by(provider, key_id, wrapped, path), data_key):
+            raise _broken(path, key_id, "it does not unwrap what it wrapped to the same data key")
+        if _id_of(provider, path) != key_id:
+            raise _broken(path, key_id, "its id changed while it wrapped a data key")
         return key_id, wrapped
 
     def unwrap(self, key_id: str, wrapped: bytes, path: str) -> bytes:
@@ -133,21 +154,39 @@ class Keyring:
             WrongKeyError: none of the keys has this id, or the one that has it does not open it.
             KeyProviderError: the provider with this id raised, or gave something else.
         """
-        provider = next((one for one in (self._current, *self._retired) if _id_of(one, path) == key_id), None)
-        if provider is None:
-            raise WrongKeyError(
-                path=path, key_id=key_id, reason=f"it is wrapped with key {key_id!r:.80}, which was not given"
-            )
-        try:
-            data_key = provider.unwrap(wrapped)
-        except Exception as error:
-            if isinstance(provider, RawKey):
-                reason = f"key {key_id!r:.80} does not open what is wrapped there: it was changed, or is another key's"
-                raise WrongKeyError(path=path, key_id=key_id, reason=reason) from None
-            raise KeyProviderError(path=path, key_id=key_id, reason=_raised(error, "unwrap a data key")) from error
-        if not isinstance(data_key, bytes) or len(data_key) != KEY_BYTES:
-            raise KeyProviderError(path=path, key_id=key_id, reason="what it gave is no data key")
+        return self._unwrapped(key_id, wrapped, path)[0]
+
+    def unwrap_to_seal(self, key_id: str, wrapped: bytes, path: str, opens: Opens) -> bytes:
+        """As :meth:`unwrap`, for a data key with which something is sealed or that is wrapped anew: if it is another one, all is lost.
+
+        32 bytes of the user's authenticate what they unwrap. What a provider gives has to open what is sealed; where ``opens`` cannot
+        tell, the provider is asked once more.
+
+        Raises:
+            WrongKeyError: as :meth:`unwrap`.
+            KeyProviderError: as :meth:`unwrap`, or what the provider gave is another data key.
+        """
+        data_key, provider = self._unwrapped(key_id, wrapped, path)
+        if isinstance(provider, RawKey):
+            return data_key
+        is_right = opens(data_key)
+        if is_right is None:
+            is_right = hmac.compare_digest(_unwrapped_by(provider, key_id, wrapped, path), data_key)
+        if not is_right:
+            raise _broken(path, key_id, "it unwrapped another data key than the conversation's")
         return data_key
+
+    def _unwrapped(self, key_id: str, wrapped: bytes, path: str) -> tuple[bytes, KeyProvider]:
+        """The data key, and the first provider with this id that unwraps it."""
+        failure: WrongKeyError | KeyProviderError | None = None
+        for provider in (self._current, *self._retired):
+            if _id_of(provider, path) == key_id:
+                try:
+                    return _unwrapped_by(provider, key_id, wrapped, path), provider
+                except (WrongKeyError, KeyProviderError) as error:
+                    failure = failure or error
+        reason = f"it is wrapped with key {key_id!r:.80}, which was not given"
+        raise failure or WrongKeyError(path=path, key_id=key_id, reason=reason)
 
     def __repr__(self) -> str:
         return f"<{1 + len(self._retired)} keys>"
@@ -173,23 +212,42 @@ def _provider_of(key: Any) -> KeyProvider:
     return key if is_provider and not isinstance(key, type) else RawKey(key)
 
 
+def _broken(path: str, key_id: str, reason: str) -> KeyProviderError:
+    """The error for a provider that answered, and wrongly."""
+    return KeyProviderError(path=path, key_id=key_id, reason=reason, way_out=WayOut.CHECK_THE_PROVIDER)
+
+
 def _id_of(provider: KeyProvider, path: str) -> str:
-    try:
-        named = provider.id
-    except Exception as error:
-        raise KeyProviderError(path=path, key_id="", reason=_raised(error, "say its id")) from error
+    named = _asked(lambda: provider.id, "say its id", path, "")
     if not is_key_id(named):
-        raise KeyProviderError(
-            path=path, key_id="", reason=f"its id must be 1 to {LONGEST_ID} printable characters of ASCII"
-        )
+        raise _broken(path, "", f"its id must be 1 to {LONGEST_ID} printable characters of ASCII")
     return named
+
+
+def _unwrapped_by(provider: KeyProvider, key_id: str, wrapped: bytes, path: str) -> bytes:
+    try:
+        data_key = _asked(lambda: provider.unwrap(wrapped), "unwrap a data key", path, key_id)
+    except KeyProviderError:
+        if not isinstance(provider, RawKey):
+            raise
+        reason = f"key {key_id!r:.80} does not open what is wrapped there: it was changed, or is another key's"
+        raise WrongKeyError(path=path, key_id=key_id, reason=reason) from None
+    if not isinstance(data_key, bytes) or len(data_key) != KEY_BYTES:
+        raise _broken(path, key_id, "what it gave is no data key")
+    return bytes(data_key)
+
+
+def _asked(call: Callable[[], _T], doing: str, path: str, key_id: str) -> _T:
+    """What a provider answers. Its error is told by its type: its text is the provider's own, and may say more than is wanted here."""
+    try:
+        return call()
+    except _OF_THE_CALLER:
+        raise
+    except BaseException as error:
+        reason = f"it was asked to {doing}, and raised {type(error).__name__}"
+        raise KeyProviderError(path=path, key_id=key_id, reason=reason) from error
 
 
 def is_key_id(id: object) -> bool:
     """Whether this may be the id of a key."""
     return isinstance(id, str) and 0 < len(id) <= LONGEST_ID and id.isascii() and id.isprintable()
-
-
-def _raised(error: BaseException, doing: str) -> str:
-    """What a provider did, by the type of its error: its text is the provider's own, and may say more than is wanted here."""
-    return f"it was asked to {doing}, and raised {type(error).__name__}"

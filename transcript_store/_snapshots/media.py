@@ -23,7 +23,7 @@ LEAST_BYTES = 512
 
 _REFERENCE = b"chatmedia+sha256:"
 _HASH = re.compile(rb"[0-9a-f]{64}")
-_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*)"', re.DOTALL)
 _BEGINNING = re.compile(rb'"(?:c(?:hatmedia\+sha256:|[a-z0-9+:]{0,15}\\u00)|d(?:ata:|[at]{0,3}\\u00)|\\u00)')
 """How a reference or a data URI begins; some of its characters may be escaped."""
 

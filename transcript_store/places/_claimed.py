@@ -25,6 +25,8 @@ from itertools import pairwise
 from os import PathLike
 from typing import Any, NoReturn, TypeVar
 
+from transcript_store._conversation.sealing import opens
+from transcript_store._sealing.data_key import DataKey
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptTranscriptError,
@@ -149,6 +151,10 @@ class ClaimedLog:
     def is_there(self) -> bool:
         """Whether there is any slot."""
         return bool(self._patiently(lambda: self.place.read(self.id), "look for the conversation"))
+
+    def opens(self, data_key: bytes) -> bool | None:
+        """Whether a data key opens what was sealed last; None if nothing was, or nothing was read."""
+        return opens(DataKey(data_key, self.id), self.state.sealed_members, None)
 
     def begin(self) -> None:
         """Forget what was read: of a conversation that is new, or read anew."""

@@ -42,6 +42,7 @@ class Fetched(Storage):
             return
         if not self.slots.state.is_sealed:
             if self.options.accept_plain:
+                self.sealing_ahead = self.slots.key.ahead(keys, self.files, self.slots.opens)
                 return
             raise NotSealedError(path=self.path, reason="a key was given, and the conversation there is not sealed")
         data = self.slots.key.read()

@@ -26,7 +26,7 @@ from transcript_store._sealing.key_file import (
     encode_key_file,
     encode_shredded,
 )
-from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.providers import Keyring, Opens
 from transcript_store.errors import (
     ConversationShreddedError,
     CorruptKeyFileError,
@@ -90,14 +90,26 @@ class KeyCell:
                 self._sleep(wait)
         raise PlaceError(path=self.path, doing=doing, reason=said or "no answer came in time", outcome="unknown")
 
-    def begin(self, keys: Keyring, files: FileSystem) -> Sealing:
-        """Y1: a fresh data key, which stands in the cell; or the one that stands there."""
+    def begin(self, keys: Keyring, files: FileSystem, opens: Opens, ahead: Sealing | None = None) -> Sealing:
+        """Y1: a data key that stands in the cell: what was there, or else ``ahead`` or a fresh one, which this call put there."""
         if (found := self.read()) is None:
-            new = Sealing.new(keys, self.id, files, self.path)
+            new = ahead or Sealing.new(keys, self.id, files, self.path)
             if self.replace(new.key_file, None, "put the key beside the conversation"):
                 return new
             found = self.read() or b""
-        return Sealing.unwrapped(keys, decode_key_file(found, self.path, self.id), files, self.path)
+        return ahead if ahead is not None and ahead.key_file == found else self._unwrapped(keys, found, files, opens)
+
+    def ahead(self, keys: Keyring, files: FileSystem, opens: Opens) -> Sealing:
+        """What :meth:`begin` needs of a key provider, before anything is claimed: it may take its time. Nothing is put."""
+        found = self.read()
+        return (
+            Sealing.new(keys, self.id, files, self.path)
+            if found is None
+            else self._unwrapped(keys, found, files, opens)
+        )
+
+    def _unwrapped(self, keys: Keyring, found: bytes, files: FileSystem, opens: Opens) -> Sealing:
+        return Sealing.unwrapped(keys, decode_key_file(found, self.path, self.id), files, self.path, opens)
 
     def is_its_own(self) -> bool:
         """Whether a whole key file of this conversation stands there; the key in it may be destroyed already."""
@@ -123,14 +135,17 @@ class KeyCell:
 _LEFT_ALONE = (ConversationShreddedError, CorruptKeyFileError, UnsupportedVersionError, WrongKeyError)
 
 
-def rotate(cells: Iterable[KeyCell], keys: Keyring) -> Rotation:
-    """Wrap the data key in each of these cells with the key of today; raises for what concerns more than one of them."""
+def rotate(cells: Iterable[tuple[KeyCell, Opens]], keys: Keyring) -> Rotation:
+    """Wrap the data key in each of these cells with the key of today; raises for what concerns more than one of them.
+
+    Beside each cell stands what says whether a data key opens the conversation.
+    """
     rotated: list[str] = []
     already: list[str] = []
     left_alone: list[tuple[str, str]] = []
-    for cell in cells:
+    for cell, opens in cells:
         try:
-            is_new = _rotate(cell, keys)
+            is_new = _rotate(cell, opens, keys)
         except _LEFT_ALONE as error:
             left_alone.append((cell.id, getattr(error, "reason", None) or str(error)))
         else:
@@ -141,13 +156,13 @@ def rotate(cells: Iterable[KeyCell], keys: Keyring) -> Rotation:
     return Rotation(rotated=tuple(rotated), already=tuple(already), left_alone=tuple(left_alone))
 
 
-def _rotate(cell: KeyCell, keys: Keyring) -> bool | None:
+def _rotate(cell: KeyCell, opens: Opens, keys: Keyring) -> bool | None:
     """Whether it was wrapped anew here; None if there is nothing to wrap."""
     while (data := cell.read()) is not None:
         found = decode_key_file(data, cell.path, cell.id)
-        if found.key_id == keys.current_id(cell.path):
+        if keys.is_current(found.key_id, cell.path):
             return False
-        data_key = keys.unwrap(found.key_id, found.wrapped, cell.path)
+        data_key = keys.unwrap_to_seal(found.key_id, found.wrapped, cell.path, opens)
         new = encode_key_file(WrappedKey(cell.id, *keys.wrap(data_key, cell.path)))
         if cell.replace(new, data, "wrap the key anew"):
             return True

@@ -60,6 +60,13 @@ _OPTIONS = Options(max_line_bytes=DEFAULT_MAX_LINE_BYTES)
 """Of a conversation that the library itself reads or writes."""
 
 
+def _opens(log: ClaimedLog, data_key: bytes) -> bool | None:
+    """Whether a data key opens the metadata of a conversation; None if it is not sealed, not there, or damaged."""
+    with suppress(ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError):
+        log.load_patiently()
+    return log.opens(data_key)
+
+
 class _Alone(ConversationGroup):
     """A group without a stage, which is a folder."""
 
@@ -270,7 +277,8 @@ class PlacedLibrary(ConversationLibrary):
     def rotate_key(self, names: Iterable[str] | None = None) -> Rotation:
         chosen = several(names)
         ids = self._ids() if chosen is None else map(checked_id, chosen)
-        done = rotate((self._slots(each).key for each in ids), required(self._folders.keys))
+        logs = map(self._slots, ids)
+        done = rotate(((log.key, partial(_opens, log)) for log in logs), required(self._folders.keys))
         without = [each for each, why in done.left_alone if why == NOT_SEALED]
         why_not = self._why_without_key(without, by_summary=chosen is None)
         return replace(done, left_alone=tuple((each, why_not.get(each, why)) for each, why in done.left_alone))

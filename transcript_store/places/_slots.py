@@ -123,6 +123,8 @@ class LogState(NamedTuple):
     """Where the transcript of the live generation ends."""
     is_sealed: bool = False
     """Whether the live generation is sealed."""
+    sealed_members: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
+    """The metadata that the last sealed generation began with, whatever came behind it."""
     checked: tuple[Mark, bytes] | None = None
     """If it is: the last keyed check, which is over the metadata and this mark. None if what is there now was written without the key."""
 
@@ -212,6 +214,7 @@ def _content(state: LogState, members: dict[str, Any], lines: bytes) -> dict[str
             "members": header.metadata,
             "end": end,
             "is_sealed": header.is_sealed,
+            "sealed_members": header.metadata if header.is_sealed else state.sealed_members,
         }
     if kind == "append":
         return {"end": _verified(lines, state.end)}

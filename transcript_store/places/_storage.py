@@ -98,10 +98,13 @@ class PlacedWriter(Fetched, Writer):
         self._summarize()
 
     def _new_sealing(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002 (the place knows which)
-        return self.slots.key.begin(keys, self.files)
+        return self.slots.key.begin(keys, self.files, self.slots.opens)
 
-    def _sealing_to_begin_with(self, keys: Keyring) -> Sealing:
-        return self.slots.key.begin(keys, self.files)
+    def meet_key(self, keys: Keyring) -> None:
+        """The fetch did, before the claim."""
+
+    def sealing_to_begin_with(self, keys: Keyring, conversation: str) -> Sealing:  # noqa: ARG002
+        return self.slots.key.begin(keys, self.files, self.slots.opens, self.sealing_ahead)
 
     def seal(self, keys: Keyring, *, keep_plain: bool) -> None:
         super().seal(keys, keep_plain=keep_plain)

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from transcript_store.descriptors import close_unused, connected, descriptor
 from transcript_store.search._texts import COLUMNS
 
 VERSION = 6
@@ -142,18 +143,15 @@ class Database:
     def _opened(self, path: str | None) -> sqlite3.Connection:
         if path is not None:
             # SQLite gives its other files the permissions of this one.
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            try:
+            with descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as handle:
                 status = os.fstat(handle)
-            finally:
-                os.close(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise DamagedIndexError("it is no file")
             self._inode = status.st_ino
             _require_files_beside(path)
             if status.st_size:
                 self._check_seal(path)
-        connection = sqlite3.connect(path or "", isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False)
+        connection = connected(path or "", isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
@@ -167,6 +165,7 @@ class Database:
             self._require_ours(connection)
         except BaseException:
             connection.close()
+            close_unused()
             raise
         return connection
 
@@ -235,6 +234,7 @@ class Database:
         with suppress(OSError, sqlite3.Error):
             self._seal()
         self.connection.close()
+        close_unused()
         self._let_go()
 
     def _seal(self) -> None:
@@ -302,7 +302,7 @@ def remove(path: str) -> None:
 
 def _check_inside(path: str) -> None:
     """SQLite's own checks, where no seal says that the file is whole: a writer was killed."""
-    connection = sqlite3.connect(path, timeout=_BUSY_MS / 1000)
+    connection = connected(path, timeout=_BUSY_MS / 1000)
     try:
         if not _is_whole(connection):
             raise DamagedIndexError("SQLite finds damage in it")
@@ -352,5 +352,6 @@ def _looks(path: str) -> list[int]:
 
 
 def _digest(path: str) -> str:
-    with open(path, "rb") as file:
+    with descriptor(path, os.O_RDONLY) as handle, open(handle, "rb", closefd=False) as file:
+        file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -33,7 +33,9 @@ def check_key_provider(make_provider: MakeProvider, make_another: MakeProvider |
     for number, check in enumerate(CONTRACT, 1):
         try:
             check(make_provider, make_another)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             raise AssertionError(f"K{number}, {(check.__doc__ or '').strip()} {error!r}") from error
 
 
@@ -49,12 +51,20 @@ def _id(make: MakeProvider, _: MakeProvider | None) -> None:
 
 
 def _whole(make: MakeProvider, _: MakeProvider | None) -> None:
-    """What was wrapped is unwrapped equal, by whoever has the same key."""
+    """What was wrapped is unwrapped equal, by whoever has the same key, also after others were wrapped, and again."""
+    provider, kept = make(), []
+    named = provider.id
     for data_key in (secrets.token_bytes(32), bytes(32), b"\xff" * 32, b"\n" * 32):
-        wrapped = make().wrap(data_key)
-        assert isinstance(wrapped, bytes)
-        assert 0 < len(wrapped) <= 64 * 1024
-        assert make().unwrap(wrapped) == data_key
+        wrapped = provider.wrap(data_key)
+        assert isinstance(wrapped, bytes), f"wrap() gave {type(wrapped).__name__}"
+        assert 0 < len(wrapped) <= 64 * 1024, f"wrap() gave {len(wrapped)} bytes"
+        kept.append((data_key, wrapped))
+    for data_key, wrapped in [*kept[::-1], *kept]:
+        for one in (make(), provider):
+            found = one.unwrap(wrapped)
+            assert isinstance(found, bytes), f"unwrap() gave {type(found).__name__}"
+            assert found == data_key, "unwrap() gave another data key"
+    assert named == provider.id == make().id, "the id changed"
 
 
 def _hidden(make: MakeProvider, _: MakeProvider | None) -> None:
@@ -103,7 +113,7 @@ def _threads(make: MakeProvider, _: MakeProvider | None) -> None:
             for _ in range(5):
                 data_key = secrets.token_bytes(32)
                 assert provider.unwrap(provider.wrap(data_key)) == data_key
-        except Exception as error:
+        except BaseException as error:
             failed.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(4)]

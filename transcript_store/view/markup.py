@@ -44,7 +44,7 @@ _MARKED = re.compile(r"[*_`#\[\]<>|~\\&]|^[ \t]*(?:[-+=]|\d+[.)])|^(?: {4}|\t)|(
 _LINE = re.compile(r"[^\W\d_](?:[^\t\n]*\S)?")
 """A line that begins with a letter is a paragraph: every other block begins with something else, or has a second line."""
 _PIECE = re.compile(
-    r"""(?P<text> (?: [^\n\\`~*_\[\]!<&]++ | !(?!\[) | (?<=[A-Za-z0-9])_(?=[A-Za-z0-9]) )++ )
+    r"""(?P<text> (?: [^\n\\`~*_\[\]!<&]++ | !(?!\[) | (?<=[A-Za-z0-9])_(?=[A-Za-z0-9]) )+ )
       | (?P<end> (?<![\ \n])\n(?=[^\s]) )
       | (?<!`)`(?P<code> [^\s`] (?: [^`\n]*+ (?<=[^\s]) )? )`(?!`)
       | (?<![^\ (\n]) (?P<stars> \*\*? ) (?P<stressed> [A-Za-z0-9] (?: [^\n\\`~*_\[\]!<&]*+ (?<=[A-Za-z0-9]) )? )

@@ -67,6 +67,7 @@ _IN_THE_SHELL = {
     WayOut.KEEP_BOTH_KEYS: "keep both key files; `transcript-store snapshot rotate-key` again goes on",
     WayOut.MAKE_A_KEY: "`transcript-store new-key FILE` makes one",
     WayOut.MAKE_BYTES: "`transcript-store new-key FILE` makes one",
+    WayOut.CHECK_THE_PROVIDER: "ask the program that keeps the keys",
     WayOut.LOOK_AT_THE_PROVIDER: "ask the program that keeps the keys",
     WayOut.SEAL_THE_CONVERSATION: "if it is what you expect there, `transcript-store seal {directory}` seals it; or read it as it is, "
     "with --no-key",

@@ -143,6 +143,10 @@ class Claude(Dialect):
                 return "tool_result blocks must come first in the content"
             if not message["content"]:
                 return "messages must have non-empty content"
+            if message.keys() - {"role", "content"}:
+                return "Extra inputs are not permitted"
+            if any(block["type"] == "text" and not block["text"].strip() for block in blocks):
+                return "text content blocks must contain non-whitespace text"
             results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
             given = set(results)
             if len(given) < len(results):
@@ -152,6 +156,8 @@ class Claude(Dialect):
             if given - wanted:
                 return "unexpected `tool_use_id` found in `tool_result` blocks"
             wanted = {block["id"] for block in blocks if block["type"] == "tool_use"}
+        if json.dumps(body).count('"cache_control"') > 4:
+            return "A maximum of 4 blocks with cache_control may be provided"
         return "`tool_use` ids were found without `tool_result` blocks immediately after" if wanted else None
 
 
@@ -264,6 +270,8 @@ class Gemini(Dialect):
         for content in body["contents"]:
             if not content.get("parts"):
                 return "contents.parts must not be empty"
+            if any(part in ({}, {"text": ""}) for part in content["parts"]):
+                return "it has an empty text parameter"
             given = [p["functionResponse"]["name"] for p in content["parts"] if "functionResponse" in p]
             if sorted(given) != sorted(wanted):
                 return "the number of function response parts must equal the number of function call parts"

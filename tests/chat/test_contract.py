@@ -47,7 +47,7 @@ class Bench:
 
     def _answer(self, reply: ScriptedReply) -> Answer:
         if reply.fails:
-            return Answer(b'{"error": {"message": "no"}}', status=400)
+            return Answer(b'{"error": {"message": "no"}}', status=402)
         request = self._server.requests[-1]
         if "stream" in request.path or request.body.get("stream"):
             return self._dialect.stream(reply.text, reply.calls, stop=not reply.ends_early)

@@ -15,7 +15,7 @@ import pytest
 from tests.chat.conftest import connect
 from tests.chat.dialects import DIALECTS, Call, Dialect, OpenAI
 from tests.chat.server import Server
-from transcript_store import ConversationStore, FileStore, Snapshot
+from transcript_store import ConversationStore, FileStore, Record, Snapshot
 from transcript_store.chat import ChatConfig, PersistentChatClient, Tool, create_client
 from transcript_store.errors import ConversationNotLoadedError, InvalidMessageError, ProviderMismatchError
 
@@ -153,15 +153,15 @@ def test_what_is_on_record_is_read_once(
     with ConversationStore(tmp_path / "c") as conversation:
         history = begin(dialect, server, conversation).export_history()
     reads: list[int] = []
-    get_messages = ConversationStore.get_messages
+    get_records = ConversationStore.get_records
 
-    def counted(self: ConversationStore, **options: Any) -> list[dict[str, Any]]:
+    def counted(self: ConversationStore, **options: Any) -> list[Record]:
         reads.append(1)
-        return get_messages(self, **options)
+        return get_records(self, **options)
 
     with ConversationStore(tmp_path / "c") as conversation:
         conversation.load()
-        monkeypatch.setattr(ConversationStore, "get_messages", counted)
+        monkeypatch.setattr(ConversationStore, "get_records", counted)
         client = connect(dialect, server, conversation)
         assert client.export_history() == history
         client.set_tools([ADD])

@@ -194,10 +194,10 @@ def test_max_steps_is_an_error_with_everything_on_record(dialect: Dialect, serve
 
 def test_a_failed_request_leaves_the_question_on_record(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """The SDK's own error passes through; the next turn works and carries both questions."""
-    server.answers += [Answer(b'{"error": {"message": "no"}}', status=400), dialect.reply("Yes.")]
+    server.answers += [Answer(b'{"error": {"message": "no"}}', status=402), dialect.reply("Yes.")]
     with ConversationStore(tmp_path / "c") as conversation:
         client = connect(dialect, server, conversation)
-        with pytest.raises(Exception, match="400"):
+        with pytest.raises(Exception, match="402"):
             client.chat("One")
         assert len(conversation.get_messages()) == 1
         assert client.chat("Two") == "Yes."

@@ -18,7 +18,7 @@ from tests.chat.conftest import connect
 from tests.chat.dialects import Call, Dialect
 from tests.chat.server import Server
 from tests.kit.children import Child
-from transcript_store import ConversationStore
+from transcript_store import ConversationStore, Record
 from transcript_store.chat import TextDelta, Tool
 
 PAY: tuple[Call, ...] = (("pay", {}),)
@@ -124,9 +124,9 @@ def test_whether_it_is_answered_is_looked_up_once(dialect: Dialect, server: Serv
     reads: list[int] = []
 
     class Counting(ConversationStore):
-        def get_messages(self, *, last: int | None = None) -> list[dict[str, Any]]:
+        def get_records(self, *, last: int | None = None) -> list[Record]:
             reads.append(1)
-            return super().get_messages(last=last)
+            return super().get_records(last=last)
 
     server.answers.append(dialect.reply("Hello."))
     with Counting(tmp_path / "c") as conversation:

@@ -315,12 +315,12 @@ def test_sealed_on_a_server(url: str, sql: psycopg.Connection[Any]):
 
 @SERVER
 def test_sql_sees_the_lines(url: str, sql: psycopg.Connection[Any]):
-    """The view splits slots into lines; text with U+0000, which jsonb refuses, stands there as it was written."""
+    """The view splits slots into lines, as they were written: also text with U+0000, which jsonb refuses."""
     log = placed(PostgresPlace(url))
     log.initialize(messages=[{"text": "one"}])
     log.append_messages([{"text": "tw\0o\n"}, {"text": "three"}])
     rows = sql.execute(
-        "SELECT slot, kind, number, line FROM ts_line WHERE conversation = %s ORDER BY 1, 3", (log.id,)
+        "SELECT slot, kind, number, exact FROM ts_line WHERE conversation = %s ORDER BY 1, 3", (log.id,)
     ).fetchall()
     assert [row[:3] for row in rows] == [(1, "generation", 1), (1, "generation", 2), (2, "append", 1), (2, "append", 2)]
     assert "".join(row[3] + "\n" for row in rows).encode() == b"".join(

@@ -110,7 +110,8 @@ class ResumableChatClient:
         The prompt is on record before it is sent, each reply before its tools run, each result before the next request.
 
         After any error, and after Ctrl-C, the conversation is consistent and the next turn works. A prompt that was recorded
-        stays on record; :meth:`retry` asks it again.
+        stays on record; :meth:`retry` asks it again. If the provider refused it for what it is (too long, not allowed), later
+        requests leave it out: see :attr:`is_refused`.
 
         Raises:
             IncompleteResponseError: the reply ended early. What came of it is on record; ``retry()`` asks again.
@@ -179,6 +180,34 @@ class ResumableChatClient:
             Exception: as :meth:`retry`. Raised by the iterator.
         """
         return self._turns.read(self, self._steps(None, stream=True))
+
+    def drop(self) -> int:
+        """Take back the question that has no answer, with everything after the last answer. On return that is on record.
+
+        In a conversation with the feature ``retract`` the messages are retracted; otherwise the records before them become its
+        next generation, and the archive keeps the rest.
+
+        Returns:
+            How many messages were taken back.
+
+        Raises:
+            ValueError: there is nothing to take back; ``is_answered`` is True.
+            TranscriptStoreError: as :meth:`ConversationStore.retract` and :meth:`ConversationStore.keep_records`.
+        """
+        with self._turns.one(self):
+            self._history.refresh()
+            if self._history.is_answered:
+                raise ValueError("there is nothing to take back: the last question is answered, or nothing was asked")
+            return self._history.drop()
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the provider refused the last question, or the results of its tools, for what they are.
+
+        They stay on record, marked, and later requests leave them out. ``retry()`` asks again all the same, for example with a
+        model that takes more; ``drop()`` takes them back. It may be asked at any time, in any thread.
+        """
+        return self._history.now().is_refused
 
     @property
     def is_answered(self) -> bool:
@@ -292,11 +321,16 @@ class ResumableChatClient:
 
     def _steps(self, prompt: str | None, *, stream: bool, schema: JSON | None = None) -> Steps:
         self._say(prompt)
+        paused = ""
         for _ in range(self._config.max_steps):
             reply = yield from self._requests.reply(self._tools.values(), stream=stream, schema=schema)
             calls = self._wire.calls(reply.message or {})
+            if not calls and reply.stop_reason is not None and reply.stop_reason == self._wire.pause_reason:
+                paused += reply.text  # the next request ends with it, and the next reply continues it
+                continue
             if not calls:
-                return Complete(text=reply.text, stop_reason=reply.stop_reason)
+                return Complete(text=paused + reply.text, stop_reason=reply.stop_reason)
+            paused = ""
             yield from self._run(calls)
         raise MaxStepsError(steps=self._config.max_steps)
 

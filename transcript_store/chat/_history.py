@@ -10,13 +10,15 @@ A record's ``extra`` may have these members, besides those of a reply (``respons
 * ``interrupted`` ``[id, …]``, on a results message: the calls whose outcome is unknown.
 * ``incomplete`` ``{reason, partial}``: the reply ended early. ``partial`` is what came of it, cut to its two ends
   or empty where it is too long beside the message.
+* ``refused`` ``{status, reason}``: the provider refused the messages since the last reply, and this reply if it is one. Later
+  requests leave them out, unless they are asked again (:meth:`History.for_request`). ``status`` is null if it was no HTTP status.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any
@@ -25,8 +27,8 @@ from transcript_store import (
     AppendResult,
     ConversationMetadata,
     ConversationStore,
+    FeatureNotEnabledError,
     InvalidMessageError,
-    Record,
     RedactionError,
     TranscriptPosition,
 )
@@ -40,9 +42,6 @@ _log = logging.getLogger("transcript_store.chat")
 
 _REFUSALS = (InvalidMessageError, RedactionError)
 """Errors of a record that cannot hold what it is given. Nothing was written, and something else may be."""
-
-_FIRST_LOOK = 16
-"""How many records from the end are searched first for the last reply. Each further search takes eight times as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +62,9 @@ class History:
         self._conversation = conversation
         self._messages: list[Message] = []
         self._tail: list[_Entry] = []  # the last reply and everything after it
+        self._unanswered: list[int] = []  # the places of the messages after the last reply
+        self._left_out: set[int] = set()  # the places of the messages that the provider refused
+        self._entries: list[_Entry] = []  # all of them; only without a conversation, which would have them
         self._seen: TranscriptPosition | None = None  # the end of the transcript that the list was read from
         self._at_start: ConversationMetadata | None = None
         self._looked: History | None = None
@@ -95,11 +97,34 @@ class History:
         last = next(reversed(self._messages), None)
         if last is None or not self._wire.is_reply(last):
             return last is None or last.get("role") in PROMPT_ROLES
-        return not self._tail_is_cut_short and not self._wire.calls(last)
+        return not self._tail_is_cut_short and not self._tail_is_paused and not self._wire.calls(last)
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the provider refused all messages since the last reply, so that later requests leave them out."""
+        return bool(self._unanswered) and self._left_out.issuperset(self._unanswered)
 
     @property
     def _tail_is_cut_short(self) -> bool:
         return any("incomplete" in (entry.extra or {}) for entry in self._tail[:1])
+
+    @property
+    def _tail_is_paused(self) -> bool:
+        paused = self._wire.pause_reason
+        return paused is not None and any((entry.extra or {}).get("stop_reason") == paused for entry in self._tail[:1])
+
+    def for_request(self, prompt: str | None) -> list[Message]:
+        """The messages that a request may carry, without the system prompt if one is given.
+
+        Not among them is what the provider refused, unless nothing else was said since: then it is asked again. Nor is half a
+        reply at the end, which the provider would take for the beginning of the next one.
+        """
+        left_out = self._left_out.difference(self._unanswered) if self.is_refused else set(self._left_out)
+        if self.ends_cut_short:
+            left_out.add(len(self._messages) - 1)
+        messages = self.without_prompt(prompt) if prompt else self.messages
+        before = len(self._messages) - len(messages)
+        return [message for place, message in enumerate(messages, before) if place not in left_out]
 
     def without_prompt(self, prompt: str | None) -> list[Message]:
         """The messages without the system prompt, which the log of another program may begin with.
@@ -125,10 +150,9 @@ class History:
         """
         if self._conversation is None or (seen := self._conversation.position) == self._seen:
             return
-        messages = self._conversation.get_messages()
+        records = self._conversation.get_records()
         self._at_start = self._conversation.get_metadata(at_start=True)
-        self._tail = [_Entry(message=r.message, extra=r.extra) for r in self._last_reply_on(self._conversation)]
-        self._messages = messages
+        self._read(_Entry(message=r.message, extra=r.extra) for r in records if not r.is_retracted)
         self._seen = seen
 
     def now(self) -> History:
@@ -151,11 +175,7 @@ class History:
             if followed is None:
                 return  # the list was read anew, with this message
             entry, seen = followed
-        if self._wire.is_reply(message):
-            self._tail = [entry]  # before the message: another thread may ask whether it is an answer
-        else:
-            self._tail.append(entry)
-        self._messages.append(message if entry.message is None else entry.message)
+        self._add(entry)
         self._seen = seen  # last: an interruption before this makes the next turn read the transcript
 
     def note(self, extra: JSON) -> None:
@@ -167,8 +187,44 @@ class History:
             if followed is None:
                 return
             entry, seen = followed
-        self._tail.append(entry)
+        self._add(entry)
         self._seen = seen
+
+    def refuse(self, refusal: JSON) -> None:
+        """Mark the messages since the last reply as refused. On return that is durable. If there are none, nothing is done."""
+        if self._unanswered:
+            self.note({"refused": refusal})
+
+    def drop(self) -> int:
+        """Take back what was said since the last answer. On return that is durable. Returns how many messages that were.
+
+        In a conversation that cannot take messages back, the records before them become its next generation.
+        """
+        self.refresh()
+        count = self._unanswered_count
+        conversation = self._conversation
+        if conversation is None:
+            places = [place for place, entry in enumerate(self._entries) if entry.message is not None]
+            self._read(self._entries[: places[-count]] if count else self._entries)
+            return count
+        try:
+            conversation.retract(count)
+        except FeatureNotEnabledError:
+            records = [record for record in conversation.get_records() if record.message is not None]
+            conversation.keep_records(range(1, records[-count].seq))
+        self.refresh()
+        return count
+
+    @property
+    def _unanswered_count(self) -> int:
+        """How many messages follow the last answer: a reply that calls no tool. Half a reply at the end is none."""
+        end = len(self._messages) - 1 if self.ends_cut_short or self._tail_is_paused else len(self._messages)
+        for place in range(end - 1, -1, -1):
+            message = self._messages[place]
+            is_answer = self._wire.is_reply(message) and not self._wire.calls(message)
+            if is_answer or message.get("role") in PROMPT_ROLES:
+                return len(self._messages) - place - 1
+        return len(self._messages)
 
     def note_result(self, place: int, call: ToolCall, result: JSON) -> JSON:
         """Journal the result of one of several calls, before the message that carries all of them. On return it is durable.
@@ -212,9 +268,38 @@ class History:
 
     def replace(self, messages: Sequence[Message]) -> None:
         """Replace the list. Only for a client without a conversation; otherwise the transcript is replaced and read."""
-        replies = [place for place, message in enumerate(messages) if self._wire.is_reply(message)]
-        self._tail = [_Entry(message=message, extra=None) for message in messages[replies[-1] :]] if replies else []
-        self._messages = list(messages)
+        self._read(_Entry(message=message, extra=None) for message in messages)
+
+    def _read(self, entries: Iterable[_Entry]) -> None:
+        """Begin anew with these entries."""
+        entries = list(entries)
+        self._messages, self._tail, self._entries = [], [], []
+        self._unanswered, self._left_out = [], set()
+        for entry in entries:
+            self._add(entry)
+
+    def _add(self, entry: _Entry) -> None:
+        """Add an entry that is durable."""
+        message, is_refused = entry.message, "refused" in (entry.extra or {})
+        if self._conversation is None:
+            self._entries.append(entry)
+        if message is not None and self._wire.is_reply(message):
+            self._tail = [entry]  # before the message: another thread may ask whether it is an answer
+        else:
+            self._tail.append(entry)
+        if message is not None:
+            place = len(self._messages)
+            self._messages.append(message)
+            if not self._wire.is_reply(message):
+                self._unanswered += [] if message.get("role") in PROMPT_ROLES else [place]
+            elif is_refused:
+                self._left_out.add(place)
+            else:
+                if self.is_refused:  # it was asked again, and is answered
+                    self._left_out.difference_update(self._unanswered)
+                self._unanswered = []
+        if is_refused:
+            self._left_out.update(self._unanswered)
 
     def _note_result(self, place: int, call: ToolCall, result: JSON) -> None:
         self.note({"tool_result": {"index": place, "id": call.id, "name": call.name, "result": result}})
@@ -243,19 +328,6 @@ class History:
         journaled = dict(noted for entry in self._tail if (noted := _result_noted(entry.extra)) is not None)
         said = [entry.message for entry in self._tail if entry.message is not None]
         return owed(self._wire, said, journaled, cut_short=self._tail_is_cut_short)
-
-    def _last_reply_on(self, conversation: ConversationStore) -> Sequence[Record]:
-        look, total = _FIRST_LOOK, conversation.record_count
-        while True:
-            records = conversation.get_records(last=look)
-            records = [record for record in records if not record.is_retracted]
-            for place in range(len(records) - 1, -1, -1):
-                message = records[place].message
-                if message is not None and self._wire.is_reply(message):
-                    return records[place:]
-            if look >= total:
-                return []
-            look *= 8
 
 
 def _can_be_json(message: Message) -> bool:

@@ -45,7 +45,8 @@ class Reply:
 
     ``message`` is the native message, or None if nothing of the reply can be sent again. ``extra`` is what belongs to the reply
     but not to the message: response id, model, usage and stop reason. ``incomplete`` says why the reply is not whole; it is
-    None for a whole one. ``raw`` is all that came of an incomplete reply, with its half blocks.
+    None for a whole one. ``raw`` is all that came of an incomplete reply, with its half blocks. ``is_refusal`` says that the
+    provider refused the question: it would refuse every later request that carries it.
     """
 
     message: Message | None
@@ -54,6 +55,7 @@ class Reply:
     extra: JSON
     incomplete: str | None = None
     raw: Any = None
+    is_refusal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,9 @@ class Wire(Protocol):
 
     has_system_messages: bool
     """True if a native history may contain system messages. If False, the system prompt has a separate place in a request."""
+
+    pause_reason: str | None
+    """The stop reason of a reply that is not over: the provider continues it if the request ends with it. None if there is none."""
 
     def user_message(self, text: str) -> Message: ...
 
@@ -154,9 +159,25 @@ class Connection(Protocol):
         """Send a request. Yields the JSON of each event unchanged. Closing the generator closes the response."""
         ...
 
+    def refusal(self, error: Exception) -> JSON | None:
+        """The ``status`` and the ``reason`` of a request that the server refused because of its messages; None for another error.
+
+        The same messages would be refused again. A key, a model or an account that is refused is another error.
+        """
+        ...
+
     def close(self) -> None:
         """Close the connections to the server."""
         ...
+
+
+_STATUS_OF_REFUSALS = (400, 413, 422)
+_LONGEST_REASON = 1_000
+
+
+def refusal_by(status: object, reason: object) -> JSON | None:
+    """What is recorded of a refusal; None if the status is not that of one."""
+    return {"status": status, "reason": str(reason)[:_LONGEST_REASON]} if status in _STATUS_OF_REFUSALS else None
 
 
 def joined(before: str, more: str) -> str:

@@ -35,22 +35,28 @@ class Requests:
         """What the replies took so far."""
 
     def reply(self, tools: Iterable[Tool], *, stream: bool, schema: JSON | None) -> Generator[StreamEvent, None, Reply]:
-        """Ask for one reply. On return it is whole and on record. A reply that ended early is recorded, and the error raised."""
+        """Ask for one reply. On return it is whole and on record. A reply that ended early is recorded, and the error raised.
+
+        So is it recorded if the provider refuses what was asked: then later requests leave that out.
+        """
         body = self._wire.request(self._request(tools, schema), stream=stream)
-        if stream:
-            reply = yield from self._streamed_reply(body)
-        else:
-            reply = _understood(self._wire.reply, self._connection.send(self._facts.model, body))
-            self._keep(reply)
+        try:
+            if stream:
+                reply = yield from self._streamed_reply(body)
+            else:
+                reply = _understood(self._wire.reply, self._connection.send(self._facts.model, body))
+                self._keep(reply)
+        except Exception as error:
+            if (refusal := self._connection.refusal(error)) is not None:
+                self._history.refuse(refusal)
+            raise
         if reply.incomplete:
             raise IncompleteResponseError(reason=reply.incomplete, text=reply.text)
         return reply
 
     def _request(self, tools: Iterable[Tool], schema: JSON | None) -> Request:
         prompt = self._facts.system_prompt
-        record = self._history.without_prompt(prompt) if prompt else self._history.messages
-        if self._history.ends_cut_short:
-            record.pop()  # a retry: the provider would take half an answer at the end for the beginning of the next reply
+        record = self._history.for_request(prompt)
         chosen = record if self._config.select_messages is None else self._config.select_messages(list(record))
         return Request(
             model=self._facts.model,
@@ -120,8 +126,9 @@ class Requests:
         if not reply.incomplete:
             yield reply.extra
             return
+        refused = {"refused": {"status": None, "reason": reply.incomplete}} if reply.is_refusal else {}
         for partial in self._partials(reply.raw):
-            yield {**reply.extra, "incomplete": {"reason": reply.incomplete, "partial": partial}}
+            yield {**reply.extra, **refused, "incomplete": {"reason": reply.incomplete, "partial": partial}}
 
     def _partials(self, raw: Any) -> Iterator[Any]:
         redacts = self._history.redacts

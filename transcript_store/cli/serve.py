@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import webbrowser
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from transcript_store.cli._shared.arguments import path
@@ -16,9 +17,12 @@ from transcript_store.serving import serve
 DESCRIPTION = """\
 Show a library in the browser, by default that of `chat`: the list, a search over everything, and each conversation as `view`
 shows it, with what is appended as it comes. It answers this machine's browser alone, at an address that nobody can guess.
-That address stands in one file that only you can read; the browser is led there by it. Nothing in the library is changed and
-no lock is taken. Ctrl-C ends it. With their key sealed conversations are shown too; nothing of them is written anywhere.
-LIBRARY may be the address of a place: nothing there is claimed.
+That address stands in one file that only you can read; the browser is led there by it. A terminal shows the address too; it has
+a new token each time. Nothing in the library is changed and no lock is taken. Ctrl-C ends it. With their key sealed conversations
+are shown too; nothing of them is written anywhere. LIBRARY may be the address of a place: nothing there is claimed.
+
+On a machine that you reach by ssh, choose a port and forward it: ssh -L 8000:127.0.0.1:8000 HOST. If your own end of the line has
+another port (-L 9000:127.0.0.1:8000), name it with --forwarded-port 9000: a request for any other address is refused.
 """
 EPILOG = """\
 examples:
@@ -26,6 +30,8 @@ examples:
   transcript-store serve chats
   transcript-store serve postgresql://keeper@db.example/agents
   transcript-store serve chats --no-open     prints the file that leads there; open it yourself
+  transcript-store serve chats --no-open --port 8000
+  transcript-store serve chats --port 8000 --forwarded-port 9000
 """
 
 
@@ -33,6 +39,16 @@ def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help="which (default: that of `chat`)")
     parser.add_argument("--no-open", action="store_true", help="open no browser")
+    parser.add_argument(
+        "--port", metavar="N", type=_port, default=0, help="listen at this port of 127.0.0.1 (default: a free one)"
+    )
+    parser.add_argument(
+        "--forwarded-port",
+        metavar="M",
+        type=_port,
+        default=None,
+        help="the port at the browser's end of a tunnel; opens no browser",
+    )
     add_keys(parser)
 
 
@@ -43,11 +59,32 @@ def run(arguments: Namespace) -> int:
 
     def ready(entrance: str) -> None:
         say(one_line(entrance), now=True)
-        if not arguments.no_open and not webbrowser.open(Path(entrance).as_uri()):
+        if arguments.no_open or arguments.forwarded_port:
+            return
+        if not webbrowser.open(Path(entrance).as_uri()):
             complain("there is no browser to open it; open the file yourself")
 
-    def failed(error: BaseException) -> None:
-        complain(f"a page could not be made: {type(error).__name__}: {error}")
+    def show_address(address: str) -> None:
+        if sys.stdout.isatty():  # anything else may be a log, which others can read
+            say(address)
 
-    serve(library_at(directory), ready=ready, failed=failed, **keys.options)
+    def failed(error: BaseException) -> None:
+        complain(f"the server met an error: {type(error).__name__}: {error}")
+
+    serve(
+        library_at(directory),
+        ready=ready,
+        show_address=show_address,
+        failed=failed,
+        port=arguments.port,
+        forwarded_port=arguments.forwarded_port,
+        **keys.options,
+    )
     return 0
+
+
+def _port(text: str) -> int:
+    """The type of an argument that is a port."""
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 65536):
+        raise ArgumentTypeError(f"{text!r} is not a port: use a number up to 65535")
+    return int(text)

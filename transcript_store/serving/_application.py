@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from asyncio import Event, wait_for
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import cast
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,11 +28,14 @@ from transcript_store.search import Order, SearchIndex
 from transcript_store.serving._guard import page_headers
 from transcript_store.serving._homes import Home
 from transcript_store.serving._library_page import ORDERS, error_page, hits_page, listing_page
+from transcript_store.serving._pages import SLICE, Pages, TooMuchAtOnceError
 from transcript_store.serving._views import Views
 from transcript_store.view.served import LiveConversation, Position, Served, policies, still_page
 
 _KEEP_ALIVE_SECONDS = 10
 """After so long without news a comment is sent, so that a connection that nobody reads is noticed."""
+_MOST_MADE_AT_ONCE = 2
+"""Pages of conversations. To make one takes several times its bytes."""
 _LONGEST_QUERY = 4_000
 _MOST_HITS = 100
 
@@ -44,6 +48,8 @@ class Application:
         self._home = home
         self._index = index
         self._views = Views(home)
+        self._pages = Pages()
+        self._making = CapacityLimiter(_MOST_MADE_AT_ONCE)
         self._policies = policies()
         self.closing = Event()
         self.app = Starlette(
@@ -63,7 +69,7 @@ class Application:
         query, titles = asked.get("q", "")[:_LONGEST_QUERY], asked.get("filter", "")[:_LONGEST_QUERY]
         sort = cast(Order, asked.get("sort")) if asked.get("sort") in ORDERS else "updated"
         html = await run_sync(self._listed, query, titles, sort, asked.get("after") or None)
-        return self._answer(html, "library")
+        return self._answer([html], "library")
 
     def _listed(self, query: str, filter: str, sort: Order, after: str | None) -> bytes:
         try:
@@ -84,20 +90,19 @@ class Application:
         asked = request.query_params.get("g")
         generation = int(asked) if asked and asked.isascii() and asked.isdigit() and len(asked) < 19 else None
         try:
-            return await run_sync(self._shown, name, generation)
+            return await run_sync(self._shown, name, generation, limiter=self._making)
         except (ConversationNotFoundError, GenerationNotFoundError) as error:
             raise HTTPException(404, "not found") from error
         except TranscriptStoreError as error:
-            return self._answer(error_page(self._library, str(error)), "library", 500)
+            return self._answer([error_page(self._library, str(error))], "library", 500)
 
     def _shown(self, name: str, generation: int | None) -> Response:
         served = self._served()
         if generation is None:
             with suppress(CorruptTranscriptError, CorruptMetadataError), self._views.opened(name) as live:
-                return self._answer(b"".join(live.page(served)), "live")
+                return self._answer(live.page(served), "live")
         source, keys = self._home.source(name)
-        pieces = still_page(source, generation=generation, served=served, keys=keys)
-        return self._answer(b"".join(pieces), "still")
+        return self._answer(still_page(source, generation=generation, served=served, keys=keys), "still")
 
     async def _events(self, request: Request) -> Response:
         name = self._named(request)
@@ -130,7 +135,9 @@ class Application:
             change = await run_sync(conversation.change_since, position, self._served())
             if change is not None:
                 position = change.position
-                yield f"id: {position}\ndata: {json.dumps(change.as_json())}\n\n"
+                event = f"id: {position}\ndata: {json.dumps(change.as_json())}\n\n"
+                for start in range(0, len(event), SLICE):
+                    yield event[start : start + SLICE]
             quiet = 0 if change else quiet + 1
             if quiet % keep_alive == keep_alive - 1:
                 yield ": still here\n\n"
@@ -152,5 +159,8 @@ class Application:
 
         return Served(home="../../", of_conversation=of_conversation, of_generation=of_generation)
 
-    def _answer(self, html: bytes, kind: str, status: int = 200) -> Response:
-        return Response(html, status, page_headers(self._policies[kind]), "text/html; charset=utf-8")
+    def _answer(self, pieces: Iterable[bytes], kind: str, status: int = 200) -> Response:
+        try:
+            return self._pages.answer(pieces, status=status, headers=page_headers(self._policies[kind]))
+        except TooMuchAtOnceError:
+            return PlainTextResponse("too much at once: close some of the pages", 503)

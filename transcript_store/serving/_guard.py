@@ -17,6 +17,8 @@ _LONGEST_HEAD_BYTES = 16_384
 """Of a request: its path and its headers."""
 _MOST_AT_ONCE = 64
 """Requests of whoever knows the token that are answered at the same time; an open page is one. Others take no place from them."""
+ON_OWNER = "transcript_store.on_owner"
+"""In the state of a request's scope: what is called when its connection has shown the token, and is no stranger's any more."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -34,14 +36,16 @@ class Guard:
 
     Args:
         app: what answers.
-        host: the address and the port, as a browser has to name them.
+        hosts: the address with each port, as a browser names them: that of the server, and one that is forwarded to it.
         token: the first part of the path.
         failed: called with what the application raises. Whoever asked learns nothing of it.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, token: str, failed: Callable[[BaseException], object]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: Iterable[str], token: str, failed: Callable[[BaseException], object]
+    ) -> None:
         self._app = app
-        self._host = host.encode()
+        self._hosts = {host.encode() for host in hosts}
         self._token = token.encode()
         self._failed = failed
         self._at_once = 0
@@ -76,19 +80,27 @@ class Guard:
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         asked = _Asked(scope["headers"])
         if asked.size() + len(scope["raw_path"]) + len(scope["query_string"]) > _LONGEST_HEAD_BYTES:
-            return PlainTextResponse("too large", 431)
-        if asked.only(b"host") != self._host:
-            return PlainTextResponse("not this host", 421)  # a name that leads here is not this address
-        if not _is_of_own_page(asked, self._host):
-            return PlainTextResponse("not this origin", 403)
+            return _refusal("too large", 431)
+        host = asked.only(b"host")
+        if host is None or host not in self._hosts:
+            return _refusal("not this host", 421)  # a name that leads here is not this address
+        if not _is_of_own_page(asked, host):
+            return _refusal("not this origin", 403)
         token = scope["path"].encode("utf-8", "surrogateescape").split(b"/")[1:2]
         if not token or not secrets.compare_digest(token[0], self._token):
-            return PlainTextResponse("not found", 404)
+            return _refusal("not found", 404)
+        if on_owner := scope.get("state", {}).get(ON_OWNER):
+            on_owner()
         if scope["method"] != "GET":
-            return PlainTextResponse("only GET", 405, {"Allow": "GET"})
+            return _refusal("only GET", 405, Allow="GET")
         if self._at_once >= _MOST_AT_ONCE:
-            return PlainTextResponse("too many at once: close some of the pages", 503)
+            return _refusal("too many at once: close some of the pages", 503)
         return None
+
+
+def _refusal(why: str, status: int, **headers: str) -> PlainTextResponse:
+    """A refusal ends the connection, so that a stranger has to begin again, at the end of the line, for each request."""
+    return PlainTextResponse(why, status, {**headers, "Connection": "close"})
 
 
 class _Asked:

@@ -36,6 +36,9 @@ def notes_of(extra: dict[str, Any]) -> Iterator[str]:
     incomplete = extra.get("incomplete")
     if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
         yield f"Interrupted: {incomplete['reason']}"
+    refused = extra.get("refused")
+    if isinstance(refused, dict) and isinstance(refused.get("reason"), str):
+        yield f"Refused: {refused['reason']}"
     lost = extra.get("interrupted")
     if isinstance(lost, list):
         yield f"Interrupted: nobody knows the outcome of {', '.join(map(str, lost))}"

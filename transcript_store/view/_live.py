@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
@@ -12,6 +12,9 @@ from transcript_store.conversation import ConversationStore
 from transcript_store.view._contents import Contents, Stretch, contents_of_store, torn_tail_of
 from transcript_store.view._messages import GrowingPieces
 from transcript_store.view._page import Served, facts, page
+
+_LONGEST_CHANGE = 4_000_000
+"""Characters. To make the page again costs less than to give each browser so much beside what it has."""
 
 
 class Position(NamedTuple):
@@ -37,8 +40,9 @@ class Change:
 
     position: Position
     is_another: bool = False
-    """Whether the transcript was replaced, messages were taken back, or an older copy was put back: only a new page will do."""
-    pieces: list[tuple[int, str]] = field(default_factory=list)
+    """True if the browser has to load the page again: the transcript was replaced, messages were taken back, an older copy was
+    put back, or very much is new."""
+    pieces: Sequence[tuple[int, str]] = field(default_factory=list)
     """The pieces that are new or not as they were, with their numbers."""
     prompts: list[tuple[str, str]] = field(default_factory=list)
     """The lines of the outline, as far as they are new: anchor and label."""
@@ -155,10 +159,13 @@ class LiveConversation:
             if now.generation != position.generation or is_older:
                 return Change(now, is_another=True)
             pieces = self._growing.pieces
+            new = [(at, pieces.html[at]) for at, seen in enumerate(self._changed) if seen > position.seq]
+            if sum(len(html) for _, html in new) > _LONGEST_CHANGE:
+                return Change(now, is_another=True)
             first_prompt = sum(seen <= position.seq for seen in self._new_prompts)
             return Change(
                 now,
-                pieces=[(at, pieces.html[at]) for at, seen in enumerate(self._changed) if seen > position.seq],
+                pieces=new,
                 prompts=[(prompt.anchor, prompt.label) for prompt in pieces.outline[first_prompt:]],
                 first_prompt=first_prompt,
                 facts=facts(Contents(self._store.get_metadata(), now.generation, ()), pieces.counts, served),

@@ -20,7 +20,7 @@ __all__ = ["no_certificates"]
 
 MODEL = QWEN.name
 OPENAI = DIALECTS["openai-compatible"]
-BUSY = Answer(b'{"error": {"message": "busy \\u001b[2J"}}', status=400)
+BUSY = Answer(b'{"error": {"message": "busy \\u001b[2J"}}', status=402)
 
 
 def trouble(status: int, message: str = "because") -> Answer:

@@ -9,7 +9,7 @@ Sources: https://docs.anthropic.com/en/api/messages, and the types of anthropic 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from transcript_store.chat._provider import (
@@ -34,6 +34,17 @@ CUT_SHORT = ("max_tokens", "model_context_window_exceeded")
 REFUSED = "refusal"
 """The stop reason of a reply that a safety classifier stopped. None of its tools may run."""
 
+PAUSED = "pause_turn"
+"""The stop reason of a reply whose server tools are still at work. The API continues it in the reply to a request that ends with it."""
+
+MOST_CACHE_CONTROLS = 4
+"""How many blocks of a request may have ``cache_control``."""
+
+_RESPONSE_MEMBERS = frozenset(
+    {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container", "context_management"}
+)
+"""Members of a whole response, which another program may have recorded as the message. A request may not have them."""
+
 _FILE_CITATIONS = ("char_location", "page_location", "content_block_location")
 
 
@@ -42,6 +53,7 @@ class ClaudeWire:
 
     results_are_messages = False
     has_system_messages = False
+    pause_reason: str | None = PAUSED
 
     def user_message(self, text: str) -> Message:
         return {"role": "user", "content": text}
@@ -84,7 +96,7 @@ class ClaudeWire:
         body: JSON = {"model": request.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS}
         if request.system_prompt:
             body["system"] = request.system_prompt
-        body["messages"] = [sendable for message in request.messages if (sendable := _sendable(message))]
+        body["messages"] = _as_sent(request.messages)
         if request.tools:
             body["tools"] = [
                 {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
@@ -191,6 +203,7 @@ def _reply(body: JSON, half: set[int]) -> Reply:
         extra=about_reply(body.get("id"), body.get("model"), stop_reason, body.get("usage")),
         incomplete=incomplete,
         raw=body if incomplete else None,
+        is_refusal=stop_reason == REFUSED,
     )
 
 
@@ -215,19 +228,82 @@ def _without_last_thoughts(blocks: list[JSON]) -> list[JSON]:
     return blocks[:end]
 
 
+def _as_sent(messages: Sequence[Message]) -> list[Message]:
+    """The messages as a request may carry them.
+
+    Beside what :func:`_sendable` leaves out, these are left out: a call of a server tool without its result, unless the request
+    asks the API to continue that reply; all but the newest ``cache_control``; and white space at the end of a request that ends
+    with a reply.
+    """
+    answered = {block.get("tool_use_id") for message in messages for block in _blocks(message)}
+    replies = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
+    last = replies[-1] if replies else -1
+    if any(ClaudeWire().without_results(message) for message in messages[last + 1 :]):
+        last = -1  # a question follows, so no reply is continued
+    sent = [
+        sendable
+        for place, message in enumerate(messages)
+        if (sendable := _sendable(message if place == last else _without_open_calls(message, answered)))
+    ]
+    controls = [block for message in sent for block in _cached(_blocks(message))]
+    old = {id(block) for block in controls[:-MOST_CACHE_CONTROLS]}
+    sent = [_without_controls(message, old) for message in sent] if old else sent
+    if sent and sent[-1].get("role") == "assistant":
+        sent[-1] = _without_last_space(sent[-1])
+    return sent
+
+
+def _without_open_calls(message: Message, answered: Collection[Any]) -> Message:
+    def is_open(block: JSON) -> bool:
+        return block.get("type") in ("server_tool_use", "mcp_tool_use") and block.get("id") not in answered
+
+    blocks = _blocks(message)
+    kept = [block for block in blocks if not is_open(block)]
+    return message if len(kept) == len(blocks) else {**message, "content": kept}
+
+
+def _cached(blocks: Sequence[JSON]) -> Iterator[JSON]:
+    """The blocks with ``cache_control`` in order, also those within the result of a tool."""
+    for block in blocks:
+        inner = block.get("content")
+        if isinstance(inner, list):
+            yield from _cached(inner)
+        if block.get("cache_control"):
+            yield block
+
+
+def _without_controls(message: Message, old: Collection[int]) -> Message:
+    def cleared(block: JSON) -> JSON:
+        less = {n: v for n, v in block.items() if n != "cache_control"} if id(block) in old else block
+        inner = less.get("content")
+        return {**less, "content": list(map(cleared, inner))} if isinstance(inner, list) else less
+
+    content = message.get("content")
+    return {**message, "content": list(map(cleared, content))} if isinstance(content, list) else message
+
+
+def _without_last_space(message: Message) -> Message:
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": content.rstrip()}
+    *before, last = _blocks(message)
+    return {**message, "content": [*before, {**last, "text": last["text"].rstrip()}]} if _text(last) else message
+
+
 def _sendable(message: Message) -> Message | None:
     """The message as a request may carry it, or None if nothing of it can be sent.
 
-    The API refuses a text that is only white space, and thinking at the end of a reply; both are left out. So is the
-    ``file_id`` of a citation in a document, which only a response may contain. In a user's message, tool results are moved
-    to the front: the API does not find them after a text.
+    The API refuses a text that is only white space, also in a tool's result; thinking without its signature, which another
+    model or a gateway wrote, and thinking at the end of a reply. They are left out. So are the ``file_id`` of a citation in a
+    document, a ``caller`` that is null, and the members of a whole response, which only a response may contain. In a user's
+    message, tool results are moved to the front: the API does not find them after a text.
     """
+    if message.keys() & _RESPONSE_MEMBERS:
+        message = {name: value for name, value in message.items() if name not in _RESPONSE_MEMBERS}
     content = message.get("content")
     if not isinstance(content, list):
         return message if not isinstance(content, str) or content.strip() else None
-    blocks = [
-        _sendable_block(block) for block in content if block.get("type") != "text" or block.get("text", "").strip()
-    ]
+    blocks = [_sendable_block(block) for block in content if _can_be_sent(block)]
     if message.get("role") == "assistant":
         blocks = _without_last_thoughts(blocks)
     else:
@@ -235,7 +311,21 @@ def _sendable(message: Message) -> Message | None:
     return {**message, "content": blocks} if blocks else None
 
 
+def _can_be_sent(block: JSON) -> bool:
+    kind = block.get("type")
+    if kind == "text":
+        return bool((block.get("text") or "").strip())
+    return kind != "thinking" or bool(block.get("signature"))
+
+
 def _sendable_block(block: JSON) -> JSON:
+    if "caller" in block and block["caller"] is None:
+        block = {name: value for name, value in block.items() if name != "caller"}
+    if block.get("type") == "tool_use" and not isinstance(block.get("input"), dict):
+        block = {**block, "input": {}}
+    inner = block.get("content")
+    if block.get("type") == "tool_result" and isinstance(inner, list) and not all(map(_can_be_sent, inner)):
+        block = {**block, "content": [each for each in inner if _can_be_sent(each)]}
     citations = block.get("citations")
     if not isinstance(citations, list):
         return block

@@ -28,6 +28,7 @@ from transcript_store.chat._provider import (
     ToolResult,
     about_reply,
     joined,
+    refusal_by,
     without_nulls,
 )
 
@@ -42,6 +43,9 @@ _BLOCKED = frozenset(
         "MALFORMED_FUNCTION_CALL",
         "UNEXPECTED_TOOL_CALL",
         "TOO_MANY_TOOL_CALLS",
+        "MISSING_THOUGHT_SIGNATURE",
+        "MALFORMED_RESPONSE",
+        "MODEL_ARMOR",
         "IMAGE_SAFETY",
         "IMAGE_PROHIBITED_CONTENT",
         "IMAGE_RECITATION",
@@ -55,6 +59,7 @@ class GeminiWire:
 
     results_are_messages = False
     has_system_messages = False
+    pause_reason: str | None = None
 
     def user_message(self, text: str) -> Message:
         return {"role": "user", "parts": [{"text": text}]}
@@ -64,7 +69,7 @@ class GeminiWire:
 
     def may_open(self, message: Message) -> bool:
         rest = None if self.is_reply(message) else self.without_results(message)
-        return rest is not None and bool(_parts(rest))
+        return rest is not None and _sendable(rest) is not None
 
     def calls(self, message: Message) -> list[ToolCall]:
         calls = [call for part in _parts(message) if (call := _call(part)) is not None]
@@ -91,7 +96,7 @@ class GeminiWire:
         return {"role": "user", "parts": list(results)}
 
     def request(self, request: Request, *, stream: bool) -> JSON:  # noqa: ARG002 (it is in the URL)
-        body: JSON = {"contents": [message for message in request.messages if _parts(message)]}
+        body: JSON = {"contents": [sendable for message in request.messages if (sendable := _sendable(message))]}
         if request.system_prompt:
             body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
         if request.tools:
@@ -178,14 +183,32 @@ def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
         extra=about_reply(body.get("responseId"), body.get("modelVersion"), stop_reason, body.get("usageMetadata")),
         incomplete=incomplete,
         raw=body if incomplete else None,
+        is_refusal=bool(not content and blocked),
     )
+
+
+def _sendable(message: Message) -> Message | None:
+    """The message as a request may carry it, or None if nothing of it can be sent.
+
+    A stream often ends with an empty text, which the service refuses in a request, as it does a part without any data. Both are
+    left out. An empty text with another member, such as a signature, stays.
+    """
+    parts = _parts(message)
+    kept = [part for part in parts if _says_something(part)]
+    if not kept:
+        return None
+    return message if len(kept) == len(parts) else {**message, "parts": kept}
+
+
+def _says_something(part: JSON) -> bool:
+    return bool(part.get("text")) or any(part[name] is not None for name in part.keys() - {"text", "thought"})
 
 
 def _whole(part: JSON) -> bool:
     """Whether a part of an incomplete reply can be sent again. Thinking needs its signature, and a text must not be empty."""
     if part.get("thought"):
         return bool(part.get("thoughtSignature") or part.get("thought_signature"))
-    return bool(part.get("text")) or bool(part.keys() - {"text"})
+    return _says_something(part)
 
 
 def _candidate(body: JSON) -> JSON:
@@ -257,6 +280,12 @@ class GeminiConnection:
                 yield json.loads(first.body)
             for response in responses:
                 yield json.loads(response.body)
+
+    def refusal(self, error: Exception) -> JSON | None:
+        code, details = getattr(error, "code", None), str(getattr(error, "details", ""))
+        if getattr(error, "status", None) == "FAILED_PRECONDITION" or "API_KEY_INVALID" in details:
+            return None  # the account's country, or the key: the service says 400 of these too
+        return refusal_by(code, getattr(error, "message", None) or error)
 
     def close(self) -> None:
         self._client.close()

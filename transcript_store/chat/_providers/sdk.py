@@ -10,11 +10,14 @@ from collections.abc import Generator
 from typing import Any
 
 from transcript_store.chat._base_url import host_of, is_loopback
-from transcript_store.chat._provider import JSON
+from transcript_store.chat._provider import JSON, refusal_by
 
 _CONNECT_SECONDS = 5.0
 """How long connecting may take, whatever the timeout of a reply. It is the SDKs' own default."""
 
+
+_MEMBERS_WITH_MESSAGES = ("messages", "prompt", "input")
+"""``prompt`` is Azure's, for its content filter."""
 
 _NO_PROXY: dict[str, None] = dict.fromkeys(("all://", "http://", "https://"))
 """Replaces the proxies of the environment. Anthropic's HTTP client uses those even with ``trust_env=False``."""
@@ -37,6 +40,17 @@ class PostConnection:
             self._path, cast_to=object, body=body, stream=True, stream_cls=self._stream_type
         ) as events:
             yield from events
+
+    def refusal(self, error: Exception) -> JSON | None:
+        body = getattr(error, "body", None)
+        said = body.get("error", body) if isinstance(body, dict) else {}
+        said = said if isinstance(said, dict) else {}
+        about = said.get("param")  # OpenAI names the member of the request that it refuses
+        if isinstance(about, str) and not about.startswith(_MEMBERS_WITH_MESSAGES):
+            return None
+        reason = str(said.get("message") or error)
+        # Anthropic has no other sign of an account without money: the type is that of every other invalid request.
+        return None if "credit balance" in reason else refusal_by(getattr(error, "status_code", None), reason)
 
     def close(self) -> None:
         self._client.close()

@@ -20,6 +20,9 @@ def parts_of_extra(extra: Mapping[str, Any]) -> Iterator[Part]:
     incomplete = rest.get("incomplete")
     if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
         yield Part("besides", f"interrupted: {incomplete['reason']}", as_text(rest.pop("incomplete")))
+    refused = rest.get("refused")
+    if isinstance(refused, dict) and isinstance(refused.get("reason"), str):
+        yield Part("besides", f"refused: {refused['reason']}", as_text(rest.pop("refused")))
     lost = rest.get("interrupted")
     if isinstance(lost, list):
         yield Part("besides", f"interrupted: nobody knows the outcome of {', '.join(map(as_text, lost))}", "")

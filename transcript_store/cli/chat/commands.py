@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-QUIT, HELP, HISTORY, RETRY, MODEL, SEARCH = "/quit", "/help", "/history", "/retry", "/model", "/search"
+QUIT, HELP, HISTORY, RETRY, DROP, MODEL, SEARCH = "/quit", "/help", "/history", "/retry", "/drop", "/model", "/search"
 
 HELP_TEXT = """\
 /history [N]    what was said: the last N turns (10)
 /retry          ask an unanswered question again, as an empty line does
+/drop           take an unanswered question back
 /model [NAME]   which model answers; with NAME another one, from now on
 /search WORDS   where that was said, in all conversations beside this one too
 /quit           leave, as exit, quit and Ctrl-D do

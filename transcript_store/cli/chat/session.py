@@ -47,6 +47,9 @@ _TITLE_CHARACTERS = 60
 _LOOK_BACK_RECORDS = 200
 """How many records back the arrow keys reach."""
 _HISTORY_TURNS = 10
+_REFUSED = (
+    "later questions are sent without it; /drop takes it back, /retry asks it again (/model NAME: of another model)"
+)
 _NOT_ANSWERED = "(not answered: an empty line or /retry asks again)"
 
 
@@ -174,8 +177,9 @@ class Turns:
             self._note(text)
 
     def _mark_unanswered(self) -> None:
-        if not self._answerer.client.is_answered:
-            say(_NOT_ANSWERED, now=True)
+        client = self._answerer.client
+        if not client.is_answered:
+            say(f"({_REFUSED})" if client.is_refused else _NOT_ANSWERED, now=True)
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
@@ -191,6 +195,8 @@ class Turns:
                 self._safely(None)
             else:
                 return self._turn(None)
+        elif command.name == commands.DROP:
+            return self._drop()
         elif command.name == commands.MODEL:
             return self._change_model(command.argument)
         elif command.name == commands.SEARCH:
@@ -224,6 +230,14 @@ class Turns:
         from transcript_store.cli.chat.finding import show_found
 
         return show_found(self._place.shelf, query, self._place.keys)
+
+    def _drop(self) -> bool:
+        client = self._answerer.client
+        if client.is_answered:
+            complain("there is nothing to take back: the last question is answered")
+            return False
+        self._note(f"taken back: {many(client.drop(), 'message')}")
+        return True
 
     def _change_model(self, name: str) -> bool:
         if name:
@@ -293,6 +307,9 @@ class Turns:
             why = "the local model's server ended; what came of the answer is kept"
         else:
             why = sentence(error, server=self._answerer.choice.called, timeout_seconds=self._arguments.timeout)
+        if self._answerer.client.is_refused:
+            complain(f"{why}; {_REFUSED}")
+            return False
         can_be_asked_again = not isinstance(error, LocalModelError)  # a message that is too long now stays too long
         complain(f"{why}; --retry asks again" if can_be_asked_again and not self._at_terminal else why)
         if can_be_asked_again and self._at_terminal:

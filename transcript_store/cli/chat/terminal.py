@@ -99,6 +99,8 @@ def show_turns(records: Sequence[Record], *, last: int = _LAST_TURNS) -> int:
                 say(f"[{part.title or part.kind}]")
         if "incomplete" in (record.extra or {}):
             say("(this answer was interrupted)")
+        elif "refused" in (record.extra or {}):
+            say("(this was refused: later questions are sent without it)")
     return len(shown)
 
 

@@ -143,6 +143,11 @@ ASKED: dict[str, list[str]] = {
     "delete": ["delete {c}"],
     "prune": ["prune {l} --keep-generations 0 --dry-run", "prune {l} --older-than 0d --dry-run --json"],
     "generations": ["generations {c}", "generations {c} --json"],
+    "secrets": [
+        "secrets {l} --no-programs --redact-pattern CANARY-[0-9]*",
+        "secrets {l} --no-programs --redact-pattern CANARY-[0-9]* --json",
+        "secrets {l} --forget --yes --redact-pattern CANARY-[0-9]*",
+    ],
     "verify": ["verify {c}", "verify {c} --json"],
     "repair": ["repair {c}", "repair {c} --json"],
     "head": ["head {c}", "head {c} --json"],

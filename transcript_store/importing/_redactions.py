@@ -43,6 +43,8 @@ def first_shown(conversation: ConversationStore) -> int:
         TranscriptStoreError: as :meth:`ConversationStore.iter_records` of the live generation.
     """
     number = conversation.get_metadata().generation
+    if not number or _were_all_imported_so(conversation, number):
+        return 0
     later: _Life | None = None
     for earlier in reversed(range(number)):
         try:
@@ -54,6 +56,21 @@ def first_shown(conversation: ConversationStore) -> int:
             return number
         number, later = earlier, before
     return 0
+
+
+def _were_all_imported_so(conversation: ConversationStore, live: int) -> bool:
+    """Whether each generation ends in an import's note with the redaction that the live one ends with: their last records say it."""
+    redactions = []
+    for number in (*range(live), None):
+        try:
+            last = conversation.get_records(last=1, generation=number)
+        except UNREADABLE:
+            continue
+        note = note_of(last[0]) if last else None
+        if note is None:
+            return False
+        redactions.append(note.get("redaction"))
+    return all(covers(each, redactions[-1]) for each in redactions)
 
 
 def _life(records: Iterable[Record]) -> _Life:

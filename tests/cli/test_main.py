@@ -38,6 +38,7 @@ COMMANDS = [
     "delete",
     "prune",
     "generations",
+    "secrets",
     "verify",
     "repair",
     "head",

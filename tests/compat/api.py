@@ -21,6 +21,7 @@ MODULES = (
     ".words",
     ".sources",
     ".importing",
+    ".secrets",
     ".exporting",
     ".search",
     ".transcripts",

@@ -438,6 +438,14 @@ def keep_records(store: ConversationStore) -> None:
     store.keep_records([1, 2, 6], compaction_count=7)
 
 
+def change_records(store: ConversationStore) -> None:
+    """What takes a secret out: every record is kept, and one of a message and one of an event get other contents, at their times."""
+    events = [record.seq for record in store.get_records() if record.message is None and record.retracts is None]
+    changed: dict[int, Any] = {1: (message(43), {"redacted": {"key": 1}})}
+    changed |= {seq: (None, {"kind": "changed"}) for seq in events[:1]}
+    store.keep_records(range(1, store.record_count + 1), changed=changed, labels={"title": "changed"})
+
+
 def retract(store: ConversationStore) -> None:
     """The last two messages, at both sides of what was taken back before."""
     store.retract(2)
@@ -968,6 +976,8 @@ CASES = [
     Case(imported, (replace_with_times, batch_with_times)),
     Case(grown, (append_given_again, append)),
     Case(imported, (batch_with_times, keep_records, append)),
+    Case(imported, (batch_with_times, change_records, append)),
+    Case(retractable, (change_records, retract)),
     Case(retractable, (retract, append)),
     Case(retractable, (append, retract, replace)),
     Case(retractable, (retract_again, append)),

@@ -567,8 +567,8 @@ def events_of_a_batch_appended_alone(patch: Patch) -> None:
 def kept_one_by_one(patch: Patch) -> None:
     """The records that are kept are appended to an empty generation, one after the other."""
 
-    def keep(self: Writer, seqs: Any, members: dict[str, Any], features: Any = ()) -> None:
-        kept = [copy.members for copy in self.log.copies_of(seqs)]
+    def keep(self: Writer, seqs: Any, changed: Any, members: dict[str, Any], features: Any = ()) -> None:
+        kept = [copy.members for copy in self.log.copies_of(seqs, changed)]
         self.replace([], members)
         for text in kept:
             record = orjson.loads(b"{" + text[1:] + b"}")

@@ -138,7 +138,7 @@ def test_what_was_imported_without_it_is_replaced(source: Path, library: Convers
     assert imported(source, library, cache=cache).action == "created"
     report = imported(source, library, redact=REDACT, cache=cache)
     assert report.action == "replaced"
-    assert "generations --delete" in str(report.reason)
+    assert "secrets --forget" in str(report.reason)
     assert imported(source, library, redact=REDACT, cache=cache).action == "unchanged"
     assert report.id is not None
     with library.open(report.id) as store:

@@ -6,7 +6,7 @@ Each change ends in one commit, the rename of a file. ``writer`` has how that is
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -72,13 +72,19 @@ class Changes(Storage):
         self._ensure_writable()
         self._begin_generation(entries, members, features)
 
-    def keep(self, seqs: Collection[int], members: dict[str, Any], features: Sequence[str] = ()) -> None:
-        """The same with those records of the live generation that have these numbers, copied as they are."""
+    def keep(
+        self,
+        seqs: Collection[int],
+        changed: Mapping[int, Entry],
+        members: dict[str, Any],
+        features: Sequence[str] = (),
+    ) -> None:
+        """The same with those records of the live generation that have these numbers, copied as they are, or with other contents."""
         self._ensure_writable()
         count = self.log.end.seq
         if not_there := [seq for seq in ends_of(seqs) if not 1 <= seq <= count]:
             raise ValueError(f"there is no record {min(not_there)}: the transcript has {many(count, 'record')}")
-        self._begin_generation(self.log.copies_of(seqs), members, features, len(seqs))
+        self._begin_generation(self.log.copies_of(seqs, changed), members, features, len(seqs))
 
     def _begin_generation(
         self,

@@ -167,6 +167,7 @@ class Writes:
         self,
         seqs: Iterable[int],
         *,
+        changed: Mapping[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]] | None = None,
         if_head: str | None = None,
         features: Sequence[Feature] | None = None,
         **metadata_changes: Any,
@@ -182,17 +183,27 @@ class Writes:
 
         Args:
             seqs: the numbers of the records to keep; ``range(1, n + 1)`` for the first n.
+            changed: by number, another message and another extra for some of them; a None leaves it out. Such a record keeps its
+                time, and takes back what it took back. To take a secret out of what is stored: then delete the generation that
+                this call archives.
             if_head: as in :meth:`append_message`: a record that came since you chose would be left out too.
             features: as in :meth:`replace_transcript`.
             metadata_changes: as in :meth:`update_metadata`.
 
         Raises:
-            ValueError: there is no record with one of these numbers.
+            ValueError: there is no record with one of these numbers, or one that is changed is not kept.
             TranscriptStoreError: as :meth:`append_message`, :meth:`update_metadata` and :meth:`get_records`. The old records are
                 in place.
         """
         numbers = arguments.record_numbers(seqs)
-        self._next_generation(lambda writer, *given: writer.keep(numbers, *given), if_head, features, metadata_changes)
+        given = dict(changed or {})
+        if not_kept := [seq for seq in given if seq not in numbers]:
+            raise ValueError(f"record {not_kept[0]} is to be changed, and is not kept: give its number in seqs")
+        entries = self._storable.entries([one for one, _ in given.values()], [extra for _, extra in given.values()])
+        contents = dict(zip(given, entries, strict=True))
+        self._next_generation(
+            lambda writer, *more: writer.keep(numbers, contents, *more), if_head, features, metadata_changes
+        )
 
     def update_metadata(self, **changes: Any) -> None:
         """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, or ``provider``.

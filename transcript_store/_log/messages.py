@@ -6,7 +6,7 @@ knows the format; the error says ``foreign``.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from transcript_store._log.cache import Block
 from transcript_store._log.lines import FromTheEnd, Lines, Place, Stretch, Tail, gathered, newest_lines_first, numbered
 from transcript_store._log.record import (
     Copied,
+    Entry,
     Position,
     Record,
     Retracts,
@@ -23,6 +24,7 @@ from transcript_store._log.record import (
     may_retract,
     record_head,
     retracts_of,
+    with_contents,
 )
 from transcript_store._log.retractions import TakenBack
 from transcript_store._log.salvage import copies
@@ -250,9 +252,11 @@ class Messages(Lines):
         # Where nothing can be taken back no record names others, whatever it says, nor does its copy.
         return found if self.header.can_retract else (copy._replace(seq=0) for copy in found)
 
-    def copies_of(self, seqs: Container[int]) -> Iterator[Copied]:
-        """The records with these numbers, in their order, to be put into another transcript."""
-        return (copy for seq, copy in enumerate(self.copies(self.end.seq), 1) if seq in seqs)
+    def copies_of(self, seqs: Container[int], changed: Mapping[int, Entry]) -> Iterator[Copied]:
+        """The records with these numbers, in their order, to be put into another transcript; what is ``changed`` with its contents."""
+        for seq, copy in enumerate(self.copies(self.end.seq), 1):
+            if seq in seqs:
+                yield with_contents(copy, *changed[seq][:2]) if seq in changed else copy
 
     def _not_a_record(self, line: bytes | bytearray) -> CorruptTranscriptError:
         reason = "the line verifies, but is not a record: a program that knows the format wrote something else"

@@ -56,6 +56,8 @@ DAY_US = 86_400_000_000
 _TIME = rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)"'
 _RECORD_START = re.compile(rb'\{"seq":([1-9]\d{0,18}),"at":' + _TIME + rb'(?:,"clock":' + _TIME + rb")?")
 _RETRACTS = b',"retracts":['
+_HEAD = re.compile(rb',"at":"[^"]*"(?:,"clock":"[^"]*")?(?:,"retracts":\[[0-9,]*\])?')
+"""What stands in front of a record's message."""
 _RETRACTION = re.compile(
     rb',"at":'
     + _TIME
@@ -300,6 +302,25 @@ def with_retracts(members: bytes, named: Retracts) -> bytes:
     if found is None:
         return members
     return members[: found.start(3)] + retracts_member(named) + members[found.end(3) :]
+
+
+def with_contents(copy: Copied, message: bytes | None, extra: bytes | None) -> Copied:
+    """The record at its time, taking back what it took back, with another message and another extra.
+
+    Raises:
+        ValueError: it does not begin as records do, with its time.
+    """
+    head = _HEAD.match(copy.members)
+    if head is None:
+        raise ValueError("a record that does not begin with its time cannot be changed")
+    if message is not None and _RETRACTS in head[0]:
+        raise ValueError("a record that takes messages back carries no message")
+    parts = [head[0]]
+    if message is not None:
+        parts += (b',"message":', message)
+    if extra is not None:
+        parts += (b',"extra":', extra)
+    return copy._replace(members=b"".join(parts))
 
 
 def as_record(

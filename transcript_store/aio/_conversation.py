@@ -237,6 +237,7 @@ class AsyncConversationStore:
         self,
         seqs: Iterable[int],
         *,
+        changed: Mapping[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]] | None = None,
         if_head: str | None = None,
         features: Sequence[Feature] | None = None,
         **metadata_changes: Any,
@@ -247,7 +248,11 @@ class AsyncConversationStore:
             ValueError: there is no record with one of these numbers.
             TranscriptStoreError: as :meth:`ConversationStore.keep_records`.
         """
-        await self.call(lambda store: store.keep_records(seqs, if_head=if_head, features=features, **metadata_changes))
+        await self.call(
+            lambda store: store.keep_records(
+                seqs, changed=changed, if_head=if_head, features=features, **metadata_changes
+            )
+        )
 
     async def restore(
         self,

@@ -70,6 +70,7 @@ _COMMANDS = {
     "delete": ("delete", "delete a conversation, its archive and its quarantine"),
     "prune": ("prune", "remove what a library need not keep any longer, after saying what that is"),
     "generations": ("generations", "list what a conversation was before each replace"),
+    "secrets": ("secrets", "say which conversations hold secrets; with --forget, remove them"),
     "verify": ("verify", "check every line, the archive and the metadata; change nothing"),
     "repair": ("repair", "say what of a damaged conversation can be kept; with --apply, make it whole"),
     "head": ("head", "print the head: a fingerprint of the whole transcript"),

@@ -94,6 +94,11 @@ def configure(parser: ArgumentParser) -> None:
         help="so many processes for a large import (default here: %(default)s)",
     )
     add_redact(parser)
+    parser.add_argument(
+        "--forget",
+        action="store_true",
+        help="with --redact: then remove the secrets that the library still holds, as `secrets --forget` does",
+    )
     add_keys(parser, what="the key; what is imported is sealed with it")
     add_json(parser, "one JSON object a session")
 
@@ -104,6 +109,8 @@ def run(arguments: Namespace) -> int:
         raise Misuse("--all is what the programs on this machine keep: give it, or name files and folders")
     if arguments.follow and arguments.dry_run:
         raise Misuse("--dry-run writes nothing, so there is nothing to --follow: give one of them")
+    if arguments.forget and (redactor_of(arguments) is None or arguments.dry_run or arguments.follow):
+        raise Misuse("--forget removes what --redact takes out: give it with --redact, without --dry-run and --follow")
     for named in arguments.paths:
         if (why_not := why_not_imported(os.path.abspath(os.path.expanduser(named)))) is not None:
             raise Misuse(f"{named}: {why_not}")
@@ -136,6 +143,13 @@ def run(arguments: Namespace) -> int:
         complain(f"{what}{tally.done}")
     elif not arguments.json:
         tally.say_all(library, what)
+    if (redactor := redactor_of(arguments)) is None or arguments.dry_run:
+        return tally.exit_code
+    from transcript_store.cli._shared.secrets import forget, say_what_is_kept
+
+    if arguments.forget:
+        return max(forget(arguments, [library.directory], redactor), tally.exit_code)
+    say_what_is_kept(library, redactor, complain if arguments.json else say)
     return tally.exit_code
 
 

@@ -15,7 +15,7 @@ from transcript_store.conversation import ConversationStore
 from transcript_store.errors import GenerationNotFoundError
 from transcript_store.exporting._errors import ExportError
 from transcript_store.formats import unpack
-from transcript_store.importing import note_of
+from transcript_store.importing import first_shown, note_of
 
 _NUMBER_BITS, _PART_BITS = 36, 28
 """A source has fewer lines, and a line fewer pieces, than two to this power."""
@@ -65,7 +65,8 @@ def _generations(conversation: ConversationStore) -> list[tuple[int, dict[str, A
     """
     found: list[tuple[int, dict[str, Any]]] = []
     wanted: int | None = None
-    for number in reversed(range(conversation.get_metadata().generation + 1)):
+    live = conversation.get_metadata().generation
+    for number in reversed(range(first_shown(conversation), live + 1)):
         try:
             notes = [note for record in conversation.iter_records(generation=number) if (note := note_of(record))]
         except GenerationNotFoundError:

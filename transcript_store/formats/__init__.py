@@ -12,7 +12,7 @@ from transcript_store.formats._lines import Line, Lines, head_of
 from transcript_store.formats._nearly import nearly_lines
 from transcript_store.formats._original import original, pack, unpack
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Reader, Source, Tables, Writer, Written
-from transcript_store.formats._redacted import covers, redacted_extra, redacted_plan, redaction_of
+from transcript_store.formats._redacted import covers, redacted_extra, redacted_plan, redacted_record, redaction_of
 from transcript_store.formats._turns import is_form_known, turns_of
 
 if _typing.TYPE_CHECKING:
@@ -53,6 +53,7 @@ __all__ = [
     "pack",
     "redacted_extra",
     "redacted_plan",
+    "redacted_record",
     "redaction_of",
     "turns_of",
     "unpack",

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from transcript_store.formats._plan import Entry, Plan
@@ -57,6 +58,20 @@ def redacted_extra(extra: Mapping[str, Any], redactor: SecretRedactor) -> tuple[
     return now, dict(counts)
 
 
+def redacted_record(
+    message: dict[str, Any] | None, extra: Mapping[str, Any] | None, redactor: SecretRedactor
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None, Mapping[str, int]]:
+    """A message and its extra without secrets, and how many of each kind there were."""
+    said, in_message = redactor.redact(message)
+    beside, in_extra = (None, {}) if extra is None else redacted_extra(extra, redactor)
+    return said, beside, _most(in_message, in_extra)
+
+
+def _most(*found: Mapping[str, int]) -> dict[str, int]:
+    """The counts of one record, from those of its parts: a secret of the message may stand in its line too, and is one."""
+    return {kind: max(counts.get(kind, 0) for counts in found) for kind in sorted({*chain(*found)})}
+
+
 def _line(packed: Any, clean: Callable[[Any], Any]) -> Any:
     if not isinstance(packed, dict):
         return clean(packed)
@@ -86,12 +101,8 @@ def _entries(entries: Callable[[], Iterable[Entry]], redactor: SecretRedactor) -
 
 
 def _entry(entry: Entry, redactor: SecretRedactor) -> Entry:
-    message, in_message = redactor.redact(entry.message)
-    extra, in_extra = redacted_extra(entry.extra, redactor)
+    message, extra, in_record = redacted_record(entry.message, entry.extra, redactor)
     at, in_at = redactor.redact(entry.at)
-    if not (in_message or in_extra or in_at):
+    if not (in_record or in_at):
         return entry
-    # A secret of the message may stand in its line too: it is one.
-    kinds = sorted({*in_message, *in_extra, *in_at})
-    counts = {kind: max(found.get(kind, 0) for found in (in_message, in_extra, in_at)) for kind in kinds}
-    return entry._replace(message=message, extra={**extra, "redacted": counts}, at=at)
+    return entry._replace(message=message, extra={**(extra or {}), "redacted": _most(in_record, in_at)}, at=at)

@@ -26,6 +26,7 @@ from transcript_store.formats import READERS, Reader, redaction_of
 from transcript_store.importing._note import conversation_id, note_of
 from transcript_store.importing._processes import FEWEST, in_processes, may_fork
 from transcript_store.importing._reading import How, import_together
+from transcript_store.importing._redactions import first_shown
 from transcript_store.importing._report import Action, ImportReport, Lines, refused
 from transcript_store.importing._stamps import Stamps
 from transcript_store.library import ConversationLibrary
@@ -40,6 +41,7 @@ __all__ = [
     "conversation_id",
     "discover",
     "find",
+    "first_shown",
     "import_conversations",
     "note_of",
 ]

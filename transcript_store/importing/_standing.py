@@ -52,7 +52,9 @@ class Standing(NamedTuple):
     """Whether there may be messages that the store did not take, as an earlier import noted: they are events on record."""
 
 
-_STILL_THERE = "what was imported before is in the archive, with its secrets: `generations --delete` removes it"
+_STILL_THERE = (
+    "what was imported before is in the archive, with its secrets: `transcript-store secrets --forget` removes it"
+)
 
 
 class _Compared(NamedTuple):

@@ -52,9 +52,11 @@ class History(NamedTuple):
         fresh = self._replace(records=(), generation=self.generation + 1, archive=archive)
         return fresh.with_records(*entries)
 
-    def keeping(self, seqs: Collection[int]) -> History:
-        """After ``keep_records(seqs)``."""
+    def keeping(self, seqs: Collection[int], changed: Mapping[int, tuple[Any, Any]] | None = None) -> History:
+        """After ``keep_records(seqs, changed=changed)``."""
         entries = dict(enumerate(_unmarked(self.records), 1))
+        for seq, contents in (changed or {}).items():
+            entries[seq][:2] = contents
         numbers = {old: new for new, old in enumerate(sorted(seqs), 1)}
         kept = [entries[seq] for seq in numbers]
         for entry in kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
@@ -51,9 +52,13 @@ def a_selection(of: ModelledConversation, data: st.DataObject) -> Operation:
     seqs = data.draw(st.sets(st.integers(1, count)) if count else st.just(set()), label="records that are kept")
     of.numbered += 1
     changes: dict[str, Any] = {"model": str(of.numbered)}
+    changed: dict[int, Any] = {}
+    if (said := sorted(seq for seq in seqs if json.loads(of.shown.records[seq - 1])[0])) and data.draw(st.booleans()):
+        message = {"role": "user", "content": f"changed {of.numbered}"}
+        changed[data.draw(st.sampled_from(said), label="gets other contents")] = (message, {"n": of.numbered})
     return Operation(
-        lambda: of.store.keep_records(seqs, if_head=of.store.head, **changes),
-        lambda history: history.keeping(seqs).with_metadata(changes),
+        lambda: of.store.keep_records(seqs, changed=changed, if_head=of.store.head, **changes),
+        lambda history: history.keeping(seqs, changed).with_metadata(changes),
         syncs=True,
     )
 

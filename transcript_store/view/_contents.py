@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from transcript_store.errors import (
     KeyNeededError,
 )
 from transcript_store.formats import redacted_extra
+from transcript_store.importing import first_shown
 from transcript_store.maintenance import salvage
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.words import many, place
@@ -53,6 +54,8 @@ class Contents:
     before: tuple[Earlier, ...] = ()
     damage: str | None = None
     """What is wrong with the conversation, in a sentence."""
+    hidden: tuple[int, ...] = ()
+    """Earlier generations from before secrets were taken out: their records are not in ``before``."""
     redacted: Mapping[str, int] = field(default_factory=dict)
     """How many secrets of each kind were taken out."""
 
@@ -106,11 +109,11 @@ def _of_store(
     stretches = [Stretch(record) for record in conversation.get_records(generation=generation) if _is_shown(record)]
     if with_tail and generation is None and (torn := torn_tail_of(conversation)) is not None:
         stretches.append(Stretch(None, torn))
-    before = tuple(_before(conversation, number, stretches))
+    before, hidden = _before(conversation, number, stretches)
     if through_seq is not None:
         until = conversation.iter_records(through_seq=through_seq, generation=generation)
         stretches = [Stretch(record) for record in until if _is_shown(record)]
-    return Contents(metadata, number, tuple(stretches), before)
+    return Contents(metadata, number, tuple(stretches), before, hidden=hidden)
 
 
 def torn_tail_of(conversation: ConversationStore) -> str | None:
@@ -119,14 +122,17 @@ def torn_tail_of(conversation: ConversationStore) -> str | None:
     return None if torn is None else f"{many(torn.length_bytes, 'byte')} behind the last whole record: {torn.reason}"
 
 
-def _before(conversation: ConversationStore, number: int, later: Iterable[Stretch]) -> Iterator[Earlier]:
-    """What each earlier generation has that the next one has not, the oldest first."""
-    found = []
+def _before(
+    conversation: ConversationStore, number: int, later: Iterable[Stretch]
+) -> tuple[tuple[Earlier, ...], tuple[int, ...]]:
+    """What each earlier generation has that the next one has not, the oldest first; and the numbers of those that are not shown."""
+    found, hidden = [], []
+    shown_from = first_shown(conversation) if number else 0
     known = {_fingerprint(stretch.record) for stretch in later if stretch.record}
     began_at = next((stretch.record.at for stretch in later if stretch.record), "")
     for earlier in range(number - 1, -1, -1):
         try:
-            records = conversation.get_records(generation=earlier)
+            records = conversation.get_records(last=1 if earlier < shown_from else None, generation=earlier)
         except GenerationNotFoundError:
             continue  # it was deleted
         except CorruptTranscriptError as error:
@@ -135,11 +141,23 @@ def _before(conversation: ConversationStore, number: int, later: Iterable[Stretc
         except KeyNeededError:  # it was unsealed since
             found.append(Earlier(earlier, (Stretch(None, _SEALED),), began_at))
             continue
+        if earlier < shown_from:
+            hidden.append(earlier)
+            continue
         gone = tuple(Stretch(each) for each in records if _is_shown(each) and _fingerprint(each) not in known)
         ended_at = records[-1].at if records else began_at
         found.append(Earlier(earlier, gone, ended_at))
         known = {_fingerprint(record) for record in records}
-    return reversed(found)
+    return tuple(reversed(found)), tuple(reversed(hidden))
+
+
+def said_of_hidden(hidden: tuple[int, ...]) -> str:
+    """What a page says of the generations that it leaves out."""
+    numbers = ", ".join(map(str, hidden))
+    return (
+        f"{many(len(hidden), 'earlier generation')} ({numbers}) from before secrets were taken out: not shown here. "
+        "With --generation and its number each can be shown; `transcript-store secrets --forget` removes those with secrets."
+    )
 
 
 def _is_shown(record: Record) -> bool:

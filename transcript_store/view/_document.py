@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.messages import parts_of, role_of
-from transcript_store.view._contents import Contents, Stretch
+from transcript_store.view._contents import Contents, Stretch, said_of_hidden
 from transcript_store.view._json import indented
 from transcript_store.view._turns import Said, answers_in, said_in
 from transcript_store.words import many, safe
@@ -43,6 +43,8 @@ def _document(contents: Contents) -> Iterator[str]:
         yield _gap(f"This conversation is damaged. {contents.damage}")
     if metadata.system_prompt:
         yield f"\n## system prompt\n\n{_fenced(metadata.system_prompt, 'markdown')}"
+    if contents.hidden:
+        yield _gap(said_of_hidden(contents.hidden))
     for earlier in contents.before:
         if earlier.stretches:
             what = f"compacted or taken back: {many(len(earlier.stretches), 'record')} of generation {earlier.number}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, NamedTuple
 
 from transcript_store.conversation import ConversationStore
-from transcript_store.view._contents import Contents, Stretch, contents_of_store, torn_tail_of
+from transcript_store.view._contents import Stretch, contents_of_store, torn_tail_of
 from transcript_store.view._messages import GrowingPieces
 from transcript_store.view._page import Served, facts, page
 
@@ -138,9 +138,7 @@ class LiveConversation:
         """
         with self._mutex:
             position = self._refresh()
-            now = Contents(
-                self._store.get_metadata(), position.generation, self._contents.stretches, self._contents.before
-            )
+            now = replace(self._contents, metadata=self._store.get_metadata())
             tail = torn_tail_of(self._store)
             return iter(list(page(now, served=served, live=self._growing.pieces, position=str(position), tail=tail)))
 
@@ -168,5 +166,5 @@ class LiveConversation:
                 pieces=new,
                 prompts=[(prompt.anchor, prompt.label) for prompt in pieces.outline[first_prompt:]],
                 first_prompt=first_prompt,
-                facts=facts(Contents(self._store.get_metadata(), now.generation, ()), pieces.counts, served),
+                facts=facts(replace(self._contents, metadata=self._store.get_metadata()), pieces.counts, served),
             )

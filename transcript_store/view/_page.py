@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from transcript_store.view._contents import Contents, Earlier
+from transcript_store.view._contents import Contents, Earlier, said_of_hidden
 from transcript_store.view._files import MARK
 from transcript_store.view._head import asset, head
 from transcript_store.view._html import NOTHING, Html, attribute, joined, listing, tag
@@ -131,6 +131,7 @@ def _top(title: str, contents: Contents, counts: Counts, served: Served | None) 
         tag("h1", title, class_="long" if len(title) > 80 else None),
         tag("dl", facts(contents, counts, served)),
         damage,
+        tag("p", said_of_hidden(contents.hidden), class_="gap") if contents.hidden else NOTHING,
         *_setup(contents),
         class_="top",
     )
@@ -200,7 +201,7 @@ def _generation(contents: Contents, served: Served | None) -> str | None:
     others = [
         tag("a", str(each), href=served.of_generation(None if each == live else each))
         for each in range(live + 1)
-        if each != shown
+        if each != shown and each not in contents.hidden
     ]
     return joined(said, *(joined(", " if at else "; see ", link) for at, link in enumerate(others[-_MOST_LINKS:])))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from transcript_store import ConversationNotFoundError, ConversationStore, GenerationNotFoundError, Record
+from transcript_store.importing import first_shown
 
 _POLL_SECONDS = 0.2
 
@@ -33,11 +34,16 @@ def news(conversation: ConversationStore) -> Iterator[News]:
             yield News(generation, (), "the conversation was deleted")
             return
         live = conversation.get_metadata().generation
+        shown_from = first_shown(conversation) if generation < live else 0
         while generation < live:
             # It was replaced since the last look, perhaps several times. What was appended before each replace, and not
             # seen yet, is in the archive by now.
             try:
-                yield News(generation, conversation.get_records(generation=generation)[seen:])
+                if generation < shown_from:
+                    end = "its end is not shown: secrets were taken out since"
+                    yield News(generation, (), f"generation {generation}: {end}")
+                else:
+                    yield News(generation, conversation.get_records(generation=generation)[seen:])
             except GenerationNotFoundError:
                 yield News(generation, (), f"generation {generation} is not in the archive: its end cannot be shown")
             generation, seen = generation + 1, 0

@@ -88,7 +88,7 @@ class Tally:
             return
         if has_status():
             status("")
-        if report.reason is not None:
+        if report.reason is not None and report.action != "replaced":  # of a redaction the sum speaks
             complain(f"{report.source}: {report.action}: {report.reason}")
             return
         counts = f"{many(report.messages, 'message')}, {many(report.events, 'event')}"

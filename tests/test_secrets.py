@@ -1,0 +1,181 @@
+"""``transcript_store.secrets``: where secrets stand, never which; and a library without them, whatever had them and whatever comes next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.importing.helpers import imported, line, notebook, use_notebooks
+from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of, verify
+from transcript_store.importing import import_conversations
+from transcript_store.redaction import SecretRedactor
+from transcript_store.secrets import find_secrets, find_secrets_in_snapshots, forget_secrets
+
+TOKEN = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"
+CLEAN = [{"role": "user", "content": "Where does the zebra sleep?"}]
+SAID = [{"role": "user", "content": f"Use {TOKEN}."}]
+
+
+def bytes_below(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def parts(found: Any) -> list[tuple[str, str, int | None, dict[str, int]]]:
+    found = list(found)
+    assert TOKEN[4:] not in repr(found)
+    return sorted((Path(one.directory).name, one.part, one.generation, dict(one.counts)) for one in found)
+
+
+def made(folder: Path) -> None:
+    """A library with secrets in each place that can have one, and a conversation without any."""
+    with ConversationStore(folder / "clean") as store:
+        store.initialize(messages=CLEAN)
+    with ConversationStore(folder / "live") as store:
+        store.initialize(messages=[*SAID, *CLEAN], labels={"title": f"About {TOKEN}"}, features=["retract"])
+        store.retract(1)
+        store.append_event({"env": {"TOKEN": TOKEN}, "redacted": {"jwt": 1}})
+    with ConversationStore(folder / "earlier") as store:
+        store.initialize(messages=SAID)
+        store.replace_transcript(CLEAN)
+        store.replace_transcript([*CLEAN, *CLEAN])
+    with ConversationStore(folder / "prompt") as store:
+        store.initialize(system_prompt=f"The key is {TOKEN}.", tools=[{"name": "t", "description": TOKEN}])
+        store.append_message(*CLEAN)
+    with ConversationStore(folder / "forgotten prompt") as store:
+        store.initialize(system_prompt=f"The key is {TOKEN}.")
+        store.update_metadata(system_prompt="")
+    with ConversationStore(folder / "torn") as store:
+        store.initialize(messages=CLEAN)
+    with open(folder / "torn" / "transcript.jsonl", "ab") as file:
+        file.write(f'{{"seq":2,"at":"2026-01-01T00:00:00.000000Z","message":"{TOKEN}'.encode())
+    with ConversationStore(folder / "torn") as store:
+        store.load()
+
+
+FOUND = [
+    ("earlier", "generation", 0, {"github-token": 1}),
+    ("forgotten prompt", "live", 0, {"github-token": 1}),
+    ("live", "live", 0, {"github-token": 3}),
+    ("prompt", "live", 0, {"github-token": 2}),
+    ("torn", "quarantine", None, {"github-token": 1}),
+]
+
+
+def test_each_part_with_secrets_is_found_and_forgotten_and_nothing_else_changes(tmp_path: Path) -> None:
+    made(tmp_path)
+    before = bytes_below(tmp_path / "clean")
+    assert parts(find_secrets(tmp_path)) == FOUND
+    assert parts(forget_secrets(tmp_path)) == FOUND
+    assert TOKEN.encode() not in bytes_below(tmp_path)
+    assert parts(find_secrets(tmp_path)) == []
+    assert parts(forget_secrets(tmp_path)) == []
+    assert bytes_below(tmp_path / "clean") == before
+    for folder in tmp_path.iterdir():
+        assert verify(folder).is_whole
+    with ConversationStore(tmp_path / "live", read_only=True) as store:
+        store.load()
+        first, second, third, fourth = store.get_records()
+        assert store.get_messages() == [{"role": "user", "content": "Use [redacted:github-token]."}]
+        assert first.extra == {"redacted": {"github-token": 1}}
+        assert (second.is_retracted, third.retracts) == (True, (2, 2))
+        assert fourth.extra == {"env": {"TOKEN": "[redacted:github-token]"}, "redacted": {"github-token": 1, "jwt": 1}}
+        assert store.get_metadata().labels == {"title": "About [redacted:github-token]"}
+    with ConversationStore(tmp_path / "earlier", read_only=True) as store:
+        store.load()
+        assert [one.number for one in store.generations()] == [1, 2]
+
+
+def test_what_cannot_be_done_is_named_and_the_rest_is_done(tmp_path: Path) -> None:
+    """One that is being written to, one that is damaged: with their reasons. When the writer is gone the same call does it."""
+    made(tmp_path)
+    (tmp_path / "prompt" / "transcript.jsonl").write_text("damaged\n")
+    with ConversationStore(tmp_path / "live") as writer:
+        writer.load()
+        done = list(forget_secrets(tmp_path))
+    left = {Path(one.directory).name: str(one.reason) for one in done if one.reason is not None}
+    assert left.keys() == {"live", "prompt"}
+    assert "lock" in left["live"]
+    assert parts(find_secrets(tmp_path))[0] == FOUND[2]
+    assert [Path(one.directory).name for one in forget_secrets(tmp_path) if one.reason is None] == ["live"]
+
+
+def test_a_fork_of_what_was_imported_is_found_and_the_import_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forgotten in both; then the source is compared as if it had been imported without its secrets, which never come back."""
+    use_notebooks(monkeypatch)
+    source = tmp_path / "s.jsonl"
+    text = notebook() + line(say=f"Use {TOKEN}") + line(compact=f"We use {TOKEN}") + line(title=f"{TOKEN}", hook=TOKEN)
+    source.write_text(text + f'{{"half": "{TOKEN[:20]}')
+    library = ConversationLibrary(tmp_path / "library")
+    report = imported(source, library)
+    assert report.id is not None
+    fork = library.fork(report.id)
+    with library.open(fork) as store:
+        store.append_message(*SAID)
+    assert {one.id for one in forget_secrets(library)} == {report.id, fork}
+    assert TOKEN[:20].encode() not in bytes_below(Path(library.directory))
+    assert imported(source, library).action == "unchanged"
+    assert imported(source, library, redact=SecretRedactor()).action == "unchanged"
+    source.write_text(text + line(say=f"Again {TOKEN}"))
+    assert imported(source, library).action == "refused"
+    assert imported(source, library, redact=SecretRedactor()).action == "grew"
+    source.write_text(text.replace("Use", "Take") + line(compact="Anew"))
+    assert imported(source, library).action == "refused"
+    assert imported(source, library, redact=SecretRedactor()).action == "replaced"
+    assert TOKEN.encode() not in bytes_below(Path(library.directory))
+
+
+def test_only_earlier_generations_of_an_import_had_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the next import needs a redactor as well: the source still has them."""
+    use_notebooks(monkeypatch)
+    source = tmp_path / "s.jsonl"
+    source.write_text(text := notebook() + line(say=f"Use {TOKEN}") + line(compact="We use a token"))
+    library = ConversationLibrary(tmp_path / "library")
+    report = imported(source, library)
+    assert [(one.part, one.generation) for one in forget_secrets(library)] == [("generation", 0)]
+    source.write_text(text.replace("Use", "Take"))
+    assert imported(source, library).action == "refused"
+    assert report.id is not None
+    with library.open(report.id, read_only=True) as store:
+        assert [one.number for one in store.generations()] == [2]
+
+
+def test_a_redaction_by_a_pattern_that_is_not_given_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it took out cannot be looked for; the generation from before goes."""
+    use_notebooks(monkeypatch)
+    source = tmp_path / "s.jsonl"
+    source.write_text(notebook() + line(say="Use ACME-1234"))
+    library = ConversationLibrary(tmp_path / "library")
+    imported(source, library)
+    imported(source, library, redact=SecretRedactor(patterns=[r"ACME-\d+"]))
+    (found,) = find_secrets(library)
+    assert (found.part, found.generation, dict(found.counts), found.is_unknown) == ("generation", 0, {}, True)
+    list(forget_secrets(library))
+    assert b"ACME-1234" not in bytes_below(Path(library.directory))
+    assert list(find_secrets(library)) == []
+
+
+def test_snapshots_are_found(tmp_path: Path) -> None:
+    made(tmp_path / "library")
+    store = FileStore(tmp_path / "snapshots")
+    for name in ("clean", "live"):
+        with ConversationStore(tmp_path / "library" / name, read_only=True) as conversation:
+            conversation.load()
+            store.save(snapshot_of(conversation))
+    (found,) = find_secrets_in_snapshots(store)
+    assert (found.part, dict(found.counts)) == ("snapshot", {"github-token": 2})
+    assert TOKEN not in repr(found)
+    store.delete(str(found.id))
+    assert list(find_secrets_in_snapshots(store)) == []
+
+
+def test_a_redactor_that_does_not_count_is_refused(tmp_path: Path) -> None:
+    for call in (find_secrets, forget_secrets):
+        with pytest.raises(TypeError, match="SecretRedactor"):
+            call(tmp_path, redact=json.dumps)  # type: ignore[arg-type]
+    assert list(find_secrets(tmp_path / "nowhere")) == []
+    assert list(import_conversations([], ConversationLibrary(tmp_path))) == []

@@ -1,0 +1,139 @@
+"""``transcript-store secrets``: where secrets stand, and what removes them from a library."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from transcript_store import ConversationLibrary, ConversationNotFoundError
+from transcript_store.cli._shared.arguments import add_json, path
+from transcript_store.cli._shared.keys import add_keys, keys_of
+from transcript_store.cli._shared.libraries import libraries
+from transcript_store.cli._shared.places import is_address, library_at, shown, snapshots_at
+from transcript_store.cli._shared.progress import Working
+from transcript_store.cli._shared.redaction import add_redact_pattern
+from transcript_store.cli._shared.secrets import Told, forget
+from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, is_at_a_terminal, many, say_on
+from transcript_store.importing import discover, import_conversations
+from transcript_store.redaction import SecretRedactor
+from transcript_store.secrets import FoundSecrets, find_secrets, find_secrets_in_snapshots
+from transcript_store.snapshots import SnapshotStore
+
+DESCRIPTION = """\
+Say which conversations, earlier generations, quarantines and snapshots hold secrets that show what they are by their form,
+how many, and of which kind; and which sessions of other programs on this machine do, imported or not. Never says a secret.
+
+With --forget the secrets are removed from the library: what a conversation says now is redacted; earlier generations and
+quarantines that hold some are deleted, in forks as well. It asks first. Snapshots are removed only if --snapshots
+names their store. The files of other programs are never changed. Copies elsewhere (ship, backups) keep what they have.
+"""
+EPILOG = """\
+exit code: 0 if there are no secrets, or all of them were removed; 1 if there are some, or some were left; 2 if it was not confirmed
+
+examples:
+  transcript-store secrets                              the default library, and what other programs keep
+  transcript-store secrets chats --no-programs --json
+  transcript-store secrets chats --redact-pattern 'ACME-[0-9]{6}'
+  transcript-store secrets chats --forget
+  transcript-store secrets chats --forget --snapshots kept
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("libraries", metavar="LIBRARY", nargs="*", type=path, help="of which (default: that of `chat`)")
+    parser.add_argument("--forget", action="store_true", help="remove the secrets from the library")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--snapshots",
+        metavar="STORE",
+        type=path,
+        action="append",
+        default=[],
+        help="a store of snapshots too: a directory, or the address of a library; with --forget those with secrets are deleted",
+    )
+    parser.add_argument("--no-programs", action="store_true", help="leave out the sessions of other programs")
+    add_redact_pattern(parser, "what matches this is a secret too")
+    add_json(parser, "one JSON object for each part that holds secrets (with --forget it needs --yes)")
+    add_keys(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Say where secrets stand, or remove them. The exit code is 1 if there are some, or some are left."""
+    redactor = SecretRedactor(patterns=arguments.redact_pattern or ())
+    if arguments.json and arguments.forget and not arguments.yes:
+        raise Misuse("--json asks nothing: give --yes with it")
+    directories = _directories(arguments)
+    if arguments.forget:
+        return _forget(arguments, directories, redactor)
+    told = Told(is_json=arguments.json)
+    with Working("looking for secrets") as working:
+        in_snapshots = (one for _, one in _in_snapshots(arguments, redactor))
+        for one in chain(_in_libraries(arguments, directories, redactor), in_snapshots):
+            with working.paused():
+                told.say(one)
+        if not arguments.no_programs:
+            for members in _in_programs(redactor):
+                with working.paused():
+                    told.say_session(members)
+    if not arguments.json:
+        told.say_sum([for_shell(shown(one)) for one in directories])
+    return int(told.is_any)
+
+
+def _directories(arguments: Namespace) -> list[str]:
+    try:
+        return libraries(arguments.libraries, on_places=True)
+    except ConversationNotFoundError:
+        if arguments.libraries or arguments.forget:
+            raise
+        return []  # no library yet: other programs' sessions are there all the same
+
+
+def _in_libraries(arguments: Namespace, directories: Sequence[str], redactor: SecretRedactor) -> Iterator[FoundSecrets]:
+    keys = keys_of(arguments).options
+    for directory in directories:
+        library = library_at(directory, **keys)
+        yield from find_secrets(library, redact=redactor, **({} if is_address(directory) else keys))
+
+
+def _in_snapshots(arguments: Namespace, redactor: SecretRedactor) -> Iterator[tuple[SnapshotStore, FoundSecrets]]:
+    for name in arguments.snapshots:
+        store = snapshots_at(name, **keys_of(arguments).options)
+        for one in find_secrets_in_snapshots(store, redact=redactor):
+            yield store, one
+
+
+def _in_programs(redactor: SecretRedactor) -> Iterator[dict[str, Any]]:
+    """The sessions of other programs that hold secrets: what an import would take out."""
+    nowhere = ConversationLibrary(
+        "/nonexistent/transcript-store"
+    )  # a dry run asks it for conversations, and finds none
+    for report in import_conversations(discover(), nowhere, dry_run=True, redact=redactor):
+        if report.redacted and not report.is_part:
+            yield {"source": report.source, "format": report.format, "title": report.title, "counts": report.redacted}
+
+
+def _forget(arguments: Namespace, directories: Sequence[str], redactor: SecretRedactor) -> int:
+    snapshots = list(_in_snapshots(arguments, redactor))
+    if not arguments.yes:
+        found = [*_in_libraries(arguments, directories, redactor), *(one for _, one in snapshots)]
+        told = Told(is_json=False)
+        for one in found:
+            told.say(one)
+        if told.parts and not _is_confirmed(told.parts):
+            complain("nothing was removed" + ("" if is_at_a_terminal() else ": without a terminal --yes removes it"))
+            return 2
+    return forget(arguments, directories, redactor, snapshots=snapshots)
+
+
+def _is_confirmed(count: int) -> bool:
+    if not is_at_a_terminal():
+        return False
+    say_on(f"Remove the secrets from {many(count, 'part')}? What is deleted cannot be brought back. [y/N] ")
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

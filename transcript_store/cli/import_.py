@@ -202,16 +202,20 @@ def _found(arguments: Namespace, programs: frozenset[str] | None, *, may_be_gone
     if programs is not None:
         return [one for one in discover() if one.program in programs]
     found: list[Found] = []
+    missing: list[str] = []
     for named in arguments.paths:
         try:
             found += find(named)
         except FileNotFoundError:
-            if not may_be_gone:
-                looked_at = named if is_address(named) else os.path.abspath(os.path.expanduser(named))
-                raise ConversationNotFoundError(path=looked_at, reason="there is no such file or folder") from None
+            missing.append(named if is_address(named) else os.path.abspath(os.path.expanduser(named)))
         except OSError as error:
             if not may_be_gone:
-                raise OSError(error.errno, error.strerror, named) from None  # a failure, as in every command: no misuse
+                found.append(Found(named, 0, 0, 0, why_not=f"cannot be looked at: {error.strerror}"))
+    if missing and not may_be_gone:
+        reason = "there is no such file or folder"
+        if len(missing) == len(arguments.paths):
+            raise ConversationNotFoundError(path=missing[0], reason=reason)
+        found += [Found(path, 0, 0, 0, why_not=reason) for path in missing]  # the others are imported all the same
     return found
 
 

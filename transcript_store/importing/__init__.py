@@ -171,8 +171,8 @@ def _looked_at(sources: Iterable[Found | str | os.PathLike[str]]) -> Iterator[Fo
             continue
         try:
             yield from list(find(given))
-        except OSError as error:
-            yield refused(os.fspath(given), f"cannot be looked at: {error.strerror}")
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+            yield refused(os.fspath(given), f"cannot be looked at: {getattr(error, 'strerror', None) or error}")
 
 
 def _readers(format: str | None) -> tuple[list[Reader], list[UnusableFormatError]]:

@@ -72,6 +72,10 @@ class _Import:
                         yield from self._of_part(*part, is_expected=is_expected)
         except UnreadableSourceError as error:
             yield refused(error.path, error.reason)
+        except (StorageError, PoisonedError):  # of the library: nothing more can be written
+            raise
+        except Exception as error:  # it cannot be opened or unpacked, for a reason that no check expects
+            yield refused(path, self._without_secrets(f"cannot be read{_why(error)}"))
 
     def _of_part(self, head: Head, source: FileSource | Rows, *, is_expected: bool) -> Iterator[ImportReport]:
         reader, failures = self._reader_for(head)
@@ -87,12 +91,12 @@ class _Import:
                 yield from self._of_sessions(reader, source)
         except (StorageError, PoisonedError, UnreadableSourceError):
             raise
-        except Exception as error:  # a reader met what nobody thought of: the other sources are imported all the same
+        except (Exception, SystemExit) as error:  # of the reader: the other sources are imported all the same
             # The file of the second look may be another than that of the first.
             if isinstance(source, FileSource) and source.is_rewritten:
                 yield refused(source.name, "was rewritten or cut while it was read; import it again")
                 return
-            yield refused(source.name, self._without_secrets(f"cannot be read as {_said_by(reader, error)}"))
+            yield refused(source.name, self._without_secrets(f"cannot be read as {reader.name}{_why(error)}"))
 
     def _without_secrets(self, sentence: str) -> str:
         return sentence if self._redactor is None else str(self._redactor.redact(sentence).value)
@@ -184,8 +188,8 @@ def _recognized(readers: Iterable[Reader], head: Head) -> tuple[Reader | None, l
         try:
             if reader.recognizes(head):
                 return reader, failures
-        except Exception as error:  # somebody else's reader; the next one is asked
-            failures.append(f"was not looked at as {_said_by(reader, error)}")
+        except (Exception, SystemExit) as error:  # another package's reader; the next one is asked
+            failures.append(f"was not looked at as {reader.name}{_why(error)}")
     return None, failures
 
 
@@ -195,5 +199,10 @@ def _of_its_own_format(reader: Reader, plan: Plan) -> Plan:
     return plan
 
 
-def _said_by(reader: Reader, error: Exception) -> str:
-    return f"{reader.name} ({type(error).__name__}: {error}); this should not happen, please report it"
+def _why(error: BaseException) -> str:
+    """The end of the sentence on a source that could not be read."""
+    if isinstance(error, MemoryError):
+        return ": this process may not take enough memory for it"
+    if isinstance(error, OSError) and error.strerror:
+        return f": {error.strerror}"
+    return f" ({type(error).__name__}: {error}); this should not happen, please report it"

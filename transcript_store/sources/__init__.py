@@ -57,8 +57,8 @@ def parts_of(path: str) -> Iterator[Iterator[_Part]]:
 
 def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
     source = FileSource(path, handle)
-    start = os.pread(handle, _HEAD_BYTES, 0)
     try:
+        start = source.read(0, _HEAD_BYTES)
         if start.startswith(_tables.MAGIC):
             with _tables.database(path, handle, source.stamp) as rows:
                 yield Head(path, start, (), rows.tables()), rows

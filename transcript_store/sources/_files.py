@@ -59,14 +59,21 @@ class FileSource:
     def read(self, offset: int, size: int) -> bytes:
         size = max(0, min(size, self.size - offset))
         if self.size > _HELD_BYTES:
-            piece = os.pread(self._handle, size, offset)
+            piece = self._pread(size, offset)
             if offset <= self._walked_bytes < offset + len(piece):
                 self._walked.update(memoryview(piece)[self._walked_bytes - offset :])
                 self._walked_bytes = offset + len(piece)
             return piece
         if self._held is None:
-            self._held = os.pread(self._handle, self.size, 0)
+            self._held = self._pread(self.size, 0)
         return self._held[offset : offset + size]
+
+    def _pread(self, size: int, offset: int) -> bytes:
+        try:
+            return os.pread(self._handle, size, offset)
+        except OSError as error:  # a bad block, a disk that was unplugged, a network share that is away
+            reason = f"cannot be read: {error.strerror}"
+            raise UnreadableSourceError(path=self.name, reason=reason) from error
 
     def columns(self, _table: str) -> tuple[str, ...]:
         return ()

@@ -170,6 +170,16 @@ def _found(path: str, status: os.stat_result, program: str | None = None, *, is_
     )
 
 
+def _looked_at(entry: os.DirEntry[str], program: str | None = None, *, is_expected: bool = True) -> Iterator[Found]:
+    """A file of a folder. An error is this file's own: the others of the folder are found all the same."""
+    try:
+        yield _found(entry.path, entry.stat(follow_symlinks=False), program, is_expected=is_expected)
+    except FileNotFoundError:
+        pass  # deleted just now
+    except OSError as error:
+        yield _unread(entry.path, f"cannot be looked at: {error.strerror}", program)
+
+
 def _unread(folder: str, why_not: str, program: str | None = None) -> Found:
     return Found(folder, 0, 0, 0, program, why_not=why_not)
 
@@ -184,7 +194,7 @@ def _matching(folder: str, pattern: list[str], program: str) -> Iterator[Found]:
                 if rest and entry.is_dir(follow_symlinks=False):
                     yield from _matching(entry.path, rest, program)
                 elif not rest and entry.is_file(follow_symlinks=False):
-                    yield _found(entry.path, entry.stat(follow_symlinks=False), program)
+                    yield from _looked_at(entry, program)
     except (FileNotFoundError, NotADirectoryError):
         pass  # the program is not used here, or a file was deleted just now
     except OSError as error:
@@ -201,7 +211,7 @@ def _below(folder: str, deepest: int) -> Iterator[Found]:
                 if entry.is_dir(follow_symlinks=False):
                     yield from _below(entry.path, deepest - 1)
                 elif entry.is_file(follow_symlinks=False):
-                    yield _found(entry.path, entry.stat(follow_symlinks=False), is_expected=False)
+                    yield from _looked_at(entry, is_expected=False)
     except FileNotFoundError:
         pass  # deleted just now
     except OSError as error:

@@ -27,7 +27,7 @@ from transcript_store.formats._document import (
 )
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._lines import Line
-from transcript_store.formats._members import Json, labels, obj, text
+from transcript_store.formats._members import Json, labels, moment, obj, text
 from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
 
 _LONGEST_GAP_BYTES = 1 << 16
@@ -69,6 +69,10 @@ class Export(ABC):
     @abstractmethod
     def leaf(self, conversation: Json, nodes: list[Node]) -> str | None:
         """Where the conversation ends; None if its messages are no tree, but stand in order."""
+
+    @abstractmethod
+    def times(self, conversation: Json, nodes: list[Node]) -> tuple[object, Iterable[object]]:
+        """When the conversation last changed, and when its messages were said, as they stand there."""
 
     @abstractmethod
     def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
@@ -128,9 +132,15 @@ class Export(ABC):
             provider=self.provider if said else None,
             model=self.model(conversation, path),
             labels=labels(title=self.title(conversation)),
+            edition=self._edition(conversation, nodes),
             findings=tuple(Finding(kind, message, None, span.offset) for kind, message in findings),
             losses=losses.found(),
         )
+
+    def _edition(self, conversation: Json, nodes: list[Node]) -> tuple[str, str] | None:
+        changed, said = self.times(conversation, nodes)
+        edition = moment(changed), max(map(moment, said), default="")
+        return edition if any(edition) else None
 
     def _entries(self, source: Source, span: Span, whole: Span) -> Iterator[Entry]:
         read = self._read(source, span, whole)

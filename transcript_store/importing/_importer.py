@@ -30,7 +30,7 @@ from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted
-from transcript_store.importing._standing import Standing, is_of_this_source, standing_of
+from transcript_store.importing._standing import Standing, has_another_form, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import FileSource, Rows
@@ -248,11 +248,13 @@ class _Work:
         return {"id": self._id, "provider": self._plan.provider, **self._metadata, **lists._asdict()}
 
     def _go_on(self, store: ConversationStore, found: Standing) -> None:
+        # A provider of another form changes with the messages, in one commit.
+        provider = {"provider": self._plan.provider} if has_another_form(store, self._plan) else {}
         # Before the note says so: what a kill leaves in between, the next import brings to the same end.
         if changes := self._changes(store, found.noted or {}):
             store.update_metadata(**changes)
         if found.action == "replaced":
-            self._replace_from(store, found.first)
+            self._replace_from(store, found.first, **provider)
             return
         if (first := next(found.rest, None)) is not None or found.reason == _SUM:
             not_before = time_of(store.get_records(last=1)[0].at)
@@ -268,7 +270,12 @@ class _Work:
             for name, value in self._metadata.items()
             if name != "labels" and value != getattr(now, name) and getattr(now, name) == noted.get(name)
         }
-        if now.provider is None and self._plan.provider is not None:
+        is_as_imported = now.provider == noted.get("provider", now.provider) or now.provider is None
+        if (
+            self._plan.provider not in (None, now.provider)
+            and is_as_imported
+            and not has_another_form(store, self._plan)
+        ):
             changes["provider"] = self._plan.provider
         was = noted.get("labels") or {}
         labels = {
@@ -278,9 +285,9 @@ class _Work:
             changes["labels"] = {**now.labels, **labels}
         return changes
 
-    def _replace_from(self, store: ConversationStore, first: int) -> None:
+    def _replace_from(self, store: ConversationStore, first: int, **changes: Any) -> None:
         def replace_all(lists: Lists) -> None:
-            store.replace_transcript(**lists._asdict())
+            store.replace_transcript(**lists._asdict(), **changes)
 
         for number in range(first, len(self._plan.generations)):
             remaining = batches(self._plan.generations[number](), self._source.stamp.size)

@@ -159,6 +159,9 @@ class _Import:
         is_written = first.action in ("created", "grew", "replaced")  # or would be, in a dry run
         if is_same:
             return replace(first, action="unchanged", reason=None) if is_written else first
+        if plan.edition is not None:  # two exports in one document: the newer one counts, wherever it stands
+            report = self._importer.put(plan, source, is_alone=False)
+            return replace(report, action="unchanged") if report.action == "created" else report  # in a dry run
         looker = Importer(self._library, None, diverged="report", dry_run=True)
         report = looker.put(plan, source, is_alone=False)
         if report.action == "refused" or (report.action == "unchanged" and not is_written):

@@ -83,6 +83,7 @@ def configure(parser: ArgumentParser) -> None:
         default="report",
         help="where the source and the conversation both went on: report it (default), or import it as another one",
     )
+    parser.add_argument("--empty", action="store_true", help="import sessions without a message too")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
@@ -231,6 +232,7 @@ def _import(arguments: Namespace, library: ConversationLibrary, found: list[Foun
             cache=_cache_folder(),
             redact=redactor_of(arguments),
             jobs=arguments.jobs,
+            empty=arguments.empty,
         )
     except ValueError as error:  # a package adds a format of that name, and only writes it
         raise Misuse(str(error)) from None

@@ -152,6 +152,8 @@ class Export(ABC):
         places = {id(node): number for number, node in enumerate(nodes, 1)}
         told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses()), strict=True)}
         beside = deque(number for number in range(len(lines)) if number not in told)
+        if not any(told.values()):  # nothing was said that has a time: the conversation has one
+            yield Draft(at=moment(self.times(conversation, nodes)[0]) or None, lines=[lines[beside.popleft()]]).entry()
         for place, drafts in told.items():
             while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
                 yield Draft(lines=[lines[beside.popleft()]]).entry()

@@ -57,9 +57,11 @@ class Importer:
         *,
         diverged: Literal["report", "fork"],
         dry_run: bool,
+        takes_empty: bool = False,
         is_first: bool = False,
     ) -> None:
         self._library, self._group = library, group
+        self._takes_empty = takes_empty
         self._is_first = is_first
         """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
         self._forks = diverged == "fork"
@@ -115,7 +117,9 @@ class Importer:
                 original = conversation_id(plan.format, session)
                 plan = replace(plan, labels={**plan.labels, "diverged_from": original})
             work = _Work(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
-            done = work.run(dry_run=self._dry_run)
+            done = work.run(dry_run=self._dry_run, may_create=self._takes_empty or not _is_empty(report))
+            if done.action == "empty":
+                return replace(report, action="empty")
             next_id = conversation_id(plan.format, session, copy + 1)
             if done.action != "diverged" or not (self._forks or self._has(next_id)):
                 if work.findings:
@@ -149,13 +153,18 @@ class Importer:
         return True
 
 
+def _is_empty(report: ImportReport) -> bool:
+    """True if the source has no message of the session, and nothing that a reader made none of."""
+    return not (report.messages or report.lines.in_messages or report.findings or report.losses)
+
+
 def _held(entries: Callable[[], Iterable[Entry]]) -> Callable[[], Iterable[Entry]]:
     """The same entries, made once."""
     return cache(lambda: list(entries()))
 
 
 class _Done(NamedTuple):
-    action: Literal["created", "grew", "unchanged", "replaced", "diverged"]
+    action: Literal["created", "grew", "unchanged", "replaced", "diverged", "empty"]
     reason: str | None = None
 
 
@@ -180,9 +189,9 @@ class _Work:
         self.findings: list[Finding] = []
         """The messages that the store did not take."""
 
-    def run(self, *, dry_run: bool) -> _Done:
+    def run(self, *, dry_run: bool, may_create: bool = True) -> _Done:
         """Look, and then write unless nothing is to be done. A reader looks first: it writes nothing at all (F2)."""
-        if self._is_first and self._group is not None and not dry_run:
+        if may_create and self._is_first and self._group is not None and not dry_run:
             with suppress(ConversationExistsError, ConversationLockedError):  # or it is there all the same
                 self._create(self._group)
                 return _Done("created")
@@ -191,6 +200,8 @@ class _Work:
                 with self._library.open(self._id, read_only=True, verify="tail") as reader:
                     found, position = standing_of(reader, self._plan, self._source), reader.position
             except ConversationNotFoundError:
+                if not may_create:
+                    return _Done("empty")
                 if dry_run or self._group is None:
                     return _Done("created")
                 try:

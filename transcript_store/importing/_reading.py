@@ -14,7 +14,7 @@ from transcript_store.errors import PoisonedError, StorageError
 from transcript_store.formats import READERS, Head, Plan, Reader, redacted_plan
 from transcript_store.importing._committed import committed
 from transcript_store.importing._importer import Importer
-from transcript_store.importing._report import ImportReport, misnamed, refused, unknown
+from transcript_store.importing._report import ImportReport, is_blank, misnamed, refused, unknown
 from transcript_store.importing._threads import in_threads, one_by_one
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.redaction import SecretRedactor
@@ -32,6 +32,8 @@ class How(NamedTuple):
     redactor: SecretRedactor | None
     diverged: Literal["report", "fork"]
     dry_run: bool
+    takes_empty: bool
+    """Whether a session without a message becomes a conversation."""
     is_first: bool = False
     """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
 
@@ -48,7 +50,14 @@ class _Import:
     def __init__(self, how: How, group: ConversationGroup | None) -> None:
         self._format, self._readers, self._redactor = how.format, how.readers, how.redactor
         self._library, self._group = how.library, group
-        self._importer = Importer(how.library, group, diverged=how.diverged, dry_run=how.dry_run, is_first=how.is_first)
+        self._importer = Importer(
+            how.library,
+            group,
+            diverged=how.diverged,
+            dry_run=how.dry_run,
+            takes_empty=how.takes_empty,
+            is_first=how.is_first,
+        )
         # Threads are for what waits for the disk: an append, a replace, a conversation that is created by itself.
         waits = not how.is_first or group is None or group.creates_alone
         self._at_once = in_threads if waits else one_by_one
@@ -78,6 +87,9 @@ class _Import:
             yield refused(path, self._without_secrets(f"cannot be read{_why(error)}"))
 
     def _of_part(self, head: Head, source: FileSource | Rows, *, is_expected: bool) -> Iterator[ImportReport]:
+        if source.stamp.size <= len(head.start) and is_blank(head):
+            yield ImportReport(action="empty", source=source.name)
+            return
         reader, failures = self._reader_for(head)
         for why in failures:
             yield refused(source.name, self._without_secrets(why))

@@ -17,7 +17,7 @@ The newer edition counts, whatever its file is called; an older one changes noth
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -45,7 +45,7 @@ class RedactedBeforeError(TranscriptStoreError):
 class Standing(NamedTuple):
     """What is to be done with a conversation that is there."""
 
-    action: Literal["grew", "unchanged", "replaced", "diverged"]
+    action: Literal["grew", "unchanged", "replaced", "diverged", "empty"]
     first: int = 0
     """Of ``grew``: the plan's generation that is live, and goes on. Of ``replaced``: the first that replaces."""
     rest: Iterator[Entry] = iter(())
@@ -132,6 +132,10 @@ def _of_a_live_one(
         if planned <= recorded:
             return Standing("unchanged")  # an older copy: a new generation would take the conversation back to it
         other_file = not recorded <= planned  # else a newer copy, whose messages have another form now
+    if other_file and not any(_speaks(e.message, e.extra) for entries in plan.generations for e in entries()):
+        return Standing("empty")  # a program that resumes a session may begin another file with the context alone
+    if other_file and not any(_speaks(record.message, record.extra) for record in conversation.iter_records()):
+        other_file = False  # that file was imported first
     if compared.has_ours:
         return _diverged(note)
     if other_file and _is_there(where := _file_of(note)):
@@ -327,8 +331,9 @@ def _compare(records: Iterable[Record], entries: Iterable[Entry]) -> _Compared:
     return _Compared(is_prefix, planned, has_ours)
 
 
-def _is_ours(record: Record) -> bool:
-    return note_of(record) is None and not is_imported(record)
+def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
+    """True of a message that is not the program's own."""
+    return message is not None and not (extra or {}).get("scaffolding")
 
 
 def _file_of(note: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from transcript_store.errors import PoisonedError, StorageError
-from transcript_store.formats import READERS, Head, Plan, Reader, redacted_plan
+from transcript_store.formats import READERS, Head, Plan, Reader, nearly_lines, redacted_plan
 from transcript_store.importing._committed import committed
 from transcript_store.importing._importer import Importer
 from transcript_store.importing._report import ImportReport, is_blank, misnamed, refused, unknown
@@ -88,7 +88,7 @@ class _Import:
 
     def _of_part(self, head: Head, source: FileSource | Rows, *, is_expected: bool) -> Iterator[ImportReport]:
         if source.stamp.size <= len(head.start) and is_blank(head):
-            yield ImportReport(action="empty", source=source.name)
+            yield ImportReport(action="empty", source=source.name, reason=nearly_lines(head))
             return
         reader, failures = self._reader_for(head)
         for why in failures:

@@ -14,7 +14,7 @@ A compaction or a rewind is a generation. What a later generation takes over fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
     """What belongs to it and is not sent: usage, model, stop reason under docs/chat.md's names; ``source``: its lines, packed."""
     at: str | None = None
     """The source's own time: RFC 3339 text where it is a time, else whatever stands there. None where the source has none."""
-    lines: tuple[int, ...] = ()
+    lines: Sequence[int] = ()
     """The lines of the source that it accounts for, from 1. Empty for what was taken over from an earlier generation."""
 
 

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +80,27 @@ def test_a_provider_that_nobody_knows_is_named_once(tmp_path, caplog):
     assert "provider 'anthropc' is none of claude, openai, openai-compatible, gemini" in record.getMessage()
 
 
-def test_the_provider_can_be_set_once(store, tmp_path):
-    """The provider may be set while it is None; then its messages stay its own, and the error says what else can change."""
+def test_the_provider_changes_with_all_messages_alone(store, tmp_path):
+    """The provider may be set while it is None; then its messages stay its own, and the error says what else can change.
+
+    A replace may change it: the new messages have the other provider's form. It cannot take it away.
+    """
     store.update_metadata(provider="claude")
     store.update_metadata(provider="claude")
     before = tree(store.directory)
-    for provider in ("openai", None):
-        for call in (store.update_metadata, lambda **kw: store.replace_transcript([], **kw)):
+    keep, replace = partial(store.keep_records, []), partial(store.replace_transcript, [])
+    for provider, calls in (("openai", (store.update_metadata, keep)), (None, (store.update_metadata, keep, replace))):
+        for call in calls:
             with pytest.raises(TypeError, match="'claude'") as caught:
                 call(provider=provider, model="m")
             assert "model, compaction_count, system_prompt, tools, labels" in str(caught.value)
     assert tree(store.directory) == before
+    store.replace_transcript([{"role": "user", "parts": [{"text": "hi"}]}], provider="gemini")
+    assert store.get_metadata().provider == "gemini"
+    store.close()
+    with ConversationStore(store.directory) as again:
+        again.load()
+        assert (again.get_metadata().provider, len(again.get_messages())) == ("gemini", 1)
     with ConversationStore(tmp_path / "d") as other:
         other.initialize()
         other.replace_transcript([], provider="gemini")

@@ -419,9 +419,12 @@ def batch_with_times(store: ConversationStore) -> None:
 
 
 def replace_with_times(store: ConversationStore) -> None:
-    """What an import does when its source was rewritten: the new generation may begin before the old one."""
+    """What an import does when its source was rewritten: the new generation may begin before the old one.
+
+    Its messages may have another provider's form.
+    """
     times = [given_time(month) for month in (1, 6, 7)]
-    store.replace_transcript(WITH_AN_EVENT, extras=ITS_EXTRAS, times=times, compaction_count=6)
+    store.replace_transcript(WITH_AN_EVENT, extras=ITS_EXTRAS, times=times, compaction_count=6, provider="gemini")
 
 
 def append_given_again(store: ConversationStore) -> None:

@@ -358,7 +358,7 @@ def test_a_format_that_is_named_is_believed_where_it_says_something(
         b'{"timestamp": "2026-01-01T00:00:00Z", "type": "session_meta", "payload": {}}\n'
     )
     for name, named, messages in (("odd", "jsonl", 1), ("begun", "codex", 0)):
-        (report,) = import_conversations([tmp_path / f"{name}.jsonl"], library, format=named)
+        (report,) = import_conversations([tmp_path / f"{name}.jsonl"], library, format=named, empty=True)
         assert (report.action, report.messages, report.events) == ("created", messages, 1)
 
 
@@ -374,7 +374,8 @@ def test_a_folder_may_hold_anything(tmp_path: Path, library: ConversationLibrary
             database.execute("CREATE TABLE log (n INTEGER PRIMARY KEY)")
     reports = {Path(report.source).name: report for report in import_conversations([tmp_path / "a"], library)}
     assert {name: report.action for name, report in reports.items()} == {
-        **dict.fromkeys(("settings.json", "empty.jsonl", "state.sqlite", "logs.db"), "skipped"),
+        **dict.fromkeys(("settings.json", "state.sqlite", "logs.db"), "skipped"),
+        "empty.jsonl": "empty",
         "s.jsonl": "created",
     }
     assert reports["state.sqlite"].reason == reports["settings.json"].reason

@@ -202,10 +202,16 @@ def changes(given: dict[str, Any], max_bytes: int) -> dict[str, Any]:
     return checked_fields(given, max_bytes)
 
 
-def changed(members: dict[str, Any], checked: dict[str, Any]) -> dict[str, Any]:
-    """The metadata with these changes. A provider that is set changes only within its family: the messages have its form."""
+def changed(members: dict[str, Any], checked: dict[str, Any], *, with_messages: bool = False) -> dict[str, Any]:
+    """The metadata with these changes.
+
+    A provider that is set changes only within its family, because the messages have its form; to any other one only
+    ``with_messages``, when all of them are replaced in the same commit.
+    """
     recorded = members.get("provider")
-    if recorded is not None and family(checked.get("provider", recorded)) != family(recorded):
+    provider = checked.get("provider", recorded)
+    is_other = recorded is not None and (provider is None or family(provider) != family(recorded))
+    if is_other and (provider is None or not with_messages):
         others = ", ".join(name for name in CHANGEABLE if name != "provider")
         raise TypeError(f"cannot change 'provider', which is {recorded!r}; what can change: {others}")
     return {**members, **checked}

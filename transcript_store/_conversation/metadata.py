@@ -47,7 +47,7 @@ _FAMILIES = {"openai-compatible": "openai"}
 """Providers whose messages are those of another one."""
 
 CHANGEABLE = ("model", "compaction_count", "system_prompt", "tools", "labels", "provider")
-"""What ``update_metadata`` can change; ``provider`` only while it is None, or within its family."""
+"""What ``update_metadata`` can change; ``provider`` only while it is None, or within its family. A replace can change it to any."""
 
 _EXAMPLE_ID = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51"
 REPLACED = "replaced"

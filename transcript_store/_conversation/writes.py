@@ -153,14 +153,19 @@ class Writes:
                 generation began at the first of them.
             if_head: as in :meth:`append_message`: a message that came since you read would be replaced too.
             features: what the new generation can besides, as in :class:`NewConversation`. It can all that the old one can.
-            metadata_changes: as in :meth:`update_metadata`.
+            metadata_changes: as in :meth:`update_metadata`. ``provider`` may be any other one too: the new messages have
+                its form.
 
         Raises:
             TranscriptStoreError: as :meth:`append_message` and :meth:`update_metadata`. The old messages are in place.
         """
         entries = self._storable.entries(messages, extras, times)
         self._next_generation(
-            lambda writer, *given: writer.replace(entries, *given), if_head, features, metadata_changes
+            lambda writer, *given: writer.replace(entries, *given),
+            if_head,
+            features,
+            metadata_changes,
+            with_messages=True,
         )
 
     def keep_records(
@@ -213,7 +218,7 @@ class Writes:
 
         Raises:
             TypeError: a name that cannot be changed, or a provider whose messages have another form. (``openai`` and
-                ``openai-compatible`` have the same.)
+                ``openai-compatible`` have the same.) :meth:`replace_transcript` changes both in one commit.
             InvalidMetadataError: a field cannot have this value. Nothing was written.
             TranscriptStoreError: as :meth:`append_message`.
         """
@@ -255,15 +260,20 @@ class Writes:
         if_head: str | None,
         features: Sequence[Feature] | None,
         metadata_changes: dict[str, Any],
+        *,
+        with_messages: bool = False,
     ) -> None:
-        """Archive the live generation, and begin the next one with ``write``: one commit."""
+        """Archive the live generation, and begin the next one with ``write``: one commit.
+
+        ``with_messages`` says that all messages are new ones, so that their form may be another provider's.
+        """
         if if_head is not None:
             arguments.require_head("if_head", if_head)
         changes = self._storable.changes(metadata_changes)
         enabled = arguments.features(features)
         with self._opened.exclusively():
             storage = self._opened.writable()
-            members = with_changes(storage, changes)
+            members = with_changes(storage, changes, with_messages=with_messages)
             self._opened.group_commit.settle(storage)
             if if_head is not None:
                 storage.require_head(if_head)
@@ -283,7 +293,7 @@ class Writes:
             return storage.append(entries) if entries else ()
 
 
-def with_changes(storage: Writer, changes: dict[str, Any]) -> dict[str, Any]:
+def with_changes(storage: Writer, changes: dict[str, Any], *, with_messages: bool = False) -> dict[str, Any]:
     """The metadata with these changes, as they may be made to what is on the disk."""
     storage.settle()  # members are what an interrupted call left on the disk, not what memory had before it
-    return arguments.changed(storage.members, changes)
+    return arguments.changed(storage.members, changes, with_messages=with_messages)

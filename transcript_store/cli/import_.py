@@ -83,6 +83,7 @@ def configure(parser: ArgumentParser) -> None:
         default="report",
         help="where the source and the conversation both went on: report it (default), or import it as another one",
     )
+    parser.add_argument("--empty", action="store_true", help="import sessions without a message too")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--follow", action="store_true", help="go on with what the programs add, until Ctrl-C")
@@ -216,16 +217,20 @@ def _found(arguments: Namespace, programs: frozenset[str] | None, *, may_be_gone
     if programs is not None:
         return [one for one in discover() if one.program in programs]
     found: list[Found] = []
+    missing: list[str] = []
     for named in arguments.paths:
         try:
             found += find(named)
         except FileNotFoundError:
-            if not may_be_gone:
-                looked_at = named if is_address(named) else os.path.abspath(os.path.expanduser(named))
-                raise ConversationNotFoundError(path=looked_at, reason="there is no such file or folder") from None
+            missing.append(named if is_address(named) else os.path.abspath(os.path.expanduser(named)))
         except OSError as error:
             if not may_be_gone:
-                raise OSError(error.errno, error.strerror, named) from None  # a failure, as in every command: no misuse
+                found.append(Found(named, 0, 0, 0, why_not=f"cannot be looked at: {error.strerror}"))
+    if missing and not may_be_gone:
+        reason = "there is no such file or folder"
+        if len(missing) == len(arguments.paths):
+            raise ConversationNotFoundError(path=missing[0], reason=reason)
+        found += [Found(path, 0, 0, 0, why_not=reason) for path in missing]  # the others are imported all the same
     return found
 
 
@@ -241,6 +246,7 @@ def _import(arguments: Namespace, library: ConversationLibrary, found: list[Foun
             cache=_cache_folder(),
             redact=redactor_of(arguments),
             jobs=arguments.jobs,
+            empty=arguments.empty,
         )
     except ValueError as error:  # a package adds a format of that name, and only writes it
         raise Misuse(str(error)) from None

@@ -6,9 +6,11 @@ import base64
 import hashlib
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import chain as chain_of
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from transcript_store.conversation import ConversationStore
@@ -49,13 +51,19 @@ def original(conversation: ConversationStore) -> Iterator[bytes]:
         raise ExportError(path=path, reason=reason)
     generations, tail = [number for number, _ in chain], [_tail(note)]
     order = array("Q", sorted(line.key for line in _packed(conversation, generations)))
-    if _sha256(chain_of(_lines(conversation, generations, order), tail)) != expected:
+    again = Counter(key for key, next_key in pairwise(order) if key == next_key)
+    """How often each line that is on record more than once is there before its last record: the last one counts."""
+    if again:
+        order = array("Q", sorted({*order}))
+    if (lines := note.get("lines")) is not None:  # those behind are of an earlier export, which had more
+        del order[bisect_left(order, (lines + 1) << _PART_BITS) :]
+    if _sha256(chain_of(_lines(conversation, generations, order, again), tail)) != expected:
         if any("redaction" in note for _, note in chain):
             reason = "was redacted when it was imported: its original bytes are not kept here, and nothing was written"
             raise ExportError(path=path, reason=reason)
         reason = "what is on record does not make up the file that was imported; nothing was written"
         raise ExportError(path=path, reason=reason)
-    return chain_of(_lines(conversation, generations, order), tail)
+    return chain_of(_lines(conversation, generations, order, again), tail)
 
 
 def _generations(conversation: ConversationStore) -> list[tuple[int, dict[str, Any]]]:
@@ -113,13 +121,19 @@ def _packed(conversation: ConversationStore, generations: list[int]) -> Iterator
             earlier = array("Q", sorted({*earlier, *new}))
 
 
-def _lines(conversation: ConversationStore, generations: list[int], order: Sequence[int]) -> Iterator[bytes]:
+def _lines(
+    conversation: ConversationStore, generations: list[int], order: Sequence[int], again: Counter[int]
+) -> Iterator[bytes]:
     """The lines in the source's order, the pieces of a line in theirs. One whose record comes too early waits for the others."""
     waiting: list[tuple[int, int, bytes]] = []
     written = 0
+    earlier = Counter(again)
     for count, line in enumerate(_packed(conversation, generations)):
+        if earlier[line.key] > 0:
+            earlier[line.key] -= 1
+            continue
         heappush(waiting, (line.key, count, line.unpacked()))
-        while waiting and waiting[0][0] == order[written]:
+        while waiting and written < len(order) and waiting[0][0] == order[written]:
             written += 1
             yield heappop(waiting)[2]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transcript_store.formats._blocks import Losses, objects
@@ -57,6 +57,9 @@ class ChatGpt(Export):
     def model(self, conversation: Json, path: list[Node]) -> str | None:
         found = (text(part_of(node.value, "message", "metadata", "model_slug")) for node in reversed(path))
         return next((slug for slug in found if slug), None) or text(conversation.get("default_model_slug"))
+
+    def times(self, conversation: Json, nodes: list[Node]) -> tuple[object, Iterable[object]]:
+        return conversation.get("update_time"), (part_of(node.value, "message", "create_time") for node in nodes)
 
     def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
         talk = _Talk(losses)

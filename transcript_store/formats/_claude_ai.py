@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from transcript_store.formats._blocks import Losses, objects
@@ -54,6 +55,10 @@ class ClaudeAi(Export):
 
     def model(self, conversation: Json, path: list[Node]) -> str | None:  # noqa: ARG002 (a message does not say)
         return text(conversation.get("model"))
+
+    def times(self, conversation: Json, nodes: list[Node]) -> tuple[object, Iterable[object]]:
+        said = (node.value.get(name) for node in nodes for name in ("created_at", "updated_at"))
+        return conversation.get("updated_at"), said
 
     def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
         return [_messages(node.value, losses) for node in path]

@@ -27,7 +27,7 @@ from transcript_store.formats._document import (
 )
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._lines import Line
-from transcript_store.formats._members import Json, labels, obj, text
+from transcript_store.formats._members import Json, labels, moment, obj, text
 from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
 
 _LONGEST_GAP_BYTES = 1 << 16
@@ -69,6 +69,10 @@ class Export(ABC):
     @abstractmethod
     def leaf(self, conversation: Json, nodes: list[Node]) -> str | None:
         """Where the conversation ends; None if its messages are no tree, but stand in order."""
+
+    @abstractmethod
+    def times(self, conversation: Json, nodes: list[Node]) -> tuple[object, Iterable[object]]:
+        """When the conversation last changed, and when its messages were said, as they stand there."""
 
     @abstractmethod
     def told(self, path: list[Node], losses: Losses) -> list[list[Draft]]:
@@ -128,9 +132,15 @@ class Export(ABC):
             provider=self.provider if said else None,
             model=self.model(conversation, path),
             labels=labels(title=self.title(conversation)),
+            edition=self._edition(conversation, nodes),
             findings=tuple(Finding(kind, message, None, span.offset) for kind, message in findings),
             losses=losses.found(),
         )
+
+    def _edition(self, conversation: Json, nodes: list[Node]) -> tuple[str, str] | None:
+        changed, said = self.times(conversation, nodes)
+        edition = moment(changed), max(map(moment, said), default="")
+        return edition if any(edition) else None
 
     def _entries(self, source: Source, span: Span, whole: Span) -> Iterator[Entry]:
         read = self._read(source, span, whole)
@@ -142,6 +152,8 @@ class Export(ABC):
         places = {id(node): number for number, node in enumerate(nodes, 1)}
         told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses()), strict=True)}
         beside = deque(number for number in range(len(lines)) if number not in told)
+        if not any(told.values()):  # nothing was said that has a time: the conversation has one
+            yield Draft(at=moment(self.times(conversation, nodes)[0]) or None, lines=[lines[beside.popleft()]]).entry()
         for place, drafts in told.items():
             while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
                 yield Draft(lines=[lines[beside.popleft()]]).entry()

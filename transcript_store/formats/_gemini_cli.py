@@ -132,7 +132,7 @@ def _walk(lines: Iterable[Line], session: _Session, allowance: Allowance) -> Ste
     context = _Context(session)
     anew = True
     for line in lines:
-        session.lines = line.number
+        session.lines = line.last
         session.first = session.first or line.raw
         if not line.raw:
             continue

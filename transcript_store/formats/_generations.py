@@ -6,10 +6,10 @@ generation is read by walking to its beginning: nothing of a source is held but 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import orjson
@@ -34,7 +34,9 @@ class Draft:
             return self.carried()
         places = places_in(self.message) if self.message is not None and len(self.lines) > 1 else None
         packed = [pack(li.number, li.raw, li.value, self.message, part=li.part, places=places) for li in self.lines]
-        numbers = tuple(dict.fromkeys([line.number for line in self.lines]))
+        numbers: Sequence[int] = self.lines[0].numbers
+        if len(self.lines) > 1:
+            numbers = tuple(dict.fromkeys(chain.from_iterable(line.numbers for line in self.lines)))
         return Entry(self.message, {**self.extra, "source": {"lines": packed}}, self.at, numbers)
 
     def carried(self) -> Entry:

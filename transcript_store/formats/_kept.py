@@ -47,6 +47,8 @@ class KeptLines:
             return self._whole[place]
         number, part, offset, length = self._places[4 * place : 4 * place + 4]
         raw = self._source.read(offset, length) if self._held is None else self._held[place]
+        if raw.isspace():
+            return Line(number, offset, raw, None, part, raw.count(b"\n"))
         return Line(number, offset, raw, object_on(raw), part)
 
     def number(self, place: int) -> int:
@@ -82,4 +84,4 @@ class KeptLines:
             return
         at = line.value.get("timestamp") if line.value is not None else None
         packed = pack(line.number, line.raw, line.value, part=line.part)
-        yield Entry(None, {"source": {"lines": [packed]}}, at if isinstance(at, str) else None, (line.number,))
+        yield Entry(None, {"source": {"lines": [packed]}}, at if isinstance(at, str) else None, line.numbers)

@@ -6,7 +6,8 @@ can be done without guessing:
 * one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
 * several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
   each is a piece of its own, and the pieces' bytes joined are the line;
-* anything else: a piece without a value.
+* anything else: a piece without a value. Empty lines that follow one another are one such piece: they say nothing, and a run of them
+  may be as long as the file.
 
 What stands behind the last LF is taken only if it is a whole object. Otherwise it is still being written: the tail.
 """
@@ -14,7 +15,7 @@ What stands behind the last LF is taken only if it is a whole object. Otherwise 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ PIECE_BYTES = 64 << 10
 DEFAULT_MAX_LINE_BYTES = 64 << 20
 HEAD_BYTES = 64 << 10
 _HEAD_LINES = 20
+_LONGEST_RUN_BYTES = 1 << 20
+"""Of empty lines: so much is stored in one record."""
 _TRIES = 64
 """How often a whole object is looked for behind a torn beginning: each ``{"`` may be one, and each try reads the rest."""
 _MARK = b"\xef\xbb\xbf"
@@ -48,6 +51,18 @@ class Line(NamedTuple):
     """The object that it holds; None if it holds none."""
     part: int = 0
     """From 0: which piece of its line it is."""
+    count: int = 1
+    """How many lines it stands for: more than one of a run of empty lines, whose first one has the number."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Of all lines for which it stands."""
+        return (self.number,) if self.count == 1 else range(self.number, self.number + self.count)
+
+    @property
+    def last(self) -> int:
+        """The number of the last of them."""
+        return self.number + self.count - 1
 
 
 class Lines:
@@ -62,7 +77,13 @@ class Lines:
 
     def __iter__(self) -> Iterator[Line]:
         self.count, self.tail, self.findings = 0, b"", []
-        for offset, raw in self._raw_lines():
+        for offset, raw, count in self._raw_lines():
+            if raw is not None and count:
+                self.count += count
+                said = "an empty line" if count == 1 else f"{count:,} empty lines"
+                self._find("empty", said, offset, 1 - count)
+                yield Line(self.count - count + 1, offset, raw, None, count=count)
+                continue
             value = None if raw is None else _object(raw)
             if value is None and raw is not None and not raw.endswith(b"\n"):
                 self.tail = raw
@@ -88,8 +109,6 @@ class Lines:
             self._find("nul", f"{zeros:,} NUL {'byte' if zeros == 1 else 'bytes'}, as a power loss leaves them", offset)
         value = value if value is not None else _object(text)
         if value is not None or not text.strip():
-            if value is None and not zeros:
-                self._find("empty", "an empty line", offset)
             yield Line(self.count, offset, raw, value)
             return
         pieces = _apart(raw)
@@ -106,11 +125,16 @@ class Lines:
             yield Line(self.count, offset, piece, found, part)
             offset += len(piece)
 
-    def _raw_lines(self) -> Iterator[tuple[int, bytes | None]]:
-        """Each line with its offset; None instead of a line that is longer than the limit."""
+    def _raw_lines(self) -> Iterator[tuple[int, bytes | None, int]]:
+        """Each line with its offset and 0, or a run of empty lines with their number.
+
+        None instead of a line that is longer than the limit.
+        """
         offset = position = 0
         held: list[bytes] = []
         length = 0
+        run: list[bytes] = []
+        run_bytes = 0
         while position < self._source.size:
             piece = self._source.read(position, min(PIECE_BYTES, self._source.size - position))
             if not piece:
@@ -120,15 +144,27 @@ class Lines:
             for end in ends:
                 length += len(end) + 1
                 whole = b"".join((*held, end, b"\n")) if held else end + b"\n"
-                yield offset, None if length > self._limit else whole
+                if whole.isspace() and length <= self._limit:
+                    run.append(whole)
+                    run_bytes += length
+                elif run:
+                    yield offset - run_bytes, b"".join(run), len(run)
+                    run, run_bytes = [], 0
+                if not run:
+                    yield offset, None if length > self._limit else whole, 0
                 offset, held, length = offset + length, [], 0
+                if run_bytes >= _LONGEST_RUN_BYTES:
+                    yield offset - run_bytes, b"".join(run), len(run)
+                    run, run_bytes = [], 0
             length += len(rest)
             if length > self._limit:
                 held = []
             elif rest:
                 held.append(rest)
+        if run:
+            yield offset - run_bytes, b"".join(run), len(run)
         if length:
-            yield offset, None if length > self._limit else b"".join(held)
+            yield offset, None if length > self._limit else b"".join(held), 0
 
     def _find(self, kind: str, message: str, offset: int, later: int = 0) -> None:
         self.findings.append(Finding(kind, message, self.count + later, offset))

@@ -33,6 +33,17 @@ def labels(**found: object) -> dict[str, str]:
     return {name: value for name, value in found.items() if isinstance(value, str) and value}
 
 
+def moment(value: object) -> str:
+    """A time, a text or a number, spelled as a record's is, so that times can be compared as texts; empty if it is none."""
+    try:
+        found = datetime.fromisoformat(time_of(value) or "")
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=UTC)
+        return found.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return ""
+
+
 def time_of(value: object, *, per_second: int = 1) -> str | None:
     """RFC 3339 of a time that is a number since 1970, a text as it is, and whatever else stands there as text."""
     if value is None or isinstance(value, (bool, dict, list)):

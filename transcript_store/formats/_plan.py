@@ -14,7 +14,7 @@ A compaction or a rewind is a generation. What a later generation takes over fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
     """What belongs to it and is not sent: usage, model, stop reason under docs/chat.md's names; ``source``: its lines, packed."""
     at: str | None = None
     """The source's own time: RFC 3339 text where it is a time, else whatever stands there. None where the source has none."""
-    lines: tuple[int, ...] = ()
+    lines: Sequence[int] = ()
     """The lines of the source that it accounts for, from 1. Empty for what was taken over from an earlier generation."""
 
 
@@ -122,6 +122,10 @@ class Plan:
     """What stands behind the last whole line: a line that is still being written. It is left for the next import."""
     redaction: Mapping[str, Any] | None = None
     """What was taken out of it before it is stored. A reader leaves it None."""
+    edition: tuple[str, str] | None = None
+    """Of a source that always has the session whole, as an export of a site: when the session last changed, and when something
+    was last said in it, both RFC 3339 in UTC, or empty where the source does not say. Of two such sources the one with the
+    greater edition is the newer one, whatever its file is called. None for a file that a program appends to."""
     former_session: str | None = None
     """An id by which it may be on record, because an earlier version of the reader gave it, or too little of the source was there.
     Such a conversation is gone on with if it is of this very source. Sessions of several sources may share it."""

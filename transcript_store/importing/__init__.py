@@ -58,6 +58,7 @@ def import_conversations(
     cache: str | os.PathLike[str] | None = None,
     redact: SecretRedactor | None = None,
     jobs: int = 1,
+    empty: bool = False,
 ) -> Iterator[ImportReport]:
     """Import sessions, and keep up with those that were imported before; a report a session, as soon as it is done.
 
@@ -86,6 +87,8 @@ def import_conversations(
             is done in this process. What comes of it is the same, except that of two files with the same session either may be
             the one that was first. A :class:`KeyProvider` of the library is asked by them: one that keeps a connection has to make
             another after a fork.
+        empty: import sessions without a message too. Otherwise their reports say ``empty``, and they are no conversations. One
+            that is on record already is kept up with either way.
 
     Raises:
         TypeError: an argument is of another type: one path instead of a list, a directory instead of a library; before anything is read.
@@ -114,7 +117,7 @@ def import_conversations(
         require_redactor(redact)
     redaction = None if redact is None else redaction_of(redact)
     stamps = Stamps(cache, library, redaction=redaction, is_kept=not dry_run)
-    how = How(library, format, readers, redact, diverged, dry_run)
+    how = How(library, format, readers, redact, diverged, dry_run, empty)
     reports = _run(sources, stamps, how, since=since, jobs=jobs)
     return chain((refused(error.distribution, str(error)) for error in unusable), reports)
 
@@ -134,7 +137,7 @@ def _run(
             yield refused(one.path, one.why_not)
         elif since is not None and one.mtime_ns < since.timestamp() * 1e9:
             continue
-        elif (known := stamps.unchanged(one, how.format)) is not None:
+        elif (known := stamps.unchanged(one, how.format, takes_empty=how.takes_empty)) is not None:
             yield from known
         else:
             changed.append(one)
@@ -173,8 +176,8 @@ def _looked_at(sources: Iterable[Found | str | os.PathLike[str]]) -> Iterator[Fo
             continue
         try:
             yield from list(find(given))
-        except OSError as error:
-            yield refused(os.fspath(given), f"cannot be looked at: {error.strerror}")
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+            yield refused(os.fspath(given), f"cannot be looked at: {getattr(error, 'strerror', None) or error}")
 
 
 def _readers(format: str | None) -> tuple[list[Reader], list[UnusableFormatError]]:

@@ -30,7 +30,7 @@ from transcript_store.formats import Entry, Finding, Loss, Plan
 from transcript_store.importing._note import conversation_id, file_facts, new_note, plain
 from transcript_store.importing._records import Batch, Lists, as_stored, batches, refused_of, time_of
 from transcript_store.importing._report import ImportReport, counted
-from transcript_store.importing._standing import Standing, is_of_this_source, standing_of
+from transcript_store.importing._standing import Standing, has_another_form, is_of_this_source, standing_of
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.messages import encode_message
 from transcript_store.sources import FileSource, Rows
@@ -57,9 +57,11 @@ class Importer:
         *,
         diverged: Literal["report", "fork"],
         dry_run: bool,
+        takes_empty: bool = False,
         is_first: bool = False,
     ) -> None:
         self._library, self._group = library, group
+        self._takes_empty = takes_empty
         self._is_first = is_first
         """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
         self._forks = diverged == "fork"
@@ -115,7 +117,9 @@ class Importer:
                 original = conversation_id(plan.format, session)
                 plan = replace(plan, labels={**plan.labels, "diverged_from": original})
             work = _Work(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
-            done = work.run(dry_run=self._dry_run)
+            done = work.run(dry_run=self._dry_run, may_create=self._takes_empty or not _is_empty(report))
+            if done.action == "empty":
+                return replace(report, action="empty")
             next_id = conversation_id(plan.format, session, copy + 1)
             if done.action != "diverged" or not (self._forks or self._has(next_id)):
                 if work.findings:
@@ -149,13 +153,18 @@ class Importer:
         return True
 
 
+def _is_empty(report: ImportReport) -> bool:
+    """True if the source has no message of the session, and nothing that a reader made none of."""
+    return not (report.messages or report.lines.in_messages or report.findings or report.losses)
+
+
 def _held(entries: Callable[[], Iterable[Entry]]) -> Callable[[], Iterable[Entry]]:
     """The same entries, made once."""
     return cache(lambda: list(entries()))
 
 
 class _Done(NamedTuple):
-    action: Literal["created", "grew", "unchanged", "replaced", "diverged"]
+    action: Literal["created", "grew", "unchanged", "replaced", "diverged", "empty"]
     reason: str | None = None
 
 
@@ -180,9 +189,9 @@ class _Work:
         self.findings: list[Finding] = []
         """The messages that the store did not take."""
 
-    def run(self, *, dry_run: bool) -> _Done:
+    def run(self, *, dry_run: bool, may_create: bool = True) -> _Done:
         """Look, and then write unless nothing is to be done. A reader looks first: it writes nothing at all (F2)."""
-        if self._is_first and self._group is not None and not dry_run:
+        if may_create and self._is_first and self._group is not None and not dry_run:
             with suppress(ConversationExistsError, ConversationLockedError):  # or it is there all the same
                 self._create(self._group)
                 return _Done("created")
@@ -191,6 +200,8 @@ class _Work:
                 with self._library.open(self._id, read_only=True, verify="tail") as reader:
                     found, position = standing_of(reader, self._plan, self._source), reader.position
             except ConversationNotFoundError:
+                if not may_create:
+                    return _Done("empty")
                 if dry_run or self._group is None:
                     return _Done("created")
                 try:
@@ -248,11 +259,13 @@ class _Work:
         return {"id": self._id, "provider": self._plan.provider, **self._metadata, **lists._asdict()}
 
     def _go_on(self, store: ConversationStore, found: Standing) -> None:
+        # A provider of another form changes with the messages, in one commit.
+        provider = {"provider": self._plan.provider} if has_another_form(store, self._plan) else {}
         # Before the note says so: what a kill leaves in between, the next import brings to the same end.
         if changes := self._changes(store, found.noted or {}):
             store.update_metadata(**changes)
         if found.action == "replaced":
-            self._replace_from(store, found.first)
+            self._replace_from(store, found.first, **provider)
             return
         if (first := next(found.rest, None)) is not None or found.reason == _SUM:
             not_before = time_of(store.get_records(last=1)[0].at)
@@ -268,7 +281,12 @@ class _Work:
             for name, value in self._metadata.items()
             if name != "labels" and value != getattr(now, name) and getattr(now, name) == noted.get(name)
         }
-        if now.provider is None and self._plan.provider is not None:
+        is_as_imported = now.provider == noted.get("provider", now.provider) or now.provider is None
+        if (
+            self._plan.provider not in (None, now.provider)
+            and is_as_imported
+            and not has_another_form(store, self._plan)
+        ):
             changes["provider"] = self._plan.provider
         was = noted.get("labels") or {}
         labels = {
@@ -278,9 +296,9 @@ class _Work:
             changes["labels"] = {**now.labels, **labels}
         return changes
 
-    def _replace_from(self, store: ConversationStore, first: int) -> None:
+    def _replace_from(self, store: ConversationStore, first: int, **changes: Any) -> None:
         def replace_all(lists: Lists) -> None:
-            store.replace_transcript(**lists._asdict())
+            store.replace_transcript(**lists._asdict(), **changes)
 
         for number in range(first, len(self._plan.generations)):
             remaining = batches(self._plan.generations[number](), self._source.stamp.size)

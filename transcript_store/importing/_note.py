@@ -14,6 +14,7 @@ interrupts an import; and it travels with the conversation into backups and fork
     findings, losses           at most 100 of each; findings_count and losses_count say how many there were
     tail_base64                what stands behind the last line end
     redaction                  what was taken out, if it was imported so: the version of the known forms, and marks of the patterns
+    edition                    of an export: when the session last changed, and when something was last said in it
     metadata                   what was put into the metadata: what differs from it now, a user changed
     at                         when it was imported
 """
@@ -81,7 +82,8 @@ def new_note(
             "losses": [_plain_members(loss) for loss in plan.losses[:_MOST]],
             "tail_base64": base64.b64encode(plan.tail).decode() if len(plan.tail) <= _LONGEST_TAIL_BYTES else None,
             **({} if plan.redaction is None else {"redaction": dict(plan.redaction)}),
-            "metadata": dict(metadata),
+            **({} if plan.edition is None else {"edition": list(plan.edition)}),
+            "metadata": {"provider": plan.provider, **metadata},
             "at": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         }
     }

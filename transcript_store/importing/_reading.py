@@ -11,10 +11,10 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from transcript_store.errors import PoisonedError, StorageError
-from transcript_store.formats import READERS, Head, Plan, Reader, redacted_plan
+from transcript_store.formats import READERS, Head, Plan, Reader, nearly_lines, redacted_plan
 from transcript_store.importing._committed import committed
 from transcript_store.importing._importer import Importer
-from transcript_store.importing._report import ImportReport, misnamed, refused, unknown
+from transcript_store.importing._report import ImportReport, is_blank, misnamed, refused, unknown
 from transcript_store.importing._threads import in_threads, one_by_one
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.redaction import SecretRedactor
@@ -32,6 +32,8 @@ class How(NamedTuple):
     redactor: SecretRedactor | None
     diverged: Literal["report", "fork"]
     dry_run: bool
+    takes_empty: bool
+    """Whether a session without a message becomes a conversation."""
     is_first: bool = False
     """Whether the library was empty at the beginning, so that nothing is looked for before it is created."""
 
@@ -48,7 +50,14 @@ class _Import:
     def __init__(self, how: How, group: ConversationGroup | None) -> None:
         self._format, self._readers, self._redactor = how.format, how.readers, how.redactor
         self._library, self._group = how.library, group
-        self._importer = Importer(how.library, group, diverged=how.diverged, dry_run=how.dry_run, is_first=how.is_first)
+        self._importer = Importer(
+            how.library,
+            group,
+            diverged=how.diverged,
+            dry_run=how.dry_run,
+            takes_empty=how.takes_empty,
+            is_first=how.is_first,
+        )
         # Threads are for what waits for the disk: an append, a replace, a conversation that is created by itself.
         waits = not how.is_first or group is None or group.creates_alone
         self._at_once = in_threads if waits else one_by_one
@@ -72,8 +81,15 @@ class _Import:
                         yield from self._of_part(*part, is_expected=is_expected)
         except UnreadableSourceError as error:
             yield refused(error.path, error.reason)
+        except (StorageError, PoisonedError):  # of the library: nothing more can be written
+            raise
+        except Exception as error:  # it cannot be opened or unpacked, for a reason that no check expects
+            yield refused(path, self._without_secrets(f"cannot be read{_why(error)}"))
 
     def _of_part(self, head: Head, source: FileSource | Rows, *, is_expected: bool) -> Iterator[ImportReport]:
+        if source.stamp.size <= len(head.start) and is_blank(head):
+            yield ImportReport(action="empty", source=source.name, reason=nearly_lines(head))
+            return
         reader, failures = self._reader_for(head)
         for why in failures:
             yield refused(source.name, self._without_secrets(why))
@@ -87,12 +103,12 @@ class _Import:
                 yield from self._of_sessions(reader, source)
         except (StorageError, PoisonedError, UnreadableSourceError):
             raise
-        except Exception as error:  # a reader met what nobody thought of: the other sources are imported all the same
+        except (Exception, SystemExit) as error:  # of the reader: the other sources are imported all the same
             # The file of the second look may be another than that of the first.
             if isinstance(source, FileSource) and source.is_rewritten:
                 yield refused(source.name, "was rewritten or cut while it was read; import it again")
                 return
-            yield refused(source.name, self._without_secrets(f"cannot be read as {_said_by(reader, error)}"))
+            yield refused(source.name, self._without_secrets(f"cannot be read as {reader.name}{_why(error)}"))
 
     def _without_secrets(self, sentence: str) -> str:
         return sentence if self._redactor is None else str(self._redactor.redact(sentence).value)
@@ -155,6 +171,9 @@ class _Import:
         is_written = first.action in ("created", "grew", "replaced")  # or would be, in a dry run
         if is_same:
             return replace(first, action="unchanged", reason=None) if is_written else first
+        if plan.edition is not None:  # two exports in one document: the newer one counts, wherever it stands
+            report = self._importer.put(plan, source, is_alone=False)
+            return replace(report, action="unchanged") if report.action == "created" else report  # in a dry run
         looker = Importer(self._library, None, diverged="report", dry_run=True)
         report = looker.put(plan, source, is_alone=False)
         if report.action == "refused" or (report.action == "unchanged" and not is_written):
@@ -184,8 +203,8 @@ def _recognized(readers: Iterable[Reader], head: Head) -> tuple[Reader | None, l
         try:
             if reader.recognizes(head):
                 return reader, failures
-        except Exception as error:  # somebody else's reader; the next one is asked
-            failures.append(f"was not looked at as {_said_by(reader, error)}")
+        except (Exception, SystemExit) as error:  # another package's reader; the next one is asked
+            failures.append(f"was not looked at as {reader.name}{_why(error)}")
     return None, failures
 
 
@@ -195,5 +214,10 @@ def _of_its_own_format(reader: Reader, plan: Plan) -> Plan:
     return plan
 
 
-def _said_by(reader: Reader, error: Exception) -> str:
-    return f"{reader.name} ({type(error).__name__}: {error}); this should not happen, please report it"
+def _why(error: BaseException) -> str:
+    """The end of the sentence on a source that could not be read."""
+    if isinstance(error, MemoryError):
+        return ": this process may not take enough memory for it"
+    if isinstance(error, OSError) and error.strerror:
+        return f": {error.strerror}"
+    return f" ({type(error).__name__}: {error}); this should not happen, please report it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +17,8 @@ from transcript_store.messages import encode_message
 _ONE_BATCH_BYTES = 64 << 20
 """A source up to this size is stored as one batch, a larger one in several: memory holds one of them."""
 _BATCH_RECORDS = 1000
+_RESTATED_BYTES = 1 << 20
+"""How much stands in one event at most, unless one line is longer."""
 UNSTORABLE = "unstorable"
 _UNSTORABLE = (
     "a message that is nested deeper, or is longer, than a record may be: it is kept as an event with its bytes, and no model is "
@@ -104,6 +106,38 @@ def storable(entry: Entry) -> Entry:
         if _is_taken(candidate):
             return candidate
     return _with(entry, [{"n": line.get("n")} for line in lines])
+
+
+def lines_in(
+    extra: Mapping[str, Any] | None, message: Mapping[str, Any] | None
+) -> Iterator[tuple[tuple[Any, Any], bytes]]:
+    """The lines of the source that a record or an entry keeps: number and piece, and the bytes; no bytes if they were not kept."""
+    source = (extra or {}).get("source")
+    lines = source.get("lines") if isinstance(source, dict) else None
+    for line in lines if isinstance(lines, list) else ():
+        try:
+            raw = unpack(line, message)
+        except (KeyError, ValueError, TypeError):
+            raw = b""
+        yield (line.get("n"), line.get("part", 0)), raw
+
+
+def restated(lines: Iterable[tuple[tuple[Any, Any], bytes]]) -> Iterator[Entry]:
+    """Events that say of lines on record what stands there now."""
+    packed: list[dict[str, Any]] = []
+    size = 0
+    for (number, part), raw in lines:
+        if packed and size + len(raw) > _RESTATED_BYTES:
+            yield _restated(packed)
+            packed, size = [], 0
+        packed.append(pack(number, raw, None, part=part))
+        size += len(raw)
+    if packed:
+        yield _restated(packed)
+
+
+def _restated(packed: list[dict[str, Any]]) -> Entry:
+    return Entry(None, {"source": {"lines": packed, "restated": True}}, None, tuple(line["n"] for line in packed))
 
 
 def time_of(text: str | None) -> datetime | None:

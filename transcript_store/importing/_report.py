@@ -10,7 +10,7 @@ from typing import Literal
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.formats import Entry, Finding, Head, Loss, Plan, Reader, nearly_lines
 
-Action = Literal["created", "grew", "unchanged", "replaced", "diverged", "refused", "skipped"]
+Action = Literal["created", "grew", "unchanged", "replaced", "diverged", "empty", "refused", "skipped"]
 _IN_MESSAGE, _IN_EVENT = 1, 2
 
 
@@ -32,6 +32,7 @@ class ImportReport:
     action: Action
     """``created``; ``grew``: records were added; ``unchanged``: nothing was written; ``replaced``: the source was rewritten, and a
     new generation has what it says now; ``diverged``: it changed, and so did the conversation: nothing was written;
+    ``empty``: no message stands in it, or none but the program's own where the session is on record: nothing was written;
     ``refused``: it could not be read, or not be stored; ``skipped``: a file in a folder that somebody named is of no format that
     is known here."""
     source: str
@@ -91,6 +92,11 @@ def counted(plan: Plan, *, source: str) -> ImportReport:
 def refused(source: str, reason: str) -> ImportReport:
     """The report on what could not be imported."""
     return ImportReport(action="refused", source=source, reason=reason)
+
+
+def is_blank(head: Head) -> bool:
+    """True if a source that begins so has no byte but white space, as far as its beginning says."""
+    return not head.tables and not head.start.strip()
 
 
 def unknown(head: Head, name: str, *, is_expected: bool) -> ImportReport:

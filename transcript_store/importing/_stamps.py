@@ -37,7 +37,7 @@ def _looks(source: Found) -> list[int]:
     return [source.size, source.mtime_ns, source.ctime_ns, source.inode]
 
 
-_LASTING = ("created", "grew", "replaced", "unchanged")
+_LASTING = ("created", "grew", "replaced", "unchanged", "empty")
 
 
 class Stamps:
@@ -65,7 +65,7 @@ class Stamps:
                 if found["version"] == _VERSION and found["library"] == plain(self._library):
                     self._known = dict(found["sources"])
 
-    def unchanged(self, source: Found, format: str | None) -> list[ImportReport] | None:
+    def unchanged(self, source: Found, format: str | None, *, takes_empty: bool = False) -> list[ImportReport] | None:
         """The reports on a source that looks as it did, and its conversations too; None if it has to be read."""
         noted = self._known.get(plain(source.path))
         if noted is None:
@@ -77,10 +77,13 @@ class Stamps:
             if not covers(redaction, self._redaction):
                 return None  # what is on record may have the secrets
             for transcript, its_id, its_format, *_ in sessions:
-                now = self._transcript(its_id)
-                if now is None or now != transcript or format not in (None, its_format):
+                if (
+                    (transcript is None and takes_empty)
+                    or self._transcript(its_id) != transcript
+                    or format not in (None, its_format)
+                ):
                     return None
-            return [_report(source.path, said) for said in sessions]
+            return [_report(source.path, *said) for said in sessions]
         except (IndexError, ValueError, TypeError):  # somebody else wrote it
             return None
 
@@ -90,11 +93,13 @@ class Stamps:
         if (
             not self._is_kept
             or not reports
-            or any(report.action not in _LASTING or report.id is None for report in reports)
+            or any(report.action not in _LASTING for report in reports)
             or source.mtime_ns > time.time_ns() - _SETTLED_NS
         ):
             return
         said = [[self._transcript(report.id), *_said(source.path, report)] for report in reports]
+        if any(report.action != "empty" and one[0] is None for report, one in zip(reports, said, strict=True)):
+            return  # the library is no directory here
         redaction = None if self._redaction is None else dict(self._redaction)
         self._known[plain(source.path)] = orjson.dumps([_looks(source), said, redaction]).decode()
         self._is_changed = True
@@ -119,6 +124,9 @@ class Stamps:
             _sweep(folder)
 
     def _transcript(self, id: str | None) -> list[int] | None:
+        """How the transcript of a conversation looks. None of a session that is empty: there is none."""
+        if id is None:
+            return None
         try:
             status = os.stat(f"{self._library}/{id}/{TRANSCRIPT}", follow_symlinks=False)
         except OSError:
@@ -156,10 +164,10 @@ def _said(source: str, report: ImportReport) -> list[Any]:
     return [*(text if text is None else plain(text) for text in texts), report.is_part, *counts]
 
 
-def _report(source: str, said: list[Any]) -> ImportReport:
-    _, its_id, its_format, member, session, title, is_part, messages, events, *lines = said
+def _report(source: str, transcript: list[int] | None, *said: Any) -> ImportReport:
+    its_id, its_format, member, session, title, is_part, messages, events, *lines = said
     return ImportReport(
-        action="unchanged",
+        action="empty" if transcript is None else "unchanged",
         source=member or source,
         id=its_id,
         format=its_format,

@@ -7,12 +7,17 @@ with the plan's generation that its note names:
 * it is not: the source was rewritten. From the first generation that differs on, the plan's replace what there is;
 * there are records that no import wrote: somebody went on here. Nothing is written, and if the source changed too, the two
   have diverged (F5).
+
+Messages whose provider has another form than those on record replace them, all in one commit with the provider.
+
+An export of a site (a plan with an ``edition``) is compared by its messages, for what stands around them changes with each export.
+The newer edition counts, whatever its file is called; an older one changes nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +25,7 @@ from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import GenerationNotFoundError, TranscriptStoreError
 from transcript_store.formats import Entry, Plan, covers
 from transcript_store.importing._note import is_imported, note_of, plain
-from transcript_store.importing._records import UNSTORABLE, same
+from transcript_store.importing._records import UNSTORABLE, as_stored, lines_in, restated, same
 from transcript_store.messages import provider_family
 from transcript_store.sources import FileSource, Rows
 
@@ -40,7 +45,7 @@ class RedactedBeforeError(TranscriptStoreError):
 class Standing(NamedTuple):
     """What is to be done with a conversation that is there."""
 
-    action: Literal["grew", "unchanged", "replaced", "diverged"]
+    action: Literal["grew", "unchanged", "replaced", "diverged", "empty"]
     first: int = 0
     """Of ``grew``: the plan's generation that is live, and goes on. Of ``replaced``: the first that replaces."""
     rest: Iterator[Entry] = iter(())
@@ -59,8 +64,6 @@ _STILL_THERE = (
 
 class _Compared(NamedTuple):
     is_prefix: bool
-    is_longer: bool
-    """More is on record than is planned, and all that is planned is on record."""
     rest: Iterator[Entry]
     has_ours: bool
 
@@ -68,21 +71,21 @@ class _Compared(NamedTuple):
 def standing_of(conversation: ConversationStore, plan: Plan, source: FileSource | Rows) -> Standing:
     """Look at a conversation, and say what an import of the plan does with it. Reads only."""
     note = _last_note(conversation)
-    standing = (
-        _of_a_replaced_one(conversation, plan) if note is None else _of_a_live_one(conversation, plan, source, note)
-    )
-    if note is not None:
-        standing = standing._replace(may_lack_some=_may_lack_some(note))
-    recorded = conversation.get_metadata().provider
-    if (
-        standing.action in ("grew", "replaced")
-        and plan.provider
-        and recorded
-        and provider_family(plan.provider) != provider_family(recorded)
-    ):
-        reason = f"the messages have the form of {plan.provider} now, and those on record that of {recorded}"
-        return Standing("diverged", noted=note, reason=reason)
+    if note is None:
+        return _of_a_replaced_one(conversation, plan)
+    compared = _of_a_live_one if plan.edition is None else _of_an_export
+    standing = compared(conversation, plan, source, note)._replace(may_lack_some=_may_lack_some(note))
+    if standing.action in ("grew", "replaced") and has_another_form(conversation, plan):
+        # Earlier generations may be as they were imported, and yet have the former provider's form.
+        first = min(standing.first, _first_that_differs(conversation, plan, standing.first))
+        return standing._replace(action="replaced", first=first, rest=iter(()))
     return standing
+
+
+def has_another_form(conversation: ConversationStore, plan: Plan) -> bool:
+    """True if the planned messages have another provider's form than those on record."""
+    recorded = conversation.get_metadata().provider
+    return bool(plan.provider and recorded) and provider_family(plan.provider or "") != provider_family(recorded or "")
 
 
 def is_of_this_source(conversation: ConversationStore, plan: Plan, source: FileSource | Rows) -> bool:
@@ -126,8 +129,15 @@ def _of_a_live_one(
         first = number if has_only_grown else _first_that_differs(conversation, plan, number)
         if first == number:
             return _of_a_prefix(compared, number, last, note)
-    elif other_file and _is_older_copy(conversation, plan, number):
-        return Standing("unchanged")
+    if other_file:
+        planned, recorded = _planned_lines(plan), _recorded_lines(conversation, number)
+        if planned <= recorded:
+            return Standing("unchanged")  # an older copy: a new generation would take the conversation back to it
+        other_file = not recorded <= planned  # else a newer copy, whose messages have another form now
+    if other_file and not any(_speaks(e.message, e.extra) for entries in plan.generations for e in entries()):
+        return Standing("empty")  # a program that resumes a session may begin another file with the context alone
+    if other_file and not any(_speaks(record.message, record.extra) for record in conversation.iter_records()):
+        other_file = False  # that file was imported first
     if compared.has_ours:
         return _diverged(note)
     if other_file and _is_there(where := _file_of(note)):
@@ -149,6 +159,79 @@ def _of_a_prefix(compared: _Compared, number: int, last: int, note: dict[str, An
     return Standing("grew", number, chain(() if following is None else (following,), compared.rest), note)
 
 
+def _of_an_export(
+    conversation: ConversationStore, plan: Plan, source: FileSource | Rows, note: dict[str, Any]
+) -> Standing:
+    other_is_there = _file_of(note) != plain(source.name) and _is_there(_file_of(note))
+    age = _age(conversation, plan, source, note)
+    if age < 0:
+        return Standing("unchanged")
+    if not covers(plan.redaction, note.get("redaction")):
+        if age == 0:
+            return Standing("unchanged")
+        raise RedactedBeforeError(id=conversation.get_metadata().id, source=_file_of(note))
+    is_redacted_enough = covers(note.get("redaction"), plan.redaction)
+    is_prefix, says_more, rest, has_ours = _compare_export(
+        conversation, as_stored(plan, ()) if _may_lack_some(note) else plan
+    )
+    if not is_prefix or (rest and not is_redacted_enough):  # the lines on record may have secrets, the messages none
+        if age == 0 and other_is_there:
+            return Standing("unchanged")  # neither is newer: in turns each would replace the other
+        if has_ours:
+            return _diverged(note)
+        return Standing("replaced", noted=note, reason=None if is_redacted_enough else _STILL_THERE)
+    if not rest or (not says_more and (has_ours or (age == 0 and other_is_there))):
+        return Standing("unchanged", noted=None if has_ours else note)
+    return _diverged(note) if has_ours else Standing("grew", 0, iter(rest), note)
+
+
+def _age(conversation: ConversationStore, plan: Plan, source: FileSource | Rows, note: dict[str, Any]) -> int:
+    """Whether an export is older (-1) or newer (1) than what was imported last; 0 if neither says so."""
+    assert plan.edition is not None
+    noted = note.get("edition")
+    if not isinstance(noted, list):  # an earlier version imported it
+        if _file_of(note) == plain(source.name):
+            return 1
+        noted = ["", max((record.at for record in conversation.iter_records() if record.message), default="")]
+    for ours, theirs in zip(plan.edition, noted, strict=False):
+        if ours and theirs and ours != theirs:
+            return 1 if ours > theirs else -1
+    return 0
+
+
+def _compare_export(conversation: ConversationStore, plan: Plan) -> tuple[bool, bool, list[Entry], bool]:
+    """Whether the messages on record are the first of the plan's, whether it has more, what is to be appended, and whether
+    somebody went on here.
+
+    To be appended are the messages that are not on record, each event whose lines changed, and of the messages that are on record the
+    lines that changed: of two records with a line of one number the later one counts.
+    """
+    recorded: dict[tuple[Any, Any], int] = {}
+    entries = plan.generations[-1]
+    planned = (entry.message for entry in entries() if entry.message is not None)
+    is_prefix, has_ours, said = True, False, 0
+    for record in conversation.iter_records():
+        if note_of(record) is not None:
+            continue
+        if not is_imported(record):
+            has_ours = True
+            continue
+        recorded.update((key, hash(raw)) for key, raw in lines_in(record.extra, record.message))
+        if record.message is not None:
+            said += 1
+            is_prefix = is_prefix and record.message == next(planned, None)
+    rest: list[Entry] = []
+    changed: list[tuple[tuple[Any, Any], bytes]] = []
+    for entry in entries():
+        differing = [(key, raw) for key, raw in lines_in(entry.extra, entry.message) if recorded.get(key) != hash(raw)]
+        if entry.message is not None and said:
+            said -= 1
+            changed += differing
+        elif entry.message is not None or differing:
+            rest.append(entry)
+    return is_prefix, any(entry.message is not None for entry in rest), [*restated(changed), *rest], has_ours
+
+
 def _begins_as_noted(source: FileSource | Rows, note: dict[str, Any]) -> bool:
     """Whether a file has the bytes that were imported, and perhaps more behind them."""
     file = note.get("file") or {}
@@ -167,6 +250,8 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: Plan) -> Standing:
             continue
         note = next(filter(None, map(note_of, reversed(records))), None)
         if note is not None:
+            if isinstance(note.get("edition"), list) and plan.edition and tuple(note["edition"]) >= plan.edition:
+                return Standing("unchanged")
             if note["generation"] == len(plan.generations) - 1:
                 compared = _compare(records, plan.generations[-1]())
                 if compared.is_prefix and next(compared.rest, None) is None:
@@ -207,17 +292,20 @@ def archived(conversation: ConversationStore) -> dict[int, int]:
     return found
 
 
-def _is_older_copy(conversation: ConversationStore, plan: Plan, number: int) -> bool:
-    """Whether all that is planned is on record, and more."""
-    stored = {**archived(conversation), number: None}
-    for k, entries in enumerate(plan.generations):
-        if k not in stored:
-            return False
-        compared = _compare(conversation.iter_records(generation=stored[k]), entries())
-        is_there = compared.is_prefix or (compared.is_longer and k == len(plan.generations) - 1)
-        if not is_there or next(compared.rest, None) is not None:
-            return False
-    return True
+def _planned_lines(plan: Plan) -> set[int]:
+    """The source's lines, each as the hash of its number and its bytes."""
+    return {hash(line) for entries in plan.generations for e in entries() for line in lines_in(e.extra, e.message)}
+
+
+def _recorded_lines(conversation: ConversationStore, number: int) -> set[int]:
+    """The same of the lines on record, in the newest generation for each of the source's."""
+    return {
+        hash(line)
+        for generation in {**archived(conversation), number: None}.values()
+        for record in conversation.iter_records(generation=generation)
+        if is_imported(record)
+        for line in lines_in(record.extra, record.message)
+    }
 
 
 def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
@@ -233,7 +321,7 @@ def _last_note(conversation: ConversationStore) -> dict[str, Any] | None:
 
 def _compare(records: Iterable[Record], entries: Iterable[Entry]) -> _Compared:
     planned = iter(entries)
-    is_prefix, is_longer, has_ours = True, False, False
+    is_prefix, has_ours = True, False
     for record in records:
         if note_of(record) is not None:
             continue
@@ -241,13 +329,13 @@ def _compare(records: Iterable[Record], entries: Iterable[Entry]) -> _Compared:
             has_ours = True
         elif is_prefix:
             entry = next(planned, None)
-            is_longer = entry is None
             is_prefix = entry is not None and same(record, entry)
-    return _Compared(is_prefix, is_longer, planned, has_ours)
+    return _Compared(is_prefix, planned, has_ours)
 
 
-def _is_ours(record: Record) -> bool:
-    return note_of(record) is None and not is_imported(record)
+def _speaks(message: Any, extra: Mapping[str, Any] | None) -> bool:
+    """True of a message that is not the program's own."""
+    return message is not None and not (extra or {}).get("scaffolding")
 
 
 def _file_of(note: dict[str, Any]) -> str:

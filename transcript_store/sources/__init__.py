@@ -6,14 +6,13 @@ what was found: a file of lines, the tables of a database, the members of an arc
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 
 from transcript_store.formats import Head, Place, head_of
 from transcript_store.sources import _archives, _tables
 from transcript_store.sources._added import UnusableFormatError, added_formats, added_names
-from transcript_store.sources._files import FileSource, Stamp, UnreadableSourceError, opened
+from transcript_store.sources._files import DATABASE, FileSource, Stamp, UnreadableSourceError, opened
 from transcript_store.sources._places import PLACES, Found, discover, find, folder_of, places
 from transcript_store.sources._tables import Rows
 
@@ -57,9 +56,9 @@ def parts_of(path: str) -> Iterator[Iterator[_Part]]:
 
 def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
     source = FileSource(path, handle)
-    start = os.pread(handle, _HEAD_BYTES, 0)
     try:
-        if start.startswith(_tables.MAGIC):
+        start = source.read(0, _HEAD_BYTES)
+        if start.startswith(DATABASE):
             with _tables.database(path, handle, source.stamp) as rows:
                 yield Head(path, start, (), rows.tables()), rows
         elif start.startswith(_archives.ZIP):

@@ -54,7 +54,7 @@ def added_formats(name: str | None = None) -> tuple[dict[str, Format], list[Unus
                 others = [_distribution(one) for one in points if one.name == point.name]
                 raise _WrongError(f"several packages add it ({', '.join(sorted(others))}): uninstall all but one")
             formats[point.name] = _loaded(point)
-        except Exception as error:  # whatever the import of somebody else's package raises
+        except (Exception, SystemExit) as error:  # whatever the import of another package raises
             reason = str(error) if isinstance(error, _WrongError) else f"{type(error).__name__}: {error}"
             unusable.append(UnusableFormatError(name=point.name, distribution=_distribution(point), reason=reason))
     return formats, unusable

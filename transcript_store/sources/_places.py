@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -20,6 +21,7 @@ from transcript_store.sources._added import added_formats
 
 _DEEPEST = 64
 """How deep a folder that somebody names is looked through."""
+_NO_DATABASES = (".jsonl", ".json", ".zst", ".zip")
 _ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite", ".sqlite3")
 
 
@@ -165,9 +167,23 @@ def _sessions_around(top: str) -> frozenset[str]:
 
 
 def _found(path: str, status: os.stat_result, program: str | None = None, *, is_expected: bool = True) -> Found:
-    return Found(
-        path, status.st_size, status.st_mtime_ns, status.st_ino, program, is_expected, None, status.st_ctime_ns
-    )
+    size, mtime_ns, ctime_ns = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    if not path.endswith(_NO_DATABASES):
+        with suppress(OSError):  # the newest rows of a database stand in its write-ahead log, and it changes alone
+            wal = os.lstat(f"{path}-wal")
+            size, mtime_ns = size + wal.st_size, max(mtime_ns, wal.st_mtime_ns)
+            ctime_ns = max(ctime_ns, wal.st_ctime_ns)
+    return Found(path, size, mtime_ns, status.st_ino, program, is_expected, None, ctime_ns)
+
+
+def _looked_at(entry: os.DirEntry[str], program: str | None = None, *, is_expected: bool = True) -> Iterator[Found]:
+    """A file of a folder. An error is this file's own: the others of the folder are found all the same."""
+    try:
+        yield _found(entry.path, entry.stat(follow_symlinks=False), program, is_expected=is_expected)
+    except FileNotFoundError:
+        pass  # deleted just now
+    except OSError as error:
+        yield _unread(entry.path, f"cannot be looked at: {error.strerror}", program)
 
 
 def _unread(folder: str, why_not: str, program: str | None = None) -> Found:
@@ -184,7 +200,7 @@ def _matching(folder: str, pattern: list[str], program: str) -> Iterator[Found]:
                 if rest and entry.is_dir(follow_symlinks=False):
                     yield from _matching(entry.path, rest, program)
                 elif not rest and entry.is_file(follow_symlinks=False):
-                    yield _found(entry.path, entry.stat(follow_symlinks=False), program)
+                    yield from _looked_at(entry, program)
     except (FileNotFoundError, NotADirectoryError):
         pass  # the program is not used here, or a file was deleted just now
     except OSError as error:
@@ -201,7 +217,7 @@ def _below(folder: str, deepest: int) -> Iterator[Found]:
                 if entry.is_dir(follow_symlinks=False):
                     yield from _below(entry.path, deepest - 1)
                 elif entry.is_file(follow_symlinks=False):
-                    yield _found(entry.path, entry.stat(follow_symlinks=False), is_expected=False)
+                    yield from _looked_at(entry, is_expected=False)
     except FileNotFoundError:
         pass  # deleted just now
     except OSError as error:

@@ -1,34 +1,34 @@
 """Somebody else's SQLite database: rows by the names of columns, and nothing of it is written, locked for long, or believed.
 
-Which way it is opened depends on who may be at work in it:
+How it is opened depends on what a program that uses it, or was killed, left beside it:
 
-* a write-ahead log or a rollback journal lies beside it: a program has it open, or was killed. SQLite would write beside it
-  even to read, so a private copy of the files is read;
-* it was closed in WAL mode: nobody has it open, and SQLite would make files beside it. It is opened ``immutable``;
-* otherwise ``mode=ro``: SQLite's own shared lock keeps writers out while rows are read.
+* a write-ahead log with its index (``-shm``): ``readonly_shm``. SQLite reads the newest rows, in one transaction, and writes nothing;
+* a write-ahead log alone, or a rollback journal that is in force: SQLite would have to write, so a private copy of the files is read.
+  If SQLite refuses the first way, the same;
+* nothing, and the database is in WAL mode: SQLite would create files beside it. It is opened ``immutable``;
+* nothing, or a journal that is not in force: ``mode=ro``. SQLite's own shared lock keeps writers out while rows are read.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from transcript_store.sources._files import Stamp, UnreadableSourceError, opened
+from transcript_store.sources._files import Stamp, UnreadableSourceError, is_open_here, opened, require_regular
 
-MAGIC = b"SQLite format 3\x00"
 _WRITES_WITH_WAL = b"\x02"
 _JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _FAILURES = (sqlite3.Error, UnicodeDecodeError)
 """What reading may raise. The second is a message of SQLite's that quotes a damaged schema."""
 _LONGEST_VALUE_BYTES = 256 << 20
 _REPLACED = "another file took its place while it was opened"
+_PIECE_BYTES = 1 << 20
 _COPIES = 5
 """How often a copy is tried that a writer disturbed."""
 
@@ -106,19 +106,61 @@ def database(path: str, handle: int, stamp: Stamp) -> Iterator[Rows]:
         UnreadableSourceError: it is damaged, or somebody put another file in its place.
     """
     try:
-        if any(os.path.lexists(path + end) and os.lstat(path + end).st_size for end in ("-wal", "-journal")):
-            with tempfile.TemporaryDirectory() as folder:
-                copy = _copied(path, folder, stamp.inode)
-                with closing(_connected(copy, "mode=rw")) as connection:
-                    yield Rows(path, stamp, connection)
-            return
-        is_wal = os.pread(handle, 1, 18) == _WRITES_WITH_WAL
-        with closing(_connected(path, "mode=ro&immutable=1" if is_wal else "mode=ro")) as connection:
+        with ExitStack() as stack:
+            connection = _in_place(path, handle)
+            if connection is None:
+                copy = _copied(path, stack.enter_context(tempfile.TemporaryDirectory()), stamp.inode)
+                connection = _connected(copy, "mode=rw")
+            stack.callback(connection.close)
             if os.lstat(path).st_ino != stamp.inode:
                 raise UnreadableSourceError(path=path, reason=_REPLACED)
             yield Rows(path, stamp, connection)
     except (*_FAILURES, OSError) as error:
         raise UnreadableSourceError(path=path, reason=f"the database cannot be read: {error}") from error
+
+
+def _in_place(path: str, handle: int) -> sqlite3.Connection | None:
+    """A connection to the database where it is; None if SQLite would have to write to it or beside it.
+
+    Raises:
+        UnreadableSourceError: a link, or something else that is no regular file, stands beside it.
+    """
+    wal, shm, journal = (_status_beside(path + end) for end in ("-wal", "-shm", "-journal"))
+    if journal is not None and journal.st_size and _is_in_force(f"{path}-journal"):
+        return None
+    if wal is not None and shm is not None:
+        if is_open_here(shm):  # SQLite would use the caller's connection, which may write to the index
+            return None
+        connection = _connected(path, "mode=ro&readonly_shm=1")
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except BaseException as error:
+            connection.close()
+            if not isinstance(error, sqlite3.OperationalError):
+                raise
+            return None  # the index has to be made anew, or the program holds its locks for itself
+        return connection
+    if wal is not None and wal.st_size:
+        return None
+    is_wal = os.pread(handle, 1, 18) == _WRITES_WITH_WAL
+    return _connected(path, "mode=ro&immutable=1" if is_wal else "mode=ro")
+
+
+def _status_beside(path: str) -> os.stat_result | None:
+    """How a file beside the database looks; None if it is not there."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    require_regular(path, status)
+    return status
+
+
+def _is_in_force(journal: str) -> bool:
+    """True unless the journal's header was zeroed, as a program does that keeps the file for the next transaction."""
+    with opened(journal) as handle:
+        return os.pread(handle, 1, 0) != b"\x00"
 
 
 def _copied(path: str, folder: str, inode: int) -> str:
@@ -144,9 +186,13 @@ def _copied(path: str, folder: str, inode: int) -> str:
 
 def _copy_file(path: str, copy: str) -> Stamp:
     """Copy a file; returns how the one looked whose bytes these are, whatever stands at the path by now."""
-    # Not a link to it: SQLite would follow that, and write where it leads.
-    with opened(path) as handle, os.fdopen(os.dup(handle), "rb") as file, open(copy, "xb") as written:
-        shutil.copyfileobj(file, written)
+    # Not a link to it: SQLite would follow that, and write where it leads. Not read through a second descriptor either: to close
+    # one drops the locks of the process.
+    with opened(path) as handle, open(copy, "xb") as written:
+        at = 0
+        while piece := os.pread(handle, _PIECE_BYTES, at):
+            written.write(piece)
+            at += len(piece)
         return _stamp(os.fstat(handle))
 
 

@@ -44,6 +44,7 @@ class Tally:
         """Of files that were skipped and nearly are of a format: what they are."""
         self._such_as: dict[str, str] = {}
         self._redacted: Counter[str] = Counter()
+        self._empty = 0
         self._last: str | None = None
 
     @property
@@ -65,16 +66,18 @@ class Tally:
             if report.reason is not None:
                 self._why[report.reason] += 1
                 self._such_as.setdefault(report.reason, report.source)
+        elif report.action == "empty":
+            self._empty += 1
         else:
             self._actions[report.action] += 1
         # The lines of a part were counted with the whole, and those of what was refused, or diverged, are not stored.
-        if not report.is_part and report.action not in ("refused", "diverged"):
+        if not report.is_part and report.action not in ("refused", "diverged", "empty"):
             self._lines.update(asdict(report.lines))
             self._findings.update(finding.kind for finding in report.findings)
             self._redacted.update(report.redacted)
         for loss in report.losses:
             self._losses[loss.message] += loss.count
-        if report.action not in ("refused", "diverged", "skipped") and not report.is_part and report.messages:
+        if report.action not in ("refused", "diverged", "empty", "skipped") and not report.is_part and report.messages:
             self._last = report.id
         if self._is_json:
             members = asdict(report)
@@ -84,7 +87,7 @@ class Tally:
             self._say(report)
 
     def _say(self, report: ImportReport) -> None:
-        if report.action in ("unchanged", "skipped"):
+        if report.action in ("unchanged", "empty", "skipped"):
             return
         if has_status():
             status("")
@@ -102,8 +105,10 @@ class Tally:
 
     def say_all(self, library: ConversationLibrary, what: str) -> None:
         """Print the sum: sessions by what was done, behind what was done altogether; and where the lines ended."""
-        if self._actions or not self._skipped:
+        if self._actions or not (self._skipped or self._empty):
             say(f"{what}{'would be: ' if self._is_dry_run else ''}{self.done}")
+        if self._empty:
+            say(f"left out: {many(self._empty, 'session')} in which nothing was said (--empty imports the new ones)")
         if number := self._skipped.total():
             endings = ", ".join(f"{count:,} {one_line(ending)}" for ending, count in self._skipped.most_common())
             say(f"skipped: {many(number, 'file')} of no format that is known here: {endings} (--json names each)")

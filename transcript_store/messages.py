@@ -8,6 +8,7 @@ reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessag
 from transcript_store._conversation.metadata import family as provider_family
 from transcript_store._json.parts import Part, as_text, parts_of, role_of
 from transcript_store._json.pydantic_ai import in_claude_form as pydantic_ai_in_claude_form
+from transcript_store._json.scaffolding import typed_of
 from transcript_store._json.strict import EncodedMessage
 from transcript_store._json.strict import decode as decode_message
 from transcript_store._json.strict import encode as encode_message
@@ -28,4 +29,5 @@ __all__ = [
     "pydantic_ai_in_claude_form",
     "role_of",
     "tokens_in",
+    "typed_of",
 ]

@@ -27,13 +27,8 @@ from transcript_store.formats._items import Items
 from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, first_text, labels, obj, text
 from transcript_store.formats._plan import Entry, Head, Plan, Source
-
-SCAFFOLDING = (
-    *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<skills_instructions>"),
-    *("<turn_aborted>", "<collaboration_mode>", "<model_switch>", "<subagent_notification>", "<user_shell_command>"),
-    *("<apps_instructions>", "<plugins_instructions>", "# AGENTS.md instructions"),
-)
-"""How a message begins that Codex itself wrote in the user's or the developer's name."""
+from transcript_store.formats._scaffolding import CODEX, marked, texts_in
+from transcript_store.messages import typed_of
 
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
 
@@ -179,7 +174,7 @@ def _compacted(payload: Json, context: list[Entry], losses: Losses) -> list[Entr
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
         summary = text(payload.get("message"))
-        return said + ([Entry({"role": "user", "content": summary}, {"compaction": True})] if summary else [])
+        return said + ([Entry({"role": "user", "content": summary}, {"compaction": True, **marked("", is_said=True)})] if summary else [])
     items = Items(losses)
     for item in objects(history):
         items.item(item, None, None, _extra(item))
@@ -199,15 +194,12 @@ def _rolled_back(context: list[Entry], turns: int) -> list[Entry]:
 
 
 def _begins_turn(entry: Entry) -> bool:
-    return obj(entry.message).get("role") == "user" and "scaffolding" not in entry.extra
+    return obj(entry.message).get("role") == "user" and typed_of(entry.extra, "said") != ""
 
 
 def _extra(item: Json) -> Json:
     """Marks what Codex itself wrote."""
-    parts = objects(item.get("content"))
-    first = text(parts[0].get("text")) if parts else None
-    marked = item.get("role") in ("user", "developer") and first is not None
-    return {"scaffolding": True} if marked and str(first).lstrip().startswith(SCAFFOLDING) else {}
+    return marked(CODEX.typed_of(texts_in(item.get("content")))) if item.get("role") in ("user", "developer") else {}
 
 
 def _parent(meta: Json) -> str | None:

@@ -1,7 +1,7 @@
 """What the exports of chat sites have in common: one document with all conversations, each a tree of messages.
 
 The way from the root to the leaf that was seen last is the conversation. What is beside it was answered anew, or asked otherwise:
-those messages are events. A line of such a format is one message of the tree with its bytes; the first line of a conversation
+those messages are events that keep what was said. A line of such a format is one message of the tree with its bytes; the first line of a conversation
 is what stands before its messages: its name, its times.
 """
 
@@ -26,6 +26,7 @@ from transcript_store.formats._document import (
     read_all,
 )
 from transcript_store.formats._generations import Draft
+from transcript_store.formats._left import left_entry, left_finding
 from transcript_store.formats._lines import Line
 from transcript_store.formats._members import Json, labels, obj, text
 from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
@@ -120,6 +121,8 @@ class Export(ABC):
             )
         losses = Losses()
         said = sum(len(drafts) for drafts in self.told(path, losses))
+        on_the_way = set(map(id, path))
+        left = sum(len(self._left(node)) for node in nodes if id(node) not in on_the_way)
         return Plan(
             format=self.name,
             session=self.session(conversation) or hashlib.sha256(lines[0].raw).hexdigest(),
@@ -128,7 +131,7 @@ class Export(ABC):
             provider=self.provider if said else None,
             model=self.model(conversation, path),
             labels=labels(title=self.title(conversation)),
-            findings=tuple(Finding(kind, message, None, span.offset) for kind, message in findings),
+            findings=(*(Finding(kind, message, None, span.offset) for kind, message in findings), *left_finding(left)),
             losses=losses.found(),
         )
 
@@ -142,13 +145,25 @@ class Export(ABC):
         places = {id(node): number for number, node in enumerate(nodes, 1)}
         told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses()), strict=True)}
         beside = deque(number for number in range(len(lines)) if number not in told)
+
+        def event(place: int) -> Iterator[Entry]:
+            drafts = self._left(nodes[place - 1]) if place else []
+            first = drafts[0] if drafts else Draft()
+            first.lines.append(lines[place])
+            return (left_entry(draft.entry()) for draft in (drafts or [first]))
+
         for place, drafts in told.items():
             while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
-                yield Draft(lines=[lines[beside.popleft()]]).entry()
+                yield from event(beside.popleft())
             drafts = drafts or [Draft()]  # noqa: PLW2901
             drafts[0].lines.append(lines[place])
             yield from (draft.entry() for draft in drafts)
-        yield from (Draft(lines=[lines[other]]).entry() for other in beside)
+        for other in beside:
+            yield from event(other)
+
+    def _left(self, node: Node) -> list[Draft]:
+        """What a node beside the way says."""
+        return self.told([node], Losses())[0]
 
     def _read(self, source: Source, span: Span, whole: Span) -> tuple[Json, list[Line], list[Node]] | None:
         """The conversation; its first line and one for each node; the nodes."""

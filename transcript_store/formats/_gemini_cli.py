@@ -34,8 +34,8 @@ from transcript_store.formats._generations import Allowance, Begins, Draft, Step
 from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, labels, obj, text
 from transcript_store.formats._plan import Finding, Head, Plan, Source
+from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
 
-_SCAFFOLDING = ("<session_context>", "<hook_context>")
 _LONGEST_SCENE = 50
 """How many of its lines are looked at: the directories stand in the first ten."""
 _OPENED = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\n")
@@ -245,8 +245,7 @@ def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]
     parts = _parts(value.get("content"))
     extra: Json = {}
     if value.get("type") == "user":
-        if _scene(value):
-            extra["scaffolding"] = True
+        extra = marked(GEMINI_CLI.typed_of(texts_in(parts)))
         message: Json | None = {"role": "user", "parts": parts}
         results = list(_answers(value))
         if results and len(results) == len(parts) and given.issuperset(results):
@@ -267,7 +266,7 @@ def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]
 def _scene(message: Json) -> str:
     """What the program itself wrote in the user's name; empty if the user wrote it."""
     first = next((part["text"] for part in _parts(message.get("content")) if isinstance(part.get("text"), str)), "")
-    return first if first.lstrip().startswith(_SCAFFOLDING) else ""
+    return first if GEMINI_CLI.typed_of([first]) is not None else ""
 
 
 def _reply_parts(value: Json, content: list[Json]) -> list[Json]:

@@ -26,6 +26,7 @@ from transcript_store.formats._kimi_python import record_of
 from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, first_text, labels, obj, text, time_of
 from transcript_store.formats._plan import Entry, Head, Plan, Source
+from transcript_store.formats._scaffolding import KIMI, marked, texts_in
 from transcript_store.messages import as_text
 
 _MILLISECONDS = 1000
@@ -116,7 +117,9 @@ class _Session:
     def append(self, message: Json, line: Line, at: str | None) -> None:
         origin = obj(message.get("origin"))
         kind = text(origin.get("kind"))
-        extra = {"origin": kind} if kind not in (None, "user") else {}
+        extra: Json = {"origin": kind} if kind not in (None, "user") else {}
+        if message.get("role") == "user":
+            extra |= _injected(message, origin)
         self._count_lost(message.get("content"))
         draft = Draft(_message(message), extra, at, [line])
         (self._later if self._missing else self._drafts).append((draft, origin))
@@ -256,7 +259,7 @@ def _compacted(value: Json, context: Context) -> Context | None:
         part["text"] for part in objects(obj(given).get("content")) if isinstance(part.get("text"), str)
     )
     summary = (
-        [(Entry({"role": "user", "content": said}, {"compaction": True}), {"kind": "compaction_summary"})]
+        [(Entry({"role": "user", "content": said}, {"compaction": True, **marked("", is_said=True)}), {"kind": "compaction_summary"})]
         if said
         else []
     )
@@ -277,6 +280,14 @@ _ANEW = {"context.clear": _cleared, "context.undo": _undone, "context.apply_comp
 def _is_the_users(origin: Json) -> bool:
     kind = origin.get("kind", "user")
     return kind == "user" or (kind in _USERS_OWN and origin.get("trigger") == "user-slash")
+
+
+def _injected(message: Json, origin: Json) -> Json:
+    """The mark of what Kimi wrote in the user's name."""
+    typed = KIMI.typed_of(texts_in(message.get("content")))
+    if _is_the_users(origin) or origin.get("name") == "subagent":  # what another agent asks of this one is its prompt
+        return marked(typed)
+    return marked("", is_said=True)
 
 
 def _message(given: Json) -> Json | None:

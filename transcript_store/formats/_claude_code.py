@@ -59,7 +59,7 @@ class ClaudeCode:
         self._branches = branches
 
     def recognizes(self, head: Head) -> bool:
-        return any(map(_is_ours, head.objects))
+        return any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects))
 
     def plans(self, source: Source) -> Iterable[Plan]:
         look = look_at(KeptLines(source))
@@ -134,6 +134,12 @@ def _is_ours(value: dict[str, Any]) -> bool:
     return kind in ("queue-operation", "custom-title", "ai-title", "agent-name", "mode", "permission-mode") and (
         "sessionId" in value
     )
+
+
+def _is_anothers(value: dict[str, Any]) -> bool:
+    """Whether only a program writes it that took over the tree and not the messages: Qwen Code has Gemini's."""
+    message = value.get("message")
+    return "systemPayload" in value or (isinstance(message, dict) and "parts" in message and "content" not in message)
 
 
 def _session(look: Look, name: str) -> str:

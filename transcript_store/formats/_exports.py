@@ -16,9 +16,11 @@ from functools import partial
 
 from transcript_store.formats._blocks import Losses
 from transcript_store.formats._document import (
+    HALF_CHARACTER,
     LONGEST_BYTES,
     TOO_DEEP,
     Span,
+    has_half_characters,
     is_too_deep,
     objects_of,
     parsed,
@@ -119,6 +121,8 @@ class Export(ABC):
                     "in the document is read if it is taken out into a file of its own",
                 )
             )
+        if any(has_half_characters(line.raw) for line in lines):
+            findings.append(HALF_CHARACTER)
         losses = Losses()
         said = sum(len(drafts) for drafts in self.told(path, losses))
         on_the_way = set(map(id, path))

@@ -22,9 +22,11 @@ from typing import Any
 
 from transcript_store.formats._blocks import objects
 from transcript_store.formats._document import (
+    HALF_CHARACTER,
     LONGEST_BYTES,
     TOO_DEEP,
     Span,
+    has_half_characters,
     is_too_deep,
     parsed,
     pieces_within,
@@ -350,6 +352,8 @@ def _of_document(source: Source, session: _Session) -> Iterator[Line]:
         )
         yield Line(1, 0, raw, None)
         return
+    if has_half_characters(raw):
+        session.findings.append(Finding(*HALF_CHARACTER, 1, 0))
     messages = objects(value.get("messages"))
     about = {name: member for name, member in value.items() if name != "messages"}
     pieces = pieces_within(raw, "messages")

@@ -6,6 +6,7 @@ can be done without guessing:
 * one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
 * several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
   each is a piece of its own, and the pieces' bytes joined are the line;
+* an object with half a character, an escape such as ``\\ud83d`` without its other half: it is read with U+FFFD in its place;
 * anything else: a piece without a value.
 
 What stands behind the last LF is taken only if it is a whole object. Otherwise it is still being written: the tail.
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store.formats._document import TOO_DEEP, is_too_deep
+from transcript_store.formats._document import HALF_CHARACTER, TOO_DEEP, has_half_characters, is_too_deep, parsed
 from transcript_store.formats._plan import Finding, Head, Source
 
 PIECE_BYTES = 64 << 10
@@ -64,7 +65,7 @@ class Lines:
         self.count, self.tail, self.findings = 0, b"", []
         for offset, raw in self._raw_lines():
             value = None if raw is None else _object(raw)
-            if value is None and raw is not None and not raw.endswith(b"\n"):
+            if value is None and raw is not None and not raw.endswith(b"\n") and object_on(raw) is None:
                 self.tail = raw
                 self._find("torn", f"{len(raw):,} bytes behind the last line end: left for the next time", offset, +1)
                 return
@@ -73,6 +74,8 @@ class Lines:
                 self._find("too-long", f"a line longer than {self._limit:,} bytes was left out", offset)
                 yield Line(self.count, offset, b"", None)
                 continue
+            if value is None and has_half_characters(raw) and (value := object_on(raw)) is not None:
+                self._find(*HALF_CHARACTER, offset)
             if value is not None and raw[0] == _BRACE:
                 yield Line(self.count, offset, raw, value)
                 continue
@@ -148,7 +151,7 @@ def head_of(source: Source) -> Head:
 
 def object_on(raw: bytes) -> dict[str, Any] | None:
     """The object on a line, or on a piece of one, as ``Lines`` found it there; None if it holds none."""
-    return _object(raw.removeprefix(_MARK).lstrip(b"\x00"))
+    return parsed(raw.removeprefix(_MARK).lstrip(b"\x00"))
 
 
 def _object(raw: bytes) -> dict[str, Any] | None:
@@ -200,7 +203,7 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
             pieces.append((text[done:at].encode(), None))
             done = at
         whole = text[done:end].encode()
-        pieces.append((whole, _object(whole)))  # not what Python's decoder says: it takes NaN, and halves of characters
+        pieces.append((whole, parsed(whole)))  # not what Python's decoder says: it takes NaN, and halves of characters
         done = end
         at = text.find("{", end)
     rest = text[done:]

@@ -37,6 +37,9 @@ _ENTRIES = frozenset(
 )
 
 
+_OF_CLAUDE = ("tool_use", "tool_result")
+
+
 @dataclass(slots=True)
 class _Node:
     """An entry."""
@@ -82,7 +85,9 @@ class Pi:
     name = "pi"
 
     def recognizes(self, head: Head) -> bool:
-        return is_openclaw(head) or any(map(_is_ours, head.objects))
+        return is_openclaw(head) or (
+            any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects))
+        )
 
     def plans(self, source: Any) -> Iterable[Plan]:
         yield from self._of_lines(source)
@@ -125,6 +130,13 @@ def _is_ours(value: dict[str, Any]) -> bool:
     if kind == "session":
         return isinstance(value.get("id"), str) and ("cwd" in value or "version" in value)
     return kind in _ENTRIES and value.keys() >= {"id", "parentId", "timestamp"}
+
+
+def _is_anothers(value: dict[str, Any]) -> bool:
+    """Whether only a program writes it that took over the entries and not the messages: Factory Droid has Claude's blocks."""
+    message = value.get("message")
+    blocks = objects(message.get("content")) if isinstance(message, dict) else []
+    return value.get("type") == "session_start" or any(block.get("type") in _OF_CLAUDE for block in blocks)
 
 
 def _look_at(lines: KeptLines) -> _Look:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking
-from transcript_store.messages import parts_of, role_of
+from transcript_store.messages import document_in, parts_of, role_of
 from transcript_store.view._contents import Contents, Stretch
 from transcript_store.view._json import indented
 from transcript_store.view._turns import Said, answers_in, said_in
@@ -94,7 +94,9 @@ def _blocks(
 
 
 def _block(block: Block, role: str) -> Iterator[str]:
-    if isinstance(block, Text):
+    if isinstance(block, Text) and block.title is not None:
+        yield _titled(block.title, block.text)
+    elif isinstance(block, Text):
         if block.text.strip():
             yield f"\n{_fenced(block.text, 'markdown')}"
     elif isinstance(block, Thinking):
@@ -107,7 +109,8 @@ def _block(block: Block, role: str) -> Iterator[str]:
         for media in block.media:
             yield _media(media)
     elif isinstance(block, Media):
-        yield _media(block)
+        document = document_in(block.own or {})
+        yield _media(block) if document is None else _titled(*document)
     elif isinstance(block, Other) and block.own is not None:
         yield from _parts({"role": role, "content": [block.own]})
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
-from transcript_store.messages import cost_in, parts_of, tokens_in
+from transcript_store.messages import cost_in, document_in, parts_of, tokens_in, typed_of
 from transcript_store.view._besides import about_of, event_of, notes_of, tokens_told
 from transcript_store.view._contents import Stretch
 from transcript_store.view._html import Html, element, joined, listing, tag
@@ -311,6 +311,8 @@ def _classes(speaker: str, kinds: frozenset[Kind], *, is_prompt: bool, goes_on: 
 
 
 def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
+    if isinstance(block, Text) and block.title is not None:
+        return "text", _folded(block.title, block.text)
     if isinstance(block, Text):
         return ("text", _SAID(markdown(block.text))) if block.text.strip() else None
     if isinstance(block, Thinking):
@@ -321,7 +323,8 @@ def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
         summary = tag("summary", tag("span", "Thinking", class_="name"), tag("span", first, class_="about"))
         return "thinking", tag("details", summary, tag("div", markdown(block.text), class_="said"), class_="thinking")
     if isinstance(block, Media):
-        return "text", media(block)
+        document = document_in(block.own or {})
+        return "text", media(block) if document is None else _folded(*document)
     own = block.own if isinstance(block, Other) else None
     if own is None:
         return None

@@ -20,7 +20,8 @@ Kind = Literal["text", "thinking", "call", "result", "media", "document", "other
 
 class Part(NamedTuple):
     """One piece of a message. ``title`` says what the piece is; it is empty for plain text. Of a document it is its name: text that
-    was pasted or attached, and not typed."""
+    was pasted or attached, and not typed.
+    """
 
     kind: Kind
     title: str

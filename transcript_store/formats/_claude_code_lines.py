@@ -204,7 +204,9 @@ def _link_one(look: Look, far: _Said, node: Node, parent: Node | None) -> None:
         if above is None and node.clears:
             node.boundary, node.parent = True, tip.id
         elif _leaves_out(far, node, _said_at(tip)):
-            told = "its parent is not what was said before it, and nobody went back to that: it follows the line before it"
+            told = (
+                "its parent is not what was said before it, and nobody went back to that: it follows the line before it"
+            )
             look.findings.append(look.lines.finding("broken-chain", told, node.place))
             node.parent, node.anchor = tip.id, _said_at(tip)
     if node.is_prompt:

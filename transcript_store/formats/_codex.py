@@ -174,7 +174,11 @@ def _compacted(payload: Json, context: list[Entry], losses: Losses) -> list[Entr
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
         summary = text(payload.get("message"))
-        return said + ([Entry({"role": "user", "content": summary}, {"compaction": True, **marked("", is_said=True)})] if summary else [])
+        return said + (
+            [Entry({"role": "user", "content": summary}, {"compaction": True, **marked("", is_said=True)})]
+            if summary
+            else []
+        )
     items = Items(losses)
     for item in objects(history):
         items.item(item, None, None, _extra(item))

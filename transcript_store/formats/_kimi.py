@@ -259,7 +259,12 @@ def _compacted(value: Json, context: Context) -> Context | None:
         part["text"] for part in objects(obj(given).get("content")) if isinstance(part.get("text"), str)
     )
     summary = (
-        [(Entry({"role": "user", "content": said}, {"compaction": True, **marked("", is_said=True)}), {"kind": "compaction_summary"})]
+        [
+            (
+                Entry({"role": "user", "content": said}, {"compaction": True, **marked("", is_said=True)}),
+                {"kind": "compaction_summary"},
+            )
+        ]
         if said
         else []
     )

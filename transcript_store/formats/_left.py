@@ -5,9 +5,14 @@ Such an event has ``extra.left_branch``: the ``message`` in its provider's form,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from transcript_store.conversation import Record
 from transcript_store.formats._lines import object_on
 from transcript_store.formats._original import pack, unpack
 from transcript_store.formats._plan import Entry, Finding
+from transcript_store.messages import left_of
 
 
 def left_finding(count: int) -> list[Finding]:
@@ -31,3 +36,10 @@ def left_entry(entry: Entry) -> Entry:
     about = {name: value for name, value in entry.extra.items() if name != "source"}
     left = {"left_branch": {**about, "message": entry.message}}
     return Entry(None, {**left, "source": {**source, "lines": lines}}, entry.at, entry.lines)
+
+
+def with_branches(records: Iterable[Record]) -> Iterator[Record]:
+    """The records; what events keep of branches that the conversation left are messages, with ``extra.left_branch`` True."""
+    for record in records:
+        left = left_of(record.extra) if record.message is None else None
+        yield record if left is None else replace(record, message=left[0], extra={**left[1], "left_branch": True})

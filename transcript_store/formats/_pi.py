@@ -22,8 +22,8 @@ from typing import Any
 
 from transcript_store.formats._blocks import Form, Losses, Text, Thinking, Turn, objects, text_in
 from transcript_store.formats._kept import KeptLines
-from transcript_store.formats._openclaw import is_openclaw, sessions_of
 from transcript_store.formats._left import left_finding
+from transcript_store.formats._openclaw import is_openclaw, sessions_of
 from transcript_store.formats._original import pack
 from transcript_store.formats._pi_blocks import is_said, provider_of, turn_of
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
@@ -85,9 +85,7 @@ class Pi:
     name = "pi"
 
     def recognizes(self, head: Head) -> bool:
-        return is_openclaw(head) or (
-            any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects))
-        )
+        return is_openclaw(head) or (any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects)))
 
     def plans(self, source: Any) -> Iterable[Plan]:
         yield from self._of_lines(source)

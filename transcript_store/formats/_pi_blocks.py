@@ -52,7 +52,8 @@ def _provider(api: str, provider: str, model: str) -> str:
 
 def is_said(message: dict[str, Any]) -> bool:
     """Whether somebody said it. A reply that failed or was stopped says what was written of it; a command that the user kept for
-    himself is said to nobody."""
+    himself is said to nobody.
+    """
     role = message.get("role")
     if role == "assistant":
         return not _is_cut(message) or any(text_in(block, "text").strip() for block in objects(message.get("content")))

@@ -109,7 +109,10 @@ CODEX = Scaffolding(
             *("codex_internal_context", "app-context", "recommended_plugins", "environments_instructions"),
         }
     ),
-    ("Another language model started to solve this problem and produced a summary", "Warning: The maximum number of unified exec"),
+    (
+        "Another language model started to solve this problem and produced a summary",
+        "Warning: The maximum number of unified exec",
+    ),
     (("# AGENTS.md instructions", "</INSTRUCTIONS>"), ("# Context from my IDE setup:", "## My request for Codex:")),
 )
 GEMINI_CLI = Scaffolding(
@@ -121,5 +124,7 @@ GEMINI_CLI = Scaffolding(
     ),
     ("This is the Gemini CLI. We are setting up the context for our chat.", "System: Please continue."),
 )
-KIMI = Scaffolding(frozenset({"git-context", "system", "system-reminder", "notification", "current_focus", "environment"}))
+KIMI = Scaffolding(
+    frozenset({"git-context", "system", "system-reminder", "notification", "current_focus", "environment"})
+)
 PI = Scaffolding(frozenset({"skill", "file", "system-reminder"}))

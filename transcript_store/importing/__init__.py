@@ -23,6 +23,7 @@ from itertools import chain
 from typing import Literal
 
 from transcript_store.formats import READERS, Reader, redaction_of
+from transcript_store.importing._earlier import earlier_generations
 from transcript_store.importing._note import conversation_id, note_of
 from transcript_store.importing._processes import FEWEST, in_processes, may_fork
 from transcript_store.importing._reading import How, import_together
@@ -40,6 +41,7 @@ __all__ = [
     "Lines",
     "conversation_id",
     "discover",
+    "earlier_generations",
     "find",
     "import_conversations",
     "note_of",

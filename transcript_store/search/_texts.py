@@ -61,7 +61,11 @@ def texts_of(message: object) -> Texts:
             piece = text
         else:
             # The title's first word is ours; the second is the tool's name, and what is in brackets is the call's number.
-            name = title.split(" ", 2)[1:2] if kind in ("call", "result") else title.split(" ", 1)[1:] * (kind == "document")
+            name = (
+                title.split(" ", 2)[1:2]
+                if kind in ("call", "result")
+                else title.split(" ", 1)[1:] * (kind == "document")
+            )
             piece = "\n".join((*(part for part in name if not part.startswith("(")), *_said_in(text)))
         found[column].append(_words_of(piece))
     return Texts(*("\n".join(pieces) for pieces in found))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking
-from transcript_store.messages import document_in, parts_of, role_of
+from transcript_store.messages import document_in, parts_of, role_of, typed_of
 from transcript_store.view._contents import Contents, Stretch
 from transcript_store.view._json import indented
+from transcript_store.view._titles import title_of
 from transcript_store.view._turns import Said, answers_in, said_in
 from transcript_store.words import many, safe
 
@@ -27,7 +29,7 @@ def document(contents: Contents) -> Iterator[bytes]:
 
 def _document(contents: Contents) -> Iterator[str]:
     metadata = contents.metadata
-    yield f"# {_escaped(metadata.labels.get('title') or 'Conversation')}\n"
+    yield f"# {_escaped(title_of(contents))}\n"
     events = sum(_is_event(stretch) for stretch in contents.stretches)
     facts = {
         "id": metadata.id,
@@ -52,6 +54,13 @@ def _document(contents: Contents) -> Iterator[str]:
     yield from _messages(contents.stretches, metadata.provider, "##")
 
 
+def _how_said(extra: dict[str, Any] | None) -> str:
+    """What is to be known of a message before it is read."""
+    if (extra or {}).get("left_branch") is True:
+        return "on a branch that was left"
+    return "written by the program" if typed_of(extra, "said") == "" else ""
+
+
 def _is_event(stretch: Stretch) -> bool:
     return stretch.record is not None and stretch.record.message is None
 
@@ -69,7 +78,8 @@ def _messages(stretches: Iterable[Stretch], provider: str | None, heading: str) 
         if body:  # else its results stand with their calls
             record = each.stretch.record
             at = record.at[:19].replace("T", " ")
-            yield f"\n{heading} {_escaped(role_of(record.message))} · {at} · \\#{record.seq}\n{body}"
+            by = f" · {how}" if (how := _how_said(record.extra)) else ""
+            yield f"\n{heading} {_escaped(role_of(record.message))} · {at} · \\#{record.seq}{by}\n{body}"
 
 
 def _blocks(

@@ -57,7 +57,8 @@ def _is_compaction(before: _Life, later: _Life) -> bool:
 
 def _life(records: Iterable[Record]) -> _Life:
     notes: list[dict[str, Any]] = []
-    said, compactions = set(), set()
+    said: set[int] = set()
+    compactions: set[int] = set()
     for record in records:
         extra = record.extra or {}
         if (note := note_of(record)) is not None:

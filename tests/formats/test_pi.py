@@ -82,7 +82,10 @@ def plan(values):
 
 def cut(reply):
     """A reply that failed or was stopped: its text."""
-    return {**reply, "content": [block for block in reply["content"] if block["type"] == "text" and block["text"].strip()]}
+    return {
+        **reply,
+        "content": [block for block in reply["content"] if block["type"] == "text" and block["text"].strip()],
+    }
 
 
 @pytest.mark.parametrize("path", corpora("pi"), ids=lambda path: path.stem)

@@ -72,7 +72,9 @@ def configure(parser: ArgumentParser) -> None:
         "--sort", choices=("rank", "newest"), help="the best first, or the latest (default: rank, if there are few)"
     )
     parser.add_argument(
-        "--regex", metavar="PATTERN", help="a regular expression of Python that has to be found besides; it needs no query"
+        "--regex",
+        metavar="PATTERN",
+        help="a regular expression of Python that has to be found besides; it needs no query",
     )
     parser.add_argument("--wait", action="store_true", help="bring the index up to date first, however long that takes")
     add_keys(parser)

@@ -261,7 +261,7 @@ def _description(
         "tools": tools,
         "labels": labels,
         "created": time(metadata.created_at),
-        "updated": time(metadata.updated_at),
+        "updated": time(records[-1].at if records else metadata.created_at),
         "messages": f"{messages:,}{others}",
         "left branches": f"{many(left, 'message')}; --branches shows them" if left else None,
         "taken back": many(retracted, "message") if retracted else None,

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._blocks import text_in
+from transcript_store.formats._blocks import objects, text_in
 from transcript_store.formats._claude_code_lines import (
     IN_THE_TREE,
     SYNTHETIC,
@@ -41,6 +41,7 @@ from transcript_store.formats._left import left_finding
 from transcript_store.formats._original import pack
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
 from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._sidecars import file_of, object_beside
 from transcript_store.formats._trees import Said, told, way_through, way_to
 
 _MOST_LINES = 100
@@ -65,6 +66,7 @@ class ClaudeCode:
         look = look_at(KeptLines(source))
         if not look.lines.count:
             return
+        _learn_beside(look, source)
         main = [node for node in look.nodes if not node.sidechain]
         session = _session(look, source.name)
         findings = [*look.lines.findings, *look.findings]
@@ -146,6 +148,19 @@ def _session(look: Look, name: str) -> str:
     """The session's id. Lines that were taken over from another session keep its id: the file's name, or the last one, counts."""
     stem = name.rpartition("/")[2].removesuffix(".jsonl")
     return stem if stem in look.sessions else next(reversed(look.sessions), look.first.hex())
+
+
+def _learn_beside(look: Look, source: Source) -> None:
+    """Titles that stand beside a session: what the user called it, what the program's list says, and what a sub-agent was asked for."""
+    stem = file_of(source).removesuffix(".jsonl")
+    if custom := text_in(object_beside(source, f"{stem}/custom-title.json"), "customTitle"):
+        look.titles["custom-title"] = custom
+    if asked := text_in(object_beside(source, f"{stem}.meta.json"), "description"):
+        look.titles.setdefault("ai-title", asked)
+    if not look.titles and not look.summaries:
+        listed = objects(object_beside(source, "sessions-index.json").get("entries"))
+        its = next((entry for entry in listed if entry.get("sessionId") == stem), {})
+        look.summaries[""] = text_in(its, "customTitle") or text_in(its, "summary")
 
 
 def _title(look: Look) -> str:

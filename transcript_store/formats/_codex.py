@@ -28,6 +28,7 @@ from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, first_text, labels, obj, text
 from transcript_store.formats._plan import Entry, Head, Plan, Source
 from transcript_store.formats._scaffolding import CODEX, marked, texts_in
+from transcript_store.formats._sidecars import lines_beside
 from transcript_store.messages import typed_of
 
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
@@ -48,6 +49,7 @@ class Codex:
         if not lines.count:
             return
         meta = session.meta
+        named = session.title or _title_beside(source, text(meta.get("id")))
         yield Plan(
             format=self.name,
             session=text(meta.get("id")) or hashlib.sha256(session.first).hexdigest(),
@@ -58,7 +60,7 @@ class Codex:
             model=session.model,
             system_prompt=first_text(obj(meta.get("base_instructions")).get("text"), meta.get("instructions")),
             labels=labels(
-                title=session.title,
+                title=named,
                 cwd=meta.get("cwd"),
                 git_branch=obj(meta.get("git")).get("branch"),
                 part_of=_parent(meta),
@@ -67,6 +69,15 @@ class Codex:
             losses=session.items.losses.found(),
             tail=lines.tail,
         )
+
+
+def _title_beside(source: Source, session: str | None) -> str | None:
+    """The name that ``session_index.jsonl`` in the program's folder has for a session: the last one counts."""
+    for folder in ("../../../../", "../"):  # of sessions/<year>/<month>/<day>, and of archived_sessions
+        for value in reversed(lines_beside(source, f"{folder}session_index.jsonl")):
+            if session is not None and value.get("id") == session and text(value.get("thread_name")):
+                return text(value["thread_name"])
+    return None
 
 
 class _Session:

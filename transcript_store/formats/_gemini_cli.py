@@ -37,6 +37,7 @@ from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, labels, obj, text
 from transcript_store.formats._plan import Finding, Head, Plan, Source
 from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
+from transcript_store.formats._sidecars import text_beside
 
 _LONGEST_SCENE = 50
 """How many of its lines are looked at: the directories stand in the first ten."""
@@ -84,10 +85,16 @@ class GeminiCli:
                 generations=said.generations,
                 provider="gemini" if session.speaks else None,
                 model=session.model,
-                labels=labels(title=session.title, cwd=session.cwd),
+                labels=labels(title=session.title, cwd=session.cwd or _directory_beside(source)),
                 findings=(*session.findings, *(() if lines is None else lines.findings), *said.findings),
                 tail=b"" if lines is None else lines.tail,
             )
+
+
+def _directory_beside(source: Source) -> str | None:
+    """The directory of the project, as ``.project_root`` beside the folder of its sessions names it."""
+    said = text_beside(source, "../.project_root").decode(errors="replace").strip()
+    return said if said.startswith("/") and "\n" not in said else None
 
 
 def _is_ours(value: Json) -> bool:

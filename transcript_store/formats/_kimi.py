@@ -27,6 +27,7 @@ from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, first_text, labels, obj, text, time_of
 from transcript_store.formats._plan import Entry, Head, Plan, Source
 from transcript_store.formats._scaffolding import KIMI, marked, texts_in
+from transcript_store.formats._sidecars import object_beside
 from transcript_store.messages import as_text
 
 _MILLISECONDS = 1000
@@ -50,6 +51,7 @@ class Kimi:
         said = told(source, _walk(lines, session), lambda: _walk(Lines(source), _Session()))
         if not lines.count:
             return
+        about, part_of = _beside(source)
         yield Plan(
             format=self.name,
             session=session.beginning.hexdigest() if session.is_begun else session.former,
@@ -60,11 +62,25 @@ class Kimi:
             provider="openai-compatible" if session.speaks else None,
             model=session.model,
             system_prompt=session.prompt,
-            labels=labels(cwd=session.cwd),
+            labels=labels(
+                title=None if part_of else about.get("title"),
+                cwd=session.cwd or about.get("workDir"),
+                part_of=part_of,
+            ),
             findings=(*lines.findings, *said.findings),
             losses=session.losses.found(),
             tail=lines.tail,
         )
+
+
+def _beside(source: Source) -> tuple[Json, str | None]:
+    """What ``state.json`` says of the session, and for the log of another agent than the main one the session's own name."""
+    session, agents, agent, _ = ("", "", "", *source.name.replace("\\", "/").split("/"))[-4:]
+    if agents != "agents":  # the version before has no agents: its state stands in the same folder
+        return object_beside(source, "state.json") or object_beside(source, "metadata.json"), None
+    about = object_beside(source, "../../state.json")
+    parent = obj(obj(about.get("agents")).get(agent)).get("parentAgentId")
+    return about, session if parent or (about and agent != "main") else None
 
 
 def _is_ours(value: Json) -> bool:

@@ -75,7 +75,11 @@ class Finder:
                 found = ((row[0], opened.hit(_row_of(row[1:]), match)) for row in rows if row[0] not in hits)
                 in_time = ((n, hit) for n, hit in found if hit is not None and _is_in_time(query, hit.at))
                 tier = dict(islice(in_time, limit - len(hits)))
-                hits |= tier if is_ranked else {n: tier[n] for n in sorted(tier, key=lambda n: _when(tier[n]), reverse=True)}
+                hits |= (
+                    tier
+                    if is_ranked
+                    else {n: tier[n] for n in sorted(tier, key=lambda n: _when(tier[n]), reverse=True)}
+                )
                 if len(hits) == limit:
                     break
         return tuple(hits.values()), total
@@ -356,9 +360,7 @@ class _Opened:
             self._taken_back[folder] = transcript.taken_back(read_to if transcript.holds(read_to) else transcript.begin)
         return self._taken_back[folder]
 
-    def _hit_of(
-        self, folder: bytes, title: str, record: Record, match: Match, generation: int | None
-    ) -> Hit | None:
+    def _hit_of(self, folder: bytes, title: str, record: Record, match: Match, generation: int | None) -> Hit | None:
         """The hit that a record is, if its message matches; of an earlier generation, if that has a number."""
         transcript = self.transcript(folder)
         hit = hit_of(record, match, self._redact, title, is_earlier=generation is not None)
@@ -394,9 +396,7 @@ def earlier_records(conversation: ConversationStore) -> Iterator[tuple[Record, i
                 yield record, number
 
 
-def hit_of(
-    record: Record, match: Match, redact: Redact | None, title: str | None, *, is_earlier: bool
-) -> Hit | None:
+def hit_of(record: Record, match: Match, redact: Redact | None, title: str | None, *, is_earlier: bool) -> Hit | None:
     """The hit that a record is, if its message matches, or what it keeps of a branch that was left. It has no conversation yet."""
     left = left_of(record.extra) if record.message is None else None
     message, extra = left if left is not None else (record.message, record.extra)

@@ -56,7 +56,7 @@ def parts_of(path: str) -> Iterator[Iterator[_Part]]:
 
 
 def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
-    source = FileSource(path, handle)
+    source = FileSource(path, handle, folder=os.path.dirname(path))
     start = os.pread(handle, _HEAD_BYTES, 0)
     try:
         if start.startswith(_tables.MAGIC):

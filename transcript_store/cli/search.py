@@ -36,9 +36,10 @@ from transcript_store.cli._shared.titles import called
 from transcript_store.search import Answer, Hit, SearchIndex
 
 DESCRIPTION = """\
-Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and the
-command that shows it. What was said stands first, then calls, results and thinking, then what a program wrote in the user's name,
-then what was said on branches that were left, then what a compaction took out of sight. An index in your cache directory is brought up to date before, for at most 0.2 seconds; --wait
+Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and
+the command that shows it. What was said stands first, then calls, results and thinking, then what a program wrote in the
+user's name, then what was said on branches that were left, then what a compaction took out of sight. An index in your cache
+directory is brought up to date before, for at most 0.2 seconds; --wait
 gives it as long as it takes. Every hit is checked against the transcript. Nothing in a library is changed and no lock is taken.
 Nothing of a sealed conversation comes into the index: with its key it is read, in memory.
 

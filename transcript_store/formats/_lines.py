@@ -1,4 +1,4 @@
-"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
+r"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
 
 A line ends at LF and nowhere else: a text may hold U+2028 or a form feed. What stands on a line is told apart as far as that
 can be done without guessing:
@@ -6,7 +6,7 @@ can be done without guessing:
 * one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
 * several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
   each is a piece of its own, and the pieces' bytes joined are the line;
-* an object with half a character, an escape such as ``\\ud83d`` without its other half: it is read with U+FFFD in its place;
+* an object with half a character, an escape such as ``\ud83d`` without its other half: it is read with U+FFFD in its place;
 * anything else: a piece without a value.
 
 What stands behind the last LF is taken only if it is a whole object. Otherwise it is still being written: the tail.

@@ -71,8 +71,10 @@ class FileSource:
         return self._held[offset : offset + size]
 
     def beside(self, path: str) -> bytes | None:
-        """What a small file beside this one holds; ``path`` is relative to this one's folder. None if there is none, if it is no regular
-        file, if it is larger than 4 MiB, or if this source is no file by itself, as a member of an archive."""
+        """What a small file beside this one holds; ``path`` is relative to this one's folder.
+
+        None if there is none, if it is no regular file, if it is larger than 4 MiB, or if this source is a member of an archive.
+        """
         if self._folder is None:
             return None
         try:

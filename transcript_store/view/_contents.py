@@ -66,8 +66,9 @@ def contents_of_store(
     with_tail: bool = True,
     branches: bool = False,
 ) -> Contents:
-    """What a loaded conversation has: up to the record ``through_seq`` if that is given, ``with_tail`` what is torn behind the last, and with
-    ``branches`` what stands on branches that were left as messages.
+    """What a loaded conversation has: up to the record ``through_seq`` if that is given, ``with_tail`` what is torn behind the last.
+
+    With ``branches`` what stands on branches that the conversation left is messages, among the others.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.get_records`.

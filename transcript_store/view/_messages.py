@@ -283,7 +283,8 @@ class _Renderer:
         for is_left, together in groupby(
             events, lambda event: event.record and left_of(event.record.extra) is not None
         ):
-            self._pieces.html.append(self._left(list(together)) if is_left else self._folded_events(list(together)))
+            run = list(together)
+            self._pieces.html.append(self._left(run) if is_left else self._folded_events(run))
 
     def _left(self, events: Sequence[Stretch]) -> Html:
         """Messages on a branch that the conversation left."""

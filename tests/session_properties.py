@@ -39,8 +39,8 @@ from transcript_store.view.served import first_prompt
 ENDINGS = (".jsonl", ".json", ".zst", ".zip", ".db", ".sqlite")
 _SPEAKERS = frozenset({"user", "human", "assistant", "model", "gemini"})
 _WORD = re.compile(r"[A-Za-z0-9]{3,40}")
-_MARKER = re.compile("\ue200[^\ue201]*\ue201")
-"""What ChatGPT writes for a citation: the address stands elsewhere."""
+_NOT_SHOWN = re.compile("\ue200[^\ue201]*\ue201|```\\w+")
+"""What ChatGPT writes for a citation, whose address stands elsewhere; the language of code, which a page shows by its colours."""
 _OWN_WORDS = ("No response requested.", "(no content)")
 _MOST_TEXTS = 400
 """Of a file; a longer one is looked at from both ends."""
@@ -77,7 +77,7 @@ def _texts_in(content: Any) -> Iterator[str]:
         said = one.get("text") if isinstance(one, dict) and one.get("thought") is not True else one
         kind = one.get("type", "text") if isinstance(one, dict) else "text"
         if isinstance(said, str) and kind in ("text", "input_text", "output_text") and said.strip() not in _OWN_WORDS:
-            yield _MARKER.sub(" ", said)
+            yield _NOT_SHOWN.sub(" ", said)
 
 
 def texts_of_file(data: bytes) -> list[str]:

@@ -114,7 +114,7 @@ def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(message, dict):
         return None
     role, content = message.get("role"), message.get("content")
-    if not _is_said(value.get("type"), role, content):
+    if not _is_said(value.get("type", role), role, content):
         return None
     return message if len(message) == 2 else {"role": role, "content": content}
 
@@ -126,6 +126,8 @@ def _is_said(kind: Any, role: Any, content: Any) -> bool:
 
 def _take(look: Look, place: int, value: dict[str, Any]) -> None:
     kind = value.get("type")
+    if kind is None and "uuid" in value and isinstance(value.get("message"), dict):
+        kind = value["message"].get("role")  # a tool took the type away
     session = text_in(value, "sessionId")
     if session and (not look.sessions or next(reversed(look.sessions)) != session):
         look.sessions.pop(session, None)

@@ -43,6 +43,8 @@ _LONGEST_SCENE = 50
 """How many of its lines are looked at: the directories stand in the first ten."""
 _OPENED = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\n")
 _OPENING_BYTES = 64
+_REPLIES = ("gemini", "model")
+"""The second is the API's own word, in files that other programs wrote."""
 _USAGE = {
     "input": "promptTokenCount",
     "output": "candidatesTokenCount",
@@ -192,7 +194,7 @@ class _Context:
 
     def message(self, name: str, value: Json, line: Line | None) -> None:
         self.current[name] = value
-        self._session.speaks = self._session.speaks or value.get("type") in ("user", "gemini")
+        self._session.speaks = self._session.speaks or value.get("type") in ("user", *_REPLIES)
         if value.get("type") == "user" and self._session.cwd is None:
             self._session.look_for_directory(_scene(value))
         if name not in self._places:
@@ -251,7 +253,7 @@ def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]
     the API refuses a request that has a result twice.
     """
     at = text(value.get("timestamp"))
-    parts = _parts(value.get("content"))
+    parts = _parts(value.get("content", value.get("parts")))
     extra: Json = {}
     if value.get("type") == "user":
         extra = marked(GEMINI_CLI.typed_of(texts_in(parts)))
@@ -260,7 +262,7 @@ def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]
         if results and len(results) == len(parts) and given.issuperset(results):
             message = None
         given.update(results)
-    elif value.get("type") == "gemini":
+    elif value.get("type") in _REPLIES:
         extra = {name: found for name, found in _about(value) if found}
         parts = _reply_parts(value, parts)
         message = {"role": "model", "parts": parts}
@@ -268,7 +270,7 @@ def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]
         message = None
     yield Draft(message if parts else None, extra, at, lines)
     own = [part for call in objects(value.get("toolCalls")) for part in _result(call, answered)]
-    if message is not None and parts and own and value.get("type") == "gemini":
+    if message is not None and parts and own and value.get("type") in _REPLIES:
         yield Draft({"role": "user", "parts": own}, {}, at)
 
 

@@ -98,7 +98,11 @@ def texts_of_file(data: bytes) -> list[str]:
 def problems_of(path: Path) -> Iterator[str]:
     """What does not hold of one file."""
     with parts_of(str(path)) as parts:
-        claims = [[reader.name for reader in READERS if reader.recognizes(part[0])] for part in parts if isinstance(part, tuple)]
+        claims = [
+            [reader.name for reader in READERS if reader.recognizes(part[0])]
+            for part in parts
+            if isinstance(part, tuple)
+        ]
     if any(len(names) > 1 for names in claims):
         yield f"P-one: {claims}"
     with tempfile.TemporaryDirectory() as folder:
@@ -116,14 +120,20 @@ def problems_of(path: Path) -> Iterator[str]:
         for report in stored:
             yield from _problems_of_one(path, library, report)
         whole = [report for report in stored if not report.is_part]
-        if len(whole) == 1 and path.suffix in (".jsonl", ".json") and not any(f.kind == "torn" for f in whole[0].findings):
+        if (
+            len(whole) == 1
+            and path.suffix in (".jsonl", ".json")
+            and not any(f.kind == "torn" for f in whole[0].findings)
+        ):
             bytes_back = io.BytesIO()
             export(library, whole[0].id, to="original", output=bytes_back)
             if bytes_back.getvalue() != path.read_bytes():
                 yield "P-bytes: other bytes come back"
 
 
-def _said_problems(path: Path, library: ConversationLibrary, folder: Path, reports: list[ImportReport]) -> Iterator[str]:
+def _said_problems(
+    path: Path, library: ConversationLibrary, folder: Path, reports: list[ImportReport]
+) -> Iterator[str]:
     shown, pages = "", ""
     for report in reports:
         directory = Path(library.directory) / str(report.id)
@@ -164,15 +174,23 @@ def _problems_of_one(path: Path, library: ConversationLibrary, report: ImportRep
             times = [record.at for record in records]
             if times != sorted(times):
                 yield f"P-times: generation {number} does not ascend"
-            dated = [record for record in records if record.message is not None and "at" not in (record.extra or {}).get("source", {})]
+            dated = [
+                record
+                for record in records
+                if record.message is not None and "at" not in (record.extra or {}).get("source", {})
+            ]
             if dated and re.search(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]T", source):
-                strange = [record.seq for record in dated if record.at[:16] not in source and record.at[:10] not in source]
+                strange = [
+                    record.seq for record in dated if record.at[:16] not in source and record.at[:10] not in source
+                ]
                 if strange:
                     yield f"P-times: generation {number}: {len(strange)} messages have a time that is not the source's, such as #{strange[0]}"
             if metadata.provider is not None:
                 yield from _pair_problems(records, metadata.provider, number)
     name = metadata.labels.get("title") or first_prompt(directory)
-    if name is not None and name.lstrip().startswith(("<", "# AGENTS.md", "Caveat:", "This session is being continued", "[Request")):
+    if name is not None and name.lstrip().startswith(
+        ("<", "# AGENTS.md", "Caveat:", "This session is being continued", "[Request")
+    ):
         yield f"P-name: it is called {name[:60]!r}"
 
 
@@ -189,12 +207,14 @@ def _pair_problems(records: Any, provider: str, number: int) -> Iterator[str]:
 
 def check(folders: list[Path]) -> int:
     """Check every file below these folders; returns how many have a problem, which it prints."""
-    files = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file() and path.name.endswith(ENDINGS))
+    files = sorted(
+        path for folder in folders for path in folder.rglob("*") if path.is_file() and path.name.endswith(ENDINGS)
+    )
     wrong = 0
     for path in files:
         try:
             found = list(problems_of(path))
-        except Exception as error:  # noqa: BLE001 (the next file is looked at all the same)
+        except Exception as error:
             found = [f"{type(error).__name__}: {error}"]
         wrong += bool(found)
         for problem in found[:6]:

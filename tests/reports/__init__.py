@@ -1,0 +1,1 @@
+"""Faults that others reported of stores and readers of conversations, each with the right value."""

@@ -255,7 +255,7 @@ def test_what_was_uploaded_to_chatgpt_and_said_aloud_is_named():
     (plan,) = plans_of(ChatGpt(), tree(*nodes))
     assert [message["content"] for message in messages(plan)] == [
         "What is in it?",
-        "[image_asset_pointer: file-service://file-2]\nAnd here?",
+        "[image_asset_pointer: cat.png, file-service://file-2]\nAnd here?",
         "[audio_asset_pointer: sediment://file_x]",
         "[file: b.csv]",
         "A table.",

@@ -73,7 +73,7 @@ def _kind(line: object) -> str:
             value = _object_in(line["raw"])
     if not isinstance(value, dict):
         # A line that cannot be read, or what stands before the messages of a document.
-        is_head = isinstance(line, dict) and str(line.get("raw", "")).lstrip(" \t\r\n[,").startswith("{")
+        is_head = isinstance(line, dict) and str(line.get("raw", "")).rstrip().endswith((":", "[", "{"))
         return "document head" if is_head else "text that is no JSON object"
     inner = value.get("message", value.get("event"))
     kind = next((value[name] for name in ("type", "kind", "role", "sender") if isinstance(value.get(name), str)), None)

@@ -34,6 +34,7 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.cli._shared.titles import called
 from transcript_store.search import Answer, Hit, SearchIndex
+from transcript_store.transcripts import summary_of
 
 DESCRIPTION = """\
 Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and
@@ -176,6 +177,8 @@ def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
     width = columns()
     title = one_line(called(hits[0].directory, hits[0].title) or os.path.basename(name))
     yield _Line(title if width is None else fitting(title, width), looks=("strong",))
+    if (whole := _part_of(hits[0].directory)) is not None:
+        yield _Line(f"  a part of the session {one_line(whole)}, which it may repeat", looks=("quiet",))
     for hit in hits:
         where = "" if hit.where == "text" else f"  {hit.where}"
         where += f"  {_BESIDE[hit.beside].format(hit.generation)}" if hit.beside else ""
@@ -185,6 +188,12 @@ def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
     how = {"left-branch": " --branches", "earlier-generation": f" --generation {hits[0].generation}"}
     options = f"{how.get(hits[0].beside or '', '')} --around {hits[0].seq}"
     yield _Line(f"  transcript-store show {for_shell(name)}{options}", looks=("quiet",))
+
+
+def _part_of(directory: str) -> str | None:
+    """The session that a sub-agent's conversation is a part of."""
+    summary = None if is_address(directory) else summary_of(directory)
+    return ((summary.labels if summary else None) or {}).get("part_of")
 
 
 def _how_many(answer: Answer) -> str:

@@ -274,7 +274,9 @@ def _description(
 
 
 def _which(generation: int, metadata: ConversationMetadata) -> str:
-    return "" if generation == metadata.generation else f" (the live one is {metadata.generation})"
+    if generation != metadata.generation:
+        return f" (the live one is {metadata.generation})"
+    return f" (what stood before: --generation {generation - 1})" if generation else ""
 
 
 def _origin(metadata: ConversationMetadata) -> str | None:

@@ -132,11 +132,11 @@ class _Session:
                 self.context.append(draft.carried())
             yield draft
 
-    def anew(self, kept: list[Entry]) -> Steps:
+    def anew(self, kept: list[Entry], *, taken_back: int = 0) -> Steps:
         yield from self.settled()
         self.context = kept
         self.speaks = self.speaks or bool(kept)
-        yield Begins(partial(islice, kept, len(kept)))
+        yield Begins(partial(islice, kept, len(kept)), taken_back)
 
 
 def _walk(lines: Iterable[Line], session: _Session) -> Steps:
@@ -157,7 +157,9 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
             yield from session.anew(_compacted(payload, session.context, session.items.losses))
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             yield from session.settled()
-            yield from session.anew(_rolled_back(session.context, count(payload.get("num_turns")) or 0))
+            said = len(session.context)
+            kept = _rolled_back(session.context, count(payload.get("num_turns")) or 0)
+            yield from session.anew(kept, taken_back=said - len(kept))
         elif kind == "token_usage_record":
             session.items.close()
             session.meter(payload.get("usage"), payload.get("response_id"))

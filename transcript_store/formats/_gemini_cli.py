@@ -153,7 +153,7 @@ def _walk(lines: Iterable[Line], session: _Session, allowance: Allowance) -> Ste
             kept = context.before(value["$rewindTo"]) if anew else {}
             anew = anew and allowance.takes(context.sizes[name] for name in kept)
             if anew:
-                yield from context.anew(kept)
+                yield from context.anew(kept, taken_back=len(context.current) - len(kept))
             else:
                 context.take_back(value["$rewindTo"])
             context.event(line)
@@ -226,12 +226,14 @@ class _Context:
         """Whether what is in force is how ``given`` begins: then it is no new generation, only more."""
         return list(self.current.items()) == list(given.items())[: len(self.current)]
 
-    def anew(self, kept: dict[str, Json]) -> Steps:
+    def anew(self, kept: dict[str, Json], *, taken_back: int = 0) -> Steps:
         yield from self.entries()
         self.current, self._slots, self._places = {}, [], {}
         for name, value in kept.items():
             self.message(name, value, None)
-        yield Begins()  # what was kept comes with the other entries, for a later line may change it
+        yield Begins(
+            taken_back=taken_back
+        )  # what was kept comes with the other entries, for a later line may change it
 
     def entries(self) -> Iterator[Draft]:
         answered = {

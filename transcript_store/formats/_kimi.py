@@ -188,10 +188,10 @@ class _Session:
             yield draft
         self._drafts = []
 
-    def anew(self, kept: list[tuple[Entry, Json]]) -> Steps:
+    def anew(self, kept: list[tuple[Entry, Json]], *, taken_back: int = 0) -> Steps:
         self.context = kept
         self.speaks = self.speaks or bool(kept)
-        yield Begins(lambda: [entry for entry, _ in kept])
+        yield Begins(lambda: [entry for entry, _ in kept], taken_back)
 
     def _end_step(self, event: Json) -> None:
         step, self._step = self._step, None
@@ -240,7 +240,8 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
                 yield from session.settled()
                 kept = _ANEW[kind](value, session.context)
                 if kept is not None:
-                    yield from session.anew(kept)
+                    gone = len(session.context) - len(kept)
+                    yield from session.anew(kept, taken_back=gone if kind == "context.undo" else 0)
             session.event(line, at)
         yield from session.settled()
     session.settle()

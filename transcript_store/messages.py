@@ -6,7 +6,8 @@ reading JSON would change silently. ``parts_of`` never fails. An ``EncodedMessag
 """
 
 from transcript_store._conversation.metadata import family as provider_family
-from transcript_store._json.parts import Part, as_text, parts_of, role_of
+from transcript_store._json.imported import left_of, typed_of
+from transcript_store._json.parts import Part, as_text, document_in, parts_of, role_of
 from transcript_store._json.pydantic_ai import in_claude_form as pydantic_ai_in_claude_form
 from transcript_store._json.strict import EncodedMessage
 from transcript_store._json.strict import decode as decode_message
@@ -21,11 +22,14 @@ __all__ = [
     "as_text",
     "cost_in",
     "decode_message",
+    "document_in",
     "encode_message",
+    "left_of",
     "parse_message",
     "parts_of",
     "provider_family",
     "pydantic_ai_in_claude_form",
     "role_of",
     "tokens_in",
+    "typed_of",
 ]

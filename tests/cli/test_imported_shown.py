@@ -105,5 +105,5 @@ def test_a_real_session_reads_as_a_conversation(cli: Cli, tmp_path: Path) -> Non
     shown = body(cli("show", str(tmp_path / "chats/last")).out)
     headings = re.findall(r"(?m)^#.*", shown)
     events = [heading for heading in headings if " event" in heading]
-    assert (len(headings) - len(events), '"source"' in shown) == (892, False)
+    assert (len(headings) - len(events), '"source"' in shown) == (899, False)
     assert len(events) * 20 < len(headings)

@@ -76,7 +76,9 @@ def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None
         ]
     ):
         pass
-    assert cli("search", "xyzzy", chats.directory).out == ("nothing was found\nfound elsewhere: 1 in calls (in:call)\n")
+    assert cli("search", "in:text xyzzy", chats.directory).out == (
+        "nothing was found\nfound elsewhere: 1 in calls (in:call)\n"
+    )
     assert "no date (24h, 7d, 2w, today," in (said := cli("search", "after:soon", chats.directory)).err
     assert said.err.endswith(": after:soon\n")
     assert cli("search", "…", chats.directory).err.endswith("nothing can be looked for that is only punctuation: …\n")
@@ -130,11 +132,18 @@ def test_a_query_without_its_quotes_is_told(cli: Cli) -> None:
     )
 
 
-def test_a_regex_alone_is_told_where_the_query_stands(cli: Cli, chats: ConversationLibrary) -> None:
-    """The library was taken for the query, and that of `chat` was searched for its name."""
-    code, _, err = cli("search", "--regex", "kit.*", chats.directory)
-    assert (code, "the query is '', and the library stands behind it" in err) == (2, True)
-    assert cli("search", "", chats.directory, "--regex", "kit.*").code == 0
+def test_a_regex_alone_looks_everywhere_and_needs_no_query(cli: Cli, chats: ConversationLibrary) -> None:
+    """The library was taken for the query, and with an empty query nothing was found but texts."""
+    with chats.create(
+        messages=[
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "Bash", "input": {"c": "xyzzy"}}]}
+        ]
+    ):
+        pass
+    for given in (("--regex", "xyz+y", chats.directory), ("", chats.directory, "--regex", "xyz+y")):
+        code, out, _ = cli("search", *given)
+        assert (code, "Bash c xyzzy" in out) == (0, True)
+    assert cli("search").code == 2
 
 
 @pytest.mark.parametrize("command", [("search", "socket"), ("index",), ("list",)])

@@ -156,7 +156,7 @@ class LosesTheTail(Bug):
 class CountsOnTheContent(Bug):
     def wrong(self, plan, source):
         for entry in plan.generations[0]():
-            len((entry.message or {}).get("content", ""))
+            str.lower((entry.message or {}).get("content", ""))
         return plan
 
 

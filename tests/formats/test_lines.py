@@ -34,7 +34,7 @@ def read(data, **given):
         ("an empty line", b"\n" + WHOLE + b"\n", 1, ["empty"], b""),
         ("no JSON", b"hello\n", 0, ["not-json"], b""),
         ("no UTF-8", b'{"a":"\xff"}\n', 0, ["not-json"], b""),
-        ("half a character", b'{"a":"\\ud800"}\n', 0, ["not-json"], b""),
+        ("half a character", b'{"a":"\\ud800"}\n', 1, ["half-character"], b""),
         ("no object", b"[1]\n", 0, ["not-an-object"], b""),
         ("deeper than anybody can read", DEEP + b"\n", 0, ["too-deep"], b""),
         ("a line separator of Unicode, which ends no line", b'{"a":"\xe2\x80\xa8"}\n', 1, [], b""),

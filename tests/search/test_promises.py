@@ -236,7 +236,7 @@ def test_f9_memory_that_runs_out_in_python_or_in_sqlite_is_told_too(library, cac
         whole = found(index, "socket")
         appended(library, library.list()[0].id, "one more")
         with monkeypatch.context() as patched:
-            patched.setattr(_indexing, "texts_of", lambda _: (_ for _ in ()).throw(MemoryError))
+            patched.setattr(_indexing, "texts_of", lambda *_: (_ for _ in ()).throw(MemoryError))
             with pytest.raises(StorageError) as told:
                 index.search("more")
         assert (told.value.errno, told.value.way_out) == (errno.ENOMEM, WayOut.FREE_MEMORY)
@@ -269,7 +269,7 @@ def test_a_refusal_of_the_system_has_a_way_out(library, cache, tmp_path, monkeyp
 def test_what_sqlite_refuses_has_a_way_out(library, cache, full, number, way_out, monkeypatch):
     """It was told as an error of the disk, also where its temporary files found no space."""
 
-    def refusing(_):
+    def refusing(*_):
         with closing(sqlite3.connect(":memory:")) as connection:
             connection.execute("PRAGMA max_page_count=2")
             connection.execute("CREATE TABLE t (v BLOB)")

@@ -115,8 +115,8 @@ def test_operators_are_words(index):
             groups=((Term(("京", "ab"), "beginning"),), (Term(("ab", "京"), "beginning", is_end=True),))
         ),
         "東京大 東": Query(groups=((Term(("東京", "京大")),), (Term(("東",), "beginning"),))),
-        "in:call in:result": Query(columns=("call", "result")),
-        "in:all": Query(columns=("text", "thinking", "call", "result")),
+        "in:call in:result": Query(columns=("call", "result"), is_limited=True),
+        "in:all": Query(is_limited=True),
         'title:"a b" -model:x': Query(filters=(Filter("title", "a b"), Filter("model", "x", is_not=True))),
         "http://a": Query(groups=((Term(("http", "a")),),)),
         "after:2026-01-02": Query(after="2026-01-02T00:00:00.000000Z"),

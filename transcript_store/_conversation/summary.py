@@ -46,7 +46,10 @@ class ConversationSummary:
     model: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
-    """The time of the last record, or of the last change of the metadata: RFC 3339 in UTC."""
+    """When something was last said: the time of the last record, RFC 3339 in UTC; without a record when it was created. A rename, a
+    label or an import does not change it. On a backend it is ``touched_at``."""
+    touched_at: str | None = None
+    """When it was last written to: the later of the time of the last record and of the last change of the metadata."""
     record_count: int | None = None
     """How many records the live generation has, events included: the number of its last whole one."""
     generation: int | None = None
@@ -192,7 +195,8 @@ def _read(path: str, data: bytes | NotADocument | None, source: Source, last_ext
         provider=_text(members.get("provider")),
         model=_text(members.get("model")),
         created_at=_text(members.get("created_at")),
-        updated_at=max(updated_at, last_at) if updated_at and last_at else updated_at or last_at,
+        updated_at=last_at or _text(members.get("created_at")) or updated_at,
+        touched_at=max(updated_at, last_at) if updated_at and last_at else updated_at or last_at,
         record_count=last.seq if last else 0,
         generation=generation if type(generation) is int else None,
         size_bytes=size,

@@ -8,17 +8,20 @@ as JSON, so any JSON value can be shown. Signatures of blocks are not shown; ``-
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from transcript_store._json.pydantic_ai import in_claude_form, role_in
 
-Kind = Literal["text", "thinking", "call", "result", "media", "other", "besides"]
+Kind = Literal["text", "thinking", "call", "result", "media", "document", "other", "besides"]
 
 
 class Part(NamedTuple):
-    """One piece of a message. ``title`` says what the piece is; it is empty for plain text."""
+    """One piece of a message. ``title`` says what the piece is; it is empty for plain text. Of a document it is its name: text that
+    was pasted or attached, and not typed.
+    """
 
     kind: Kind
     title: str
@@ -66,6 +69,31 @@ def parts_of(message: object) -> list[Part]:
     return parts
 
 
+def document_in(block: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The name and the text of a block that is a document of text, in any provider's form; None for any other block."""
+    source = next((block[name] for name in _MEDIA if isinstance(block.get(name), dict)), None)
+    if source is None:
+        return None
+    name = _first_text(block, ("title", "filename", "name")) or _first_text(source, ("filename", "displayName"))
+    about = _first_text(source, ("media_type", "mimeType", "mime_type"))
+    kind, data, content = source.get("type"), source.get("data"), source.get("content")
+    said: str | None = None
+    if kind == "text" and isinstance(data, str):
+        said = data
+    elif kind == "content" and isinstance(content, (str, list)):
+        said = _flat(content)
+    elif about.startswith("text/") and isinstance(data, str):
+        said = _decoded(data)
+    return None if said is None else (f"document {name or about}".strip(), said)
+
+
+def _decoded(data: str) -> str | None:
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except ValueError:
+        return None
+
+
 def as_text(value: object) -> str:
     """A string unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -101,6 +129,8 @@ def _part(block: object) -> Part:
         return Part("thinking", "thinking", _flat(text))
     if isinstance(block.get("text"), str):
         return Part("text", "", block["text"])
+    if (document := document_in(block)) is not None:
+        return Part("document", *document)
     for name in _MEDIA:
         if isinstance(block.get(name), (dict, str)):
             return _media(kind or name, block[name])

@@ -78,7 +78,8 @@ class PrunedItem:
     """The conversation's id."""
     title: str | None = None
     updated_at: str | None = None
-    """When the conversation changed last: RFC 3339 in UTC."""
+    """When the conversation was last written to: the latest of its last message, its import, and a change of its metadata. RFC 3339 in
+    UTC."""
     generation: int | None = None
     """The number of the generation, where one goes."""
     size_bytes: int = 0
@@ -190,8 +191,8 @@ class Pruner:
 
     def _due(self, summary: ConversationSummary) -> list[PrunedItem]:
         name = summary.directory.rpartition("/")[2]
-        known = PrunedItem(what="conversation", id=name, title=summary.title, updated_at=summary.updated_at)
-        if summary.damage is not None and (summary.updated_at is None or summary.labels is None):
+        known = PrunedItem(what="conversation", id=name, title=summary.title, updated_at=summary.touched_at)
+        if summary.damage is not None and (summary.touched_at is None or summary.labels is None):
             return [replace(known, left_alone=f"whether it is due cannot be seen: {summary.damage}")]
         if not self._rule.labels.items() <= (summary.labels or {}).items():
             return []
@@ -213,7 +214,7 @@ class Pruner:
         return [] if now is None else self._due(now)
 
     def _due_of(self, folder: Folder, summary: ConversationSummary, known: PrunedItem) -> list[PrunedItem]:
-        if self._is_old(summary):
+        if self._is_old(folder, summary):
             found = [replace(known, size_bytes=_size(folder))]
         else:
             found = [
@@ -226,9 +227,19 @@ class Pruner:
             return [replace(item, left_alone=f"the folder holds {others} beside the conversation") for item in found]
         return found
 
-    def _is_old(self, summary: ConversationSummary) -> bool:
-        before, at = self._rule.before, summary.updated_at
-        return before is not None and at is not None and is_time(at) and at < before
+    def _is_old(self, folder: Folder, summary: ConversationSummary) -> bool:
+        before, at = self._rule.before, summary.touched_at
+        if before is None or at is None or not is_time(at) or at >= before:
+            return False
+        return not self._was_imported_since(before, folder)
+
+    def _was_imported_since(self, before: str, folder: Folder) -> bool:
+        """Whether an import wrote last, and when: its records have the times of the source."""
+        with Folder.open(self._files, self._library) as parent:
+            now = summarize(parent, folder.path.rpartition("/")[2], last_extra=True)
+        note = ((now.last_extra if now else None) or {}).get("import")
+        at = note.get("at") if isinstance(note, dict) else None
+        return isinstance(at, str) and is_time(at) and at >= before
 
     def _generations_due(self, folder: Folder, live: int) -> list[tuple[int, int]]:
         """The numbers of those that are due, and their sizes. A replace that was cut off may have left one that is none."""

@@ -63,6 +63,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--generation", metavar="N", type=count, help="what it was before a replace (see generations)")
     add_through(parser)
     parser.add_argument(
+        "--branches", action="store_true", help="for markdown: also what was said on branches that were left"
+    )
+    parser.add_argument(
         "--cwd", metavar="DIR", type=path, help="for a program: the directory to go on in (default: the imported one)"
     )
     add_redact(parser)
@@ -99,6 +102,7 @@ def run(arguments: Namespace) -> int:
                 cwd=arguments.cwd,
                 before_writing=say_losses,
                 redact=redactor,
+                branches=arguments.branches,
             )
         except TranscriptStoreError:
             raise  # some of these are ValueErrors too

@@ -81,4 +81,4 @@ def _meant(named: str) -> tuple[str, list[str] | None]:
 def _may_be_sealed(library: str, name: str) -> bool:
     """Whether it is sealed, or nothing of it can be read that would say so: a folder that is closed to this user."""
     summary = summary_of(os.path.join(library, name))
-    return summary is not None and (summary.sealed or summary.updated_at is None)
+    return summary is not None and (summary.sealed or summary.touched_at is None)

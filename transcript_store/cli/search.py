@@ -34,17 +34,20 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.cli._shared.titles import called
 from transcript_store.search import Answer, Hit, SearchIndex
+from transcript_store.transcripts import summary_of
 
 DESCRIPTION = """\
-Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and the
-command that shows it. An index in your cache directory is brought up to date before, for at most 0.2 seconds; --wait
+Find messages in one or more libraries, by default in that of `chat`: with their conversation, the place that matches, and
+the command that shows it. What was said stands first, then calls, results and thinking, then what a program wrote in the
+user's name, then what was said on branches that were left, then what a compaction took out of sight. An index in your cache
+directory is brought up to date before, for at most 0.2 seconds; --wait
 gives it as long as it takes. Every hit is checked against the transcript. Nothing in a library is changed and no lock is taken.
 Nothing of a sealed conversation comes into the index: with its key it is read, in memory.
 
   socket timeout    both words           "socket timeout"    in this order
   socket OR pipe    one of them          -pipe               without it
   time*             begins with it       *out*               contains it
-  in:result         in results of tools  in:call  in:thinking  in:all
+  in:result         in results of tools alone   in:text  in:call  in:thinking  in:scaffolding
   role:user  title:moving  model:opus  provider:claude  source:codex
   label:project=x  id:0b8f  after:2026-01-01  after:7d  before:yesterday
 
@@ -55,13 +58,14 @@ examples:
   transcript-store search "socket timeout" chats
   transcript-store search 'in:result ImportError after:2026-11-01'
   transcript-store search role:user chats --regex 'time(out|d out)'
+  transcript-store search --regex 'E[0-9]{4}'
   transcript-store search socket --json | jq -r .excerpt
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("query", metavar="QUERY", help="what is looked for")
+    parser.add_argument("query", metavar="QUERY", nargs="?", default="", help="what is looked for")
     parser.add_argument(
         "libraries", metavar="LIBRARY", nargs="*", default=[], type=path, help="where (default: that of `chat`)"
     )
@@ -70,7 +74,9 @@ def configure(parser: ArgumentParser) -> None:
         "--sort", choices=("rank", "newest"), help="the best first, or the latest (default: rank, if there are few)"
     )
     parser.add_argument(
-        "--regex", metavar="PATTERN", help="a regular expression of Python that has to be found besides"
+        "--regex",
+        metavar="PATTERN",
+        help="a regular expression of Python that has to be found besides; it needs no query",
     )
     parser.add_argument("--wait", action="store_true", help="bring the index up to date first, however long that takes")
     add_keys(parser)
@@ -81,9 +87,9 @@ def run(arguments: Namespace) -> int:
     """Print what is found."""
     keys = keys_of(arguments)
     if arguments.regex is not None and not arguments.libraries and os.path.isdir(arguments.query):
-        raise Misuse(
-            f"{for_shell(arguments.query)} is read as the query; with --regex alone the query is '', and the library stands behind it"
-        )
+        arguments.query, arguments.libraries = "", [arguments.query]
+    if not arguments.query and arguments.regex is None:
+        raise Misuse("what is looked for? A query, or --regex PATTERN")
     directories = libraries(arguments.libraries, on_places=True)
     if arguments.regex is not None:
         try:
@@ -156,7 +162,14 @@ def _lines(answer: Answer, library: str, *, of_several: bool) -> Iterator[_Line]
         yield _Line(f"found elsewhere: {where}")
 
 
-_PLACES = {"text": "texts", "thinking": "thinking", "call": "calls", "result": "results"}
+_BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "earlier generation {}"}
+_PLACES = {
+    "text": "texts",
+    "thinking": "thinking",
+    "call": "calls",
+    "result": "results",
+    "scaffolding": "what programs wrote",
+}
 
 
 def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
@@ -164,12 +177,23 @@ def _conversation(name: str, hits: list[Hit]) -> Iterator[_Line]:
     width = columns()
     title = one_line(called(hits[0].directory, hits[0].title) or os.path.basename(name))
     yield _Line(title if width is None else fitting(title, width), looks=("strong",))
+    if (whole := _part_of(hits[0].directory)) is not None:
+        yield _Line(f"  a part of the session {one_line(whole)}, which it may repeat", looks=("quiet",))
     for hit in hits:
         where = "" if hit.where == "text" else f"  {hit.where}"
+        where += f"  {_BESIDE[hit.beside].format(hit.generation)}" if hit.beside else ""
         yield _Line(f"  #{hit.seq}  {one_line(hit.role)}  {time(hit.at)}{where}", looks=("quiet",))
         for text, marks in wrapped(hit.excerpt, hit.marks, None if width is None else max(20, width - 6)):
             yield _Line(f"      {text}", tuple((start + 6, end + 6) for start, end in marks))
-    yield _Line(f"  transcript-store show {for_shell(name)} --around {hits[0].seq}", looks=("quiet",))
+    how = {"left-branch": " --branches", "earlier-generation": f" --generation {hits[0].generation}"}
+    options = f"{how.get(hits[0].beside or '', '')} --around {hits[0].seq}"
+    yield _Line(f"  transcript-store show {for_shell(name)}{options}", looks=("quiet",))
+
+
+def _part_of(directory: str) -> str | None:
+    """The session that a sub-agent's conversation is a part of."""
+    summary = None if is_address(directory) else summary_of(directory)
+    return ((summary.labels if summary else None) or {}).get("part_of")
 
 
 def _how_many(answer: Answer) -> str:

@@ -16,7 +16,14 @@ from transcript_store.cli._shared.arguments import add_conversation, add_json, c
 from transcript_store.cli._shared.follow import news
 from transcript_store.cli._shared.imported import kind_of_event, summary, what_was_imported, without_source
 from transcript_store.cli._shared.keys import add_keys, keys_of
-from transcript_store.cli._shared.messages import Manner, lines_of, lines_of_parts, manner_here
+from transcript_store.cli._shared.messages import (
+    Manner,
+    lines_of,
+    lines_of_parts,
+    lines_of_written,
+    manner_here,
+    written_by_the_program,
+)
 from transcript_store.cli._shared.pager import paged
 from transcript_store.cli._shared.places import conversation_at, is_address, library_at, shown, with_id
 from transcript_store.cli._shared.render_extra import parts_of_extra
@@ -36,7 +43,8 @@ from transcript_store.cli._shared.terminal import (
     time,
 )
 from transcript_store.cli._shared.ways_out import in_the_shell
-from transcript_store.messages import role_of
+from transcript_store.formats import with_branches
+from transcript_store.messages import left_of, role_of
 
 DESCRIPTION = """\
 Print the conversation in DIR, whichever provider's form its messages have. Nothing is changed and no lock is taken, so
@@ -44,6 +52,9 @@ this works beside a writer. What a terminal would obey (escape sequences, charac
 is shown as an escape such as \\x1b. Times are UTC; sizes are those of the message as JSON.
 
 Messages that were taken back are left out, and counted at the top; --full prints them too.
+
+Messages on branches that the conversation left are counted among the events; --branches shows them where they stand. What a
+program wrote in the user's name is shortened and quiet; --full prints it.
 
 What an import kept besides messages is shortened: events that stand together are counted on one line, and the lines of
 the source behind a message are not printed. --full prints all of it, --messages no event at all.
@@ -67,6 +78,8 @@ examples:
 
 _T = TypeVar("_T")
 _NEIGHBOURS = 3
+_SHOWN_ABOVE = ("scaffolding", "compaction", "left_branch")
+"""Of what stands beside a message, what its heading says."""
 _ROLES: Mapping[str, Look] = {"user": "cyan", "assistant": "green", "model": "green"}
 
 
@@ -78,6 +91,7 @@ def configure(parser: ArgumentParser) -> None:
         "--around", metavar="SEQ", type=positive, help="only this record and the three at each side of it"
     )
     parser.add_argument("--messages", action="store_true", help="only messages, no events")
+    parser.add_argument("--branches", action="store_true", help="also what was said on branches that were left")
     parser.add_argument("--full", action="store_true", help="do not shorten tool calls, results, thinking and events")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--follow", action="store_true", help="go on with what other processes append, until Ctrl-C")
@@ -168,7 +182,8 @@ def _around(seq: int | None, records: Sequence[Record]) -> Sequence[Record]:
 
 
 def _is_wanted(arguments: Namespace, record: Record) -> bool:
-    is_of_that_kind = record.message is not None or not arguments.messages
+    is_said = record.message is not None or (arguments.branches and left_of(record.extra) is not None)
+    is_of_that_kind = is_said or not arguments.messages
     return is_of_that_kind and (arguments.full or not record.is_retracted)
 
 
@@ -213,6 +228,8 @@ def _print(arguments: Namespace, generation: int, records: Sequence[Record]) -> 
             say_json({"generation": generation, **_members(record)})
         return
     manner = manner_here(full=arguments.full, plain=arguments.plain)
+    if arguments.branches or arguments.full:
+        records = [*with_branches(records)]
     for is_kept, together in groupby(records, lambda record: not arguments.full and _kept(record) is not None):
         if is_kept:
             say()
@@ -230,6 +247,7 @@ def _description(
     in_force = [record for record in records if not record.is_retracted]
     messages = sum(record.message is not None for record in in_force)
     events = len(in_force) - messages
+    left = sum(record.message is None and left_of(record.extra) is not None for record in in_force)
     retracted = len(records) - len(in_force)
     others = f" (and {many(events, 'record')} of {'an event' if events == 1 else 'events'})" if events else ""
     tools = ", ".join(tool["name"] for tool in metadata.tools or ())
@@ -243,8 +261,9 @@ def _description(
         "tools": tools,
         "labels": labels,
         "created": time(metadata.created_at),
-        "updated": time(metadata.updated_at),
+        "updated": time(records[-1].at if records else metadata.created_at),
         "messages": f"{messages:,}{others}",
+        "left branches": f"{many(left, 'message')}; --branches shows them" if left else None,
         "taken back": many(retracted, "message") if retracted else None,
         "generation": f"{generation}{_which(generation, metadata)}",
         "forked from": _origin(metadata),
@@ -255,7 +274,9 @@ def _description(
 
 
 def _which(generation: int, metadata: ConversationMetadata) -> str:
-    return "" if generation == metadata.generation else f" (the live one is {metadata.generation})"
+    if generation != metadata.generation:
+        return f" (the live one is {metadata.generation})"
+    return f" (what stood before: --generation {generation - 1})" if generation else ""
 
 
 def _origin(metadata: ConversationMetadata) -> str | None:
@@ -289,11 +310,16 @@ def _record(record: Record, manner: Manner) -> Iterator[Line]:
     else:
         length = size(len(json.dumps(record.message, ensure_ascii=False, separators=(",", ":")).encode()))
         note = "  taken back" if record.is_retracted else ""
+        note += "  on a branch that was left" if (extra or {}).get("left_branch") is True else ""
+        written = None if full else written_by_the_program(record.message, extra)
+        note += "" if written is None or written.typed else "  written by the program"
         role = role_of(record.message)
         who = Piece(one_line(role), ("strong", _ROLES.get(role, "yellow")))
         yield number, who, Piece(f"  {time(record.at)}  {length}{note}", ("quiet",))
-        yield from lines_of(record.message, manner)
-    if extra is not None:
+        yield from lines_of(record.message, manner) if written is None else lines_of_written(written, manner)
+    if extra is not None and record.message is not None:
+        extra = {name: value for name, value in extra.items() if name not in _SHOWN_ABOVE}
+    if extra:
         yield from lines_of_parts(parts_of_extra(extra if full else without_source(extra)), manner)
 
 

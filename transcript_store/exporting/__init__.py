@@ -80,6 +80,7 @@ def export(
     environ: Mapping[str, str] | None = None,
     before_writing: Callable[[tuple[Loss, ...]], object] | None = None,
     redact: SecretRedactor | None = None,
+    branches: bool = False,
 ) -> Exported:
     """Write a conversation in another form. It is read only; a writer may be at work on it.
 
@@ -101,6 +102,7 @@ def export(
         environ: the environment that says where the program keeps its sessions; this process's if None.
         before_writing: called with the losses before the first byte is written. What it raises ends the export.
         redact: takes secrets out of what is written. The conversation stays as it is.
+        branches: for ``markdown``, whether messages on branches that the conversation left stand among the others.
 
     Raises:
         TypeError: this is no store and no library, but a path, say; or ``output`` is a stream of text. Nothing was written.
@@ -125,6 +127,7 @@ def export(
                 environ=environ,
                 before_writing=before_writing,
                 redact=redact,
+                branches=branches,
             )
     if not isinstance(conversation, ConversationStore):
         kind = type(conversation).__name__
@@ -151,6 +154,7 @@ def export(
             generation=generation,
             through_seq=through_seq,
             redact=redact,
+            branches=branches and to == "markdown",
         )
         pieces, counts = shown.pieces, shown.redacted
     elif to == "jsonl":

@@ -8,6 +8,7 @@ import typing as _typing
 from transcript_store._doors import opened as _opened
 from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking, Turn
 from transcript_store.formats._format import Format, Place
+from transcript_store.formats._left import with_branches
 from transcript_store.formats._lines import Line, Lines, head_of
 from transcript_store.formats._nearly import nearly_lines
 from transcript_store.formats._original import original, pack, unpack
@@ -57,4 +58,5 @@ __all__ = [
     "redaction_of",
     "turns_of",
     "unpack",
+    "with_branches",
 ]

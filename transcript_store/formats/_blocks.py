@@ -29,6 +29,8 @@ class _Block:
 @dataclass(slots=True)
 class Text(_Block):
     text: str
+    title: str | None = field(default=None, kw_only=True)
+    """Of a document, which was pasted or attached: what it is called. None for what was typed or written."""
 
 
 @dataclass(slots=True)

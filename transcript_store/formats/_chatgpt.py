@@ -146,15 +146,39 @@ def _said(content: Json, metadata: Json, losses: Losses) -> str:
         elif isinstance(part, dict):
             for pointer in _pointers(part):
                 losses.note("media", "a picture or a sound is a file beside the export: its name stands in the text")
-                found.append(f"[{text(pointer.get('content_type')) or 'file'}: {pointer['asset_pointer']}]")
-    said = "\n".join(piece for piece in found if piece)
+                name = _name_of(pointer["asset_pointer"], metadata)
+                found.append(f"[{text(pointer.get('content_type')) or 'file'}: {name}]")
+    said = _with_links("\n".join(piece for piece in found if piece), metadata)
     # A picture is an attachment too, by the id that its pointer has.
     shown = [
-        one for one in objects(metadata.get("attachments")) if not (name := text(one.get("id"))) or name not in said
+        one
+        for one in objects(metadata.get("attachments"))
+        if not any(name and name in said for name in (text(one.get("id")), text(one.get("name"))))
     ]
     if shown:
         losses.note("files", "the export has the name of a file, and not what is in it", len(shown))
     return said or "\n".join(f"[file: {text(one.get('name')) or 'unnamed'}]" for one in shown)
+
+
+def _name_of(pointer: str, metadata: Json) -> str:
+    """What an upload is called, and where it is: the pointer has the id that the attachment has."""
+    for one in objects(metadata.get("attachments")):
+        if (known := text(one.get("id"))) and known in pointer and (name := text(one.get("name"))):
+            return f"{name}, {pointer}"
+    return pointer
+
+
+def _with_links(said: str, metadata: Json) -> str:
+    """The text with the addresses that its citations stand for: the site writes private characters instead."""
+    for reference in objects(metadata.get("content_references")):
+        marker = text(reference.get("matched_text"))
+        if not marker or not marker.strip() or marker not in said:
+            continue
+        pages = [reference, *objects(reference.get("items")), *objects(reference.get("sources"))]
+        links = {url: f"[{text(page.get('title')) or url}]({url})" for page in pages if (url := text(page.get("url")))}
+        if links:
+            said = said.replace(marker, " ".join(links.values()))
+    return said
 
 
 def _pointers(part: Json) -> Iterator[Json]:

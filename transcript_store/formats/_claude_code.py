@@ -4,13 +4,15 @@ A line of the type ``user`` or ``assistant`` carries a message of Claude's API. 
 (2.1.112), and holds for its files since 2025:
 
 * The last line that is no sub-agent's (``isSidechain``) is the leaf, or the line that a rewind behind it names (``last-prompt``, explicit:
-  read from 2.1.330). Branches that were left stay in the file: they are events.
+  read from 2.1.330). Branches that were left stay in the file: they are events that keep what was said.
 * What the user says while the model is at work is an attachment, ``queued_command``. It is sent as the user's.
 * Each block of a reply stands on a line of its own, with the reply's ``message.id``: they are one message. Where tools ran side
   by side, the way to the leaf misses some of these lines, and results that hang on them. They belong to the conversation.
 * A compaction is a ``compact_boundary`` without a parent. Its ``logicalParentUuid`` is the line before it, and often is not there.
   A summary follows (``isCompactSummary``). ``preservedSegment`` says what was kept of what stood before.
-* ``<synthetic>`` replies are the program's own words. No model said them, and none is sent them.
+* A ``<synthetic>`` reply is what the model had written when the user stopped it. The program's own words are such lines too: its errors
+  (``isApiErrorMessage``) and its fixed sentences are events.
+* A line may name a parent that nobody went back to: see ``_claude_code_lines``.
 
 Files from before the parents, and those that were edited by hand, are in the order of their lines.
 """
@@ -22,12 +24,24 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._blocks import text_in
-from transcript_store.formats._claude_code_lines import IN_THE_TREE, Look, Node, look_at, message_of
+from transcript_store.formats._blocks import objects, text_in
+from transcript_store.formats._claude_code_lines import (
+    IN_THE_TREE,
+    SYNTHETIC,
+    Look,
+    Node,
+    is_injected,
+    look_at,
+    message_of,
+    typed_of,
+)
 from transcript_store.formats._claude_code_tree import generations_of, with_side_lines
 from transcript_store.formats._kept import KeptLines
+from transcript_store.formats._left import left_finding
 from transcript_store.formats._original import pack
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
+from transcript_store.formats._scaffolding import marked
+from transcript_store.formats._sidecars import file_of, object_beside
 from transcript_store.formats._trees import Said, told, way_through, way_to
 
 _MOST_LINES = 100
@@ -46,12 +60,13 @@ class ClaudeCode:
         self._branches = branches
 
     def recognizes(self, head: Head) -> bool:
-        return any(map(_is_ours, head.objects))
+        return any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects))
 
     def plans(self, source: Source) -> Iterable[Plan]:
         look = look_at(KeptLines(source))
         if not look.lines.count:
             return
+        _learn_beside(look, source)
         main = [node for node in look.nodes if not node.sidechain]
         session = _session(look, source.name)
         findings = [*look.lines.findings, *look.findings]
@@ -86,12 +101,19 @@ class ClaudeCode:
         """The conversation of this way. It accounts for every line of the file, or ``only`` for these places."""
         generations = generations_of(look, way, findings)
         places = range(len(look.lines)) if only is None else sorted(only)
+        on_the_way = {node.place for node in way}
+        beside = {
+            node.place: node for node in look.nodes if only is None and node.says and node.place not in on_the_way
+        }
+        # The lines of a sub-agent are a conversation of their own.
+        left = {place: node for place, node in beside.items() if node.sidechain == (bool(way) and way[0].sidechain)}
+        findings += left_finding(len(left))
         found = {"title": _title(look) if only is None else "", "cwd": look.cwd, "git_branch": look.branch}
         return Plan(
             format=self.name,
             session=session,
             lines=look.lines.count if only is None else len({look.lines.number(place) for place in places}),
-            generations=told(look.lines, generations, places, partial(_message, look)),
+            generations=told(look.lines, generations, places, partial(_message, look), left),
             version=look.version,
             provider="claude" if any(one.said or one.taken_over for one in generations) else None,
             model=next((node.model for node in reversed(way) if node.model and node.says), None),
@@ -116,10 +138,29 @@ def _is_ours(value: dict[str, Any]) -> bool:
     )
 
 
+def _is_anothers(value: dict[str, Any]) -> bool:
+    """Whether only a program writes it that took over the tree and not the messages: Qwen Code has Gemini's."""
+    message = value.get("message")
+    return "systemPayload" in value or (isinstance(message, dict) and "parts" in message and "content" not in message)
+
+
 def _session(look: Look, name: str) -> str:
     """The session's id. Lines that were taken over from another session keep its id: the file's name, or the last one, counts."""
     stem = name.rpartition("/")[2].removesuffix(".jsonl")
     return stem if stem in look.sessions else next(reversed(look.sessions), look.first.hex())
+
+
+def _learn_beside(look: Look, source: Source) -> None:
+    """Titles that stand beside a session: what the user called it, what the program's list says, and what a sub-agent was asked for."""
+    stem = file_of(source).removesuffix(".jsonl")
+    if custom := text_in(object_beside(source, f"{stem}/custom-title.json"), "customTitle"):
+        look.titles["custom-title"] = custom
+    if asked := text_in(object_beside(source, f"{stem}.meta.json"), "description"):
+        look.titles.setdefault("ai-title", asked)
+    if not look.titles and not look.summaries:
+        listed = objects(object_beside(source, "sessions-index.json").get("entries"))
+        its = next((entry for entry in listed if entry.get("sessionId") == stem), {})
+        look.summaries[""] = text_in(its, "customTitle") or text_in(its, "summary")
 
 
 def _title(look: Look) -> str:
@@ -179,6 +220,10 @@ def _message(look: Look, said: Said[Node], taken_over: bool) -> Iterator[Entry]:
         message = {"role": message["role"], "content": [block for one in messages for block in _blocks(one)]}
     shared = message if len(lines) <= _MOST_LINES else None
     extra = _about([value["message"] for value in values]) if said.nodes[0].reply is not None else {}
+    if message["role"] == "user":
+        extra |= marked(typed_of(values[0]), is_said=is_injected(values[0]))
+    if said.nodes[0].summary:
+        extra["compaction"] = True
     numbers: tuple[int, ...] = ()
     packed: list[dict[str, Any]] = []
     if not taken_over:
@@ -198,6 +243,6 @@ def _about(replies: list[dict[str, Any]]) -> dict[str, Any]:
     about: dict[str, Any] = {}
     for reply in replies:
         for theirs, ours in _ABOUT:
-            if (said := reply.get(theirs)) is not None:
+            if (said := reply.get(theirs)) is not None and said != SYNTHETIC:
                 about[ours] = said
     return about

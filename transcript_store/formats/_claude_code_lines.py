@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 from transcript_store.formats._blocks import objects, text_in
 from transcript_store.formats._kept import KeptLines
 from transcript_store.formats._plan import Finding
+from transcript_store.formats._scaffolding import CLAUDE_CODE, texts_in
 
 IN_THE_TREE = frozenset({"user", "assistant", "system", "attachment", "progress"})
 """The types whose lines name a parent. ``progress`` is never a leaf: later versions pass it over."""
 _SPEAKERS = ("user", "assistant")
 _GIVEN = frozenset({"file", "directory", "pdf_reference", "mcp_resource", "selected_lines_in_ide", "edited_text_file"})
 """Attachments that a model is sent beside what was said, in a form of the program's own."""
-_SYNTHETIC = "<synthetic>"
+SYNTHETIC = "<synthetic>"
+"""The model of what the program wrote as a reply: its own words, or what the model had written when the user stopped it."""
+_OWN_WORDS = frozenset({"No response requested.", "(no content)"})
+"""What the program says in the model's name. Errors have ``isApiErrorMessage``."""
 
 
 @dataclass(slots=True)
@@ -44,7 +49,17 @@ class Node:
     kept: tuple[str, str, str] | None
     """The first and the last line that a compaction kept, and the line that they follow now."""
     model: str
-    """Of a reply."""
+    """Of a reply; empty if no model is named."""
+    is_prompt: bool
+    """Whether the user typed it."""
+    clears: bool
+    """Whether the user began anew here, if it has no parent: the command itself, or what the program says about it."""
+    after_rewind: bool = False
+    """Whether a rewind stands right before it."""
+    anchor: Node | None = None
+    """The nearest line above it that is said."""
+    call: tuple[str, str] | None = None
+    """Of a block of a reply, and of a result: the reply that it belongs to. What hangs on one of them hangs on all."""
 
 
 @dataclass(slots=True)
@@ -71,8 +86,6 @@ class Look:
     """Places of lines whose attachment is sent and is no message."""
     rewound: str | None = None
     """The uuid that a rewind went back to, if it stands behind all other lines; empty for the beginning. None without such a rewind."""
-    last: dict[bool, str] = field(default_factory=dict)
-    """The uuid of the last line of the tree; of a sub-agent's at True."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -87,6 +100,7 @@ def look_at(lines: KeptLines) -> Look:
         look.first = look.first or hashlib.sha256(line.raw).digest()
         if line.value is not None:
             _take(look, place, line.value)
+    _link(look)
     return look
 
 
@@ -100,7 +114,7 @@ def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(message, dict):
         return None
     role, content = message.get("role"), message.get("content")
-    if not _is_said(value.get("type"), role, content):
+    if not _is_said(value.get("type", role), role, content):
         return None
     return message if len(message) == 2 else {"role": role, "content": content}
 
@@ -112,6 +126,8 @@ def _is_said(kind: Any, role: Any, content: Any) -> bool:
 
 def _take(look: Look, place: int, value: dict[str, Any]) -> None:
     kind = value.get("type")
+    if kind is None and "uuid" in value and isinstance(value.get("message"), dict):
+        kind = value["message"].get("role")  # a tool took the type away
     session = text_in(value, "sessionId")
     if session and (not look.sessions or next(reversed(look.sessions)) != session):
         look.sessions.pop(session, None)
@@ -124,11 +140,8 @@ def _take(look: Look, place: int, value: dict[str, Any]) -> None:
     if (parent := look.by_id.get(node.parent)) is not None:
         node.parent = parent.id
     node.model = look.models.setdefault(node.model, node.model)
-    if node.boundary and not node.parent:  # some say what they follow, and some leave it at the line before them
-        node.parent = look.last.get(node.sidechain, "")
-    if kind != "progress" and node.id:
-        look.last[node.sidechain] = node.id
     if kind != "progress" and not node.sidechain:
+        node.after_rewind = look.rewound is not None
         look.rewound = None
     if kind == "attachment" and not node.says and text_in(_attachment(value), "type") in _GIVEN:
         look.given.add(place)
@@ -146,6 +159,79 @@ def _take(look: Look, place: int, value: dict[str, Any]) -> None:
     look.by_place[place] = node
     if node.id:
         look.by_id[node.id] = node
+
+
+@dataclass(slots=True)
+class _Said:
+    """How far a conversation came, or that of a sub-agent."""
+
+    tip: Node | None = None
+    """Its last line."""
+    prompts: set[int] = field(default_factory=set)
+    """The places of what its prompts follow; -1 for the beginning. A prompt that follows the same as an earlier one was typed after a
+    rewind."""
+    compacted: int = -1
+    """The place of its last compaction. Nobody goes back behind it."""
+
+
+def _link(look: Look) -> None:
+    """Find what each line follows: its parent, unless the program named one that the user never went back to.
+
+    Retries, hooks, resumed sessions and compactions of several versions name a parent far above the line before them. A user
+    goes back by a rewind alone: then the next line is a prompt, and it follows what an earlier prompt followed. Whatever else
+    leaves out what was said just before follows the line before it.
+    """
+    if not any(node.parent in look.by_id for node in look.by_place.values()):
+        return  # the order of the lines counts
+    of_agents: dict[str | None, _Said] = defaultdict(_Said)
+    for node in look.by_place.values():
+        parent = look.by_id.get(node.parent) if node.parent else None
+        if parent is not None and parent.place > node.place:
+            continue
+        if not node.sidechain or node.agent:  # the first versions interleave their sub-agents, and do not name them
+            _link_one(look, of_agents[node.agent if node.sidechain else None], node, parent)
+
+
+def _link_one(look: Look, far: _Said, node: Node, parent: Node | None) -> None:
+    tip = far.tip
+    if not node.parent and tip is not None and (node.boundary or node.kind == "progress"):
+        parent, node.parent = tip, tip.id  # some say what they follow, and some leave it at the line before them
+    # A parent that is not in the file is the line before: see way_to.
+    above = parent if parent is not None else tip if node.parent else None
+    node.anchor = None if above is None else _said_at(above)
+    node.call = node.reply if node.reply is not None else node.anchor.call if node.answers and node.anchor else None
+    if node.kind == "progress":
+        return
+    if tip is not None and node.anchor is not _said_at(tip):
+        if above is None and node.clears:
+            node.boundary, node.parent = True, tip.id
+        elif _leaves_out(far, node, _said_at(tip)):
+            told = (
+                "its parent is not what was said before it, and nobody went back to that: it follows the line before it"
+            )
+            look.findings.append(look.lines.finding("broken-chain", told, node.place))
+            node.parent, node.anchor = tip.id, _said_at(tip)
+    if node.is_prompt:
+        far.prompts.add(-1 if node.anchor is None else node.anchor.place)
+    if node.boundary:
+        far.compacted = node.place
+    if node.id:
+        far.tip = node
+
+
+def _leaves_out(far: _Said, node: Node, said: Node | None) -> bool:
+    """Whether what was said last would be left out, although no user went back."""
+    above = node.anchor
+    if said is None or node.after_rewind or node.answers or (node.reply is not None and node.reply == said.call):
+        return False  # or tools ran side by side
+    if above is not None and above.call is not None and above.call == said.call:
+        return False
+    place = -1 if above is None else above.place
+    return place < far.compacted or not node.is_prompt or place not in far.prompts
+
+
+def _said_at(node: Node) -> Node | None:
+    return node if node.says else node.anchor
 
 
 def _take_aside(look: Look, kind: Any, value: dict[str, Any]) -> None:
@@ -167,15 +253,19 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
     message: dict[str, Any] = given if given.__class__ is dict else {}
     summary = get("isCompactSummary") is True
     hidden = get("isVisibleInTranscriptOnly") is True and not summary
-    by_the_program = message.get("model") == _SYNTHETIC or get("isApiErrorMessage") is True
     content = message.get("content")
+    by_the_program = get("isApiErrorMessage") is True or (
+        message.get("model") == SYNTHETIC and "".join(texts_in(content)).strip() in _OWN_WORDS
+    )
     reply, answers, model = None, False, ""
     if kind == "assistant":
         number = text_in(message, "id")
         reply = (number, text_in(value, "requestId")) if number else (str(place), "")
-        model = text_in(message, "model")
+        model = text_in(message, "model") if message.get("model") != SYNTHETIC else ""
     elif kind == "user" and content.__class__ is list:
         answers = any(block.get("type") == "tool_result" for block in objects(content))
+    says = not hidden and not by_the_program and message_of(value) is not None
+    is_prompt = says and kind == "user" and not answers and typed_of(value) != ""
     return Node(
         place,
         kind,
@@ -183,7 +273,7 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
         text_in(value, "parentUuid") or text_in(value, "logicalParentUuid"),
         get("isSidechain") is True,
         text_in(value, "agentId"),
-        not hidden and not by_the_program and message_of(value) is not None,
+        says,
         reply,
         answers,
         kind == "attachment" and message_of(value) is not None,
@@ -191,7 +281,24 @@ def _node(place: int, kind: str, value: dict[str, Any]) -> Node:
         summary,
         _kept(value) if boundary else None,
         model,
+        is_prompt,
+        (says and kind == "user" and not answers and not is_prompt)
+        or (kind == "attachment" and text_in(_attachment(value), "hookName") == "SessionStart:clear"),
     )
+
+
+def is_injected(value: dict[str, Any]) -> bool:
+    """Whether the program says in the line that it wrote it: what a command stands for, news of a task, a summary."""
+    kind = text_in(value["origin"], "kind") if isinstance(value.get("origin"), dict) else ""
+    return True in (value.get("isMeta"), value.get("isCompactSummary")) or kind not in ("", "human")
+
+
+def typed_of(value: dict[str, Any]) -> str | None:
+    """What of a line's message the user typed; None for all of it."""
+    if is_injected(value):
+        return ""
+    message = message_of(value)
+    return None if message is None or message["role"] != "user" else CLAUDE_CODE.typed_of(texts_in(message["content"]))
 
 
 def _attachment(value: dict[str, Any]) -> dict[str, Any]:

@@ -27,13 +27,9 @@ from transcript_store.formats._items import Items
 from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, first_text, labels, obj, text
 from transcript_store.formats._plan import Entry, Head, Plan, Source
-
-SCAFFOLDING = (
-    *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<skills_instructions>"),
-    *("<turn_aborted>", "<collaboration_mode>", "<model_switch>", "<subagent_notification>", "<user_shell_command>"),
-    *("<apps_instructions>", "<plugins_instructions>", "# AGENTS.md instructions"),
-)
-"""How a message begins that Codex itself wrote in the user's or the developer's name."""
+from transcript_store.formats._scaffolding import CODEX, marked, texts_in
+from transcript_store.formats._sidecars import lines_beside
+from transcript_store.messages import typed_of
 
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
 
@@ -53,6 +49,7 @@ class Codex:
         if not lines.count:
             return
         meta = session.meta
+        named = session.title or _title_beside(source, text(meta.get("id")))
         yield Plan(
             format=self.name,
             session=text(meta.get("id")) or hashlib.sha256(session.first).hexdigest(),
@@ -63,7 +60,7 @@ class Codex:
             model=session.model,
             system_prompt=first_text(obj(meta.get("base_instructions")).get("text"), meta.get("instructions")),
             labels=labels(
-                title=session.title,
+                title=named,
                 cwd=meta.get("cwd"),
                 git_branch=obj(meta.get("git")).get("branch"),
                 part_of=_parent(meta),
@@ -72,6 +69,15 @@ class Codex:
             losses=session.items.losses.found(),
             tail=lines.tail,
         )
+
+
+def _title_beside(source: Source, session: str | None) -> str | None:
+    """The name that ``session_index.jsonl`` in the program's folder has for a session: the last one counts."""
+    for folder in ("../../../../", "../"):  # of sessions/<year>/<month>/<day>, and of archived_sessions
+        for value in reversed(lines_beside(source, f"{folder}session_index.jsonl")):
+            if session is not None and value.get("id") == session and text(value.get("thread_name")):
+                return text(value["thread_name"])
+    return None
 
 
 class _Session:
@@ -126,11 +132,11 @@ class _Session:
                 self.context.append(draft.carried())
             yield draft
 
-    def anew(self, kept: list[Entry]) -> Steps:
+    def anew(self, kept: list[Entry], *, taken_back: int = 0) -> Steps:
         yield from self.settled()
         self.context = kept
         self.speaks = self.speaks or bool(kept)
-        yield Begins(partial(islice, kept, len(kept)))
+        yield Begins(partial(islice, kept, len(kept)), taken_back)
 
 
 def _walk(lines: Iterable[Line], session: _Session) -> Steps:
@@ -151,7 +157,9 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
             yield from session.anew(_compacted(payload, session.context, session.items.losses))
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             yield from session.settled()
-            yield from session.anew(_rolled_back(session.context, count(payload.get("num_turns")) or 0))
+            said = len(session.context)
+            kept = _rolled_back(session.context, count(payload.get("num_turns")) or 0)
+            yield from session.anew(kept, taken_back=said - len(kept))
         elif kind == "token_usage_record":
             session.items.close()
             session.meter(payload.get("usage"), payload.get("response_id"))
@@ -179,7 +187,11 @@ def _compacted(payload: Json, context: list[Entry], losses: Losses) -> list[Entr
     if not isinstance(history, list):
         said = [entry for entry in context if _begins_turn(entry)]
         summary = text(payload.get("message"))
-        return said + ([Entry({"role": "user", "content": summary}, {"compaction": True})] if summary else [])
+        return said + (
+            [Entry({"role": "user", "content": summary}, {"compaction": True, **marked("", is_said=True)})]
+            if summary
+            else []
+        )
     items = Items(losses)
     for item in objects(history):
         items.item(item, None, None, _extra(item))
@@ -199,15 +211,12 @@ def _rolled_back(context: list[Entry], turns: int) -> list[Entry]:
 
 
 def _begins_turn(entry: Entry) -> bool:
-    return obj(entry.message).get("role") == "user" and "scaffolding" not in entry.extra
+    return obj(entry.message).get("role") == "user" and typed_of(entry.extra, "said") != ""
 
 
 def _extra(item: Json) -> Json:
     """Marks what Codex itself wrote."""
-    parts = objects(item.get("content"))
-    first = text(parts[0].get("text")) if parts else None
-    marked = item.get("role") in ("user", "developer") and first is not None
-    return {"scaffolding": True} if marked and str(first).lstrip().startswith(SCAFFOLDING) else {}
+    return marked(CODEX.typed_of(texts_in(item.get("content")))) if item.get("role") in ("user", "developer") else {}
 
 
 def _parent(meta: Json) -> str | None:

@@ -23,6 +23,16 @@ DEEPEST = 1024
 TOO_DEEP = f"nested deeper than {DEEPEST:,} levels: its bytes are kept, and nothing in it was read; flatten it, and import the file again"
 _READ_BYTES = 1 << 20
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?P<open>\\?\Z)?|[{}\[\]]', re.DOTALL)
+_ESCAPE = re.compile(
+    rb"\\(?:(?P<high>u[dD][89abAB][0-9a-fA-F]{2})(?P<low>\\u[dD][c-fC-F][0-9a-fA-F]{2})?"
+    rb"|(?P<alone>u[dD][c-fC-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+HALF_CHARACTER = (
+    "half-character",
+    "an escape that is half a character, such as \\ud83d: the message has U+FFFD in its place, and the bytes are kept",
+)
+"""The kind of a finding, and what it says."""
 _REST_OF_TEXT = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*(?P<open>\\?\Z)?', re.DOTALL)
 
 
@@ -90,12 +100,33 @@ def _spans_within(raw: bytes, name: str) -> Iterator[Span]:
 
 
 def parsed(raw: bytes) -> dict[str, Any] | None:
-    """The object, or None if it is none, or too deep, or has a text that is none."""
+    """The object, or None if it is none, or too deep. Half a character in it is U+FFFD."""
     try:
         value = orjson.loads(raw)
     except (orjson.JSONDecodeError, RecursionError):
-        return None
+        whole = _ESCAPE.sub(_whole_character, raw) if _may_have_halves(raw) else raw
+        if whole == raw:
+            return None
+        try:
+            value = orjson.loads(whole)
+        except (orjson.JSONDecodeError, RecursionError):
+            return None
     return value if isinstance(value, dict) else None
+
+
+def has_half_characters(raw: bytes) -> bool:
+    """Whether JSON that was read has an escape that is half a character."""
+    return _may_have_halves(raw) and _ESCAPE.sub(_whole_character, raw) != raw
+
+
+def _may_have_halves(raw: bytes) -> bool:
+    return b"\\ud" in raw or b"\\uD" in raw
+
+
+def _whole_character(escape: re.Match[bytes]) -> bytes:
+    """The escape; U+FFFD instead of half a character, which is grammatical JSON, and which no text can hold."""
+    is_half = (escape["high"] and not escape["low"]) or escape["alone"]
+    return b"\\ufffd" if is_half else escape[0]
 
 
 def is_too_deep(raw: bytes) -> bool:

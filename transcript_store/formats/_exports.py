@@ -1,8 +1,8 @@
 """What the exports of chat sites have in common: one document with all conversations, each a tree of messages.
 
 The way from the root to the leaf that was seen last is the conversation. What is beside it was answered anew, or asked otherwise:
-those messages are events. A line of such a format is one message of the tree with its bytes; the first line of a conversation
-is what stands before its messages: its name, its times.
+those messages are events that keep what was said. A line of such a format is one message of the tree with its bytes; the first line
+of a conversation is what stands before its messages: its name, its times.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from functools import partial
 
 from transcript_store.formats._blocks import Losses
 from transcript_store.formats._document import (
+    HALF_CHARACTER,
     LONGEST_BYTES,
     TOO_DEEP,
     Span,
+    has_half_characters,
     is_too_deep,
     objects_of,
     parsed,
@@ -26,6 +28,7 @@ from transcript_store.formats._document import (
     read_all,
 )
 from transcript_store.formats._generations import Draft
+from transcript_store.formats._left import left_entry, left_finding
 from transcript_store.formats._lines import Line
 from transcript_store.formats._members import Json, labels, moment, obj, text
 from transcript_store.formats._plan import Entry, Finding, Head, Plan, Source
@@ -122,8 +125,12 @@ class Export(ABC):
                     "in the document is read if it is taken out into a file of its own",
                 )
             )
+        if any(has_half_characters(line.raw) for line in lines):
+            findings.append(HALF_CHARACTER)
         losses = Losses()
         said = sum(len(drafts) for drafts in self.told(path, losses))
+        on_the_way = set(map(id, path))
+        left = sum(len(self._left(node)) for node in nodes if id(node) not in on_the_way)
         return Plan(
             format=self.name,
             session=self.session(conversation) or hashlib.sha256(lines[0].raw).hexdigest(),
@@ -133,7 +140,7 @@ class Export(ABC):
             model=self.model(conversation, path),
             labels=labels(title=self.title(conversation)),
             edition=self._edition(conversation, nodes),
-            findings=tuple(Finding(kind, message, None, span.offset) for kind, message in findings),
+            findings=(*(Finding(kind, message, None, span.offset) for kind, message in findings), *left_finding(left)),
             losses=losses.found(),
         )
 
@@ -152,15 +159,27 @@ class Export(ABC):
         places = {id(node): number for number, node in enumerate(nodes, 1)}
         told = {places[id(node)]: drafts for node, drafts in zip(path, self.told(path, Losses()), strict=True)}
         beside = deque(number for number in range(len(lines)) if number not in told)
+
+        def event(place: int) -> Iterator[Entry]:
+            drafts = self._left(nodes[place - 1]) if place else []
+            first = drafts[0] if drafts else Draft()
+            first.lines.append(lines[place])
+            return (left_entry(draft.entry()) for draft in (drafts or [first]))
+
         if not any(told.values()):  # nothing was said that has a time: the conversation has one
             yield Draft(at=moment(self.times(conversation, nodes)[0]) or None, lines=[lines[beside.popleft()]]).entry()
         for place, drafts in told.items():
             while beside and beside[0] < place:  # whatever is not on the way comes where it stands in the document
-                yield Draft(lines=[lines[beside.popleft()]]).entry()
+                yield from event(beside.popleft())
             drafts = drafts or [Draft()]  # noqa: PLW2901
             drafts[0].lines.append(lines[place])
             yield from (draft.entry() for draft in drafts)
-        yield from (Draft(lines=[lines[other]]).entry() for other in beside)
+        for other in beside:
+            yield from event(other)
+
+    def _left(self, node: Node) -> list[Draft]:
+        """What a node beside the way says."""
+        return self.told([node], Losses())[0]
 
     def _read(self, source: Source, span: Span, whole: Span) -> tuple[Json, list[Line], list[Node]] | None:
         """The conversation; its first line and one for each node; the nodes."""

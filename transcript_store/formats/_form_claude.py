@@ -19,6 +19,7 @@ from transcript_store.formats._blocks import (
     own_of,
     text_in,
 )
+from transcript_store.messages import document_in
 
 _DOCUMENTS = frozenset({"application/pdf", "text/plain"})
 
@@ -73,7 +74,8 @@ class Claude:
                 failed = block.get("is_error") is True
                 return Result(text_in(block, "tool_use_id"), "", content, failed=failed, **own)
             case "image" | "document" if isinstance(block.get("source"), dict):
-                return _media(block, own)
+                document = document_in(block)
+                return _media(block, own) if document is None else Text(document[1], title=document[0], **own)
         return Other(**own)
 
     def _result(self, content: object) -> tuple[Text | Media, ...]:

@@ -22,9 +22,11 @@ from typing import Any
 
 from transcript_store.formats._blocks import objects
 from transcript_store.formats._document import (
+    HALF_CHARACTER,
     LONGEST_BYTES,
     TOO_DEEP,
     Span,
+    has_half_characters,
     is_too_deep,
     parsed,
     pieces_within,
@@ -34,12 +36,15 @@ from transcript_store.formats._generations import Allowance, Begins, Draft, Step
 from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, labels, obj, text
 from transcript_store.formats._plan import Finding, Head, Plan, Source
+from transcript_store.formats._scaffolding import GEMINI_CLI, marked, texts_in
+from transcript_store.formats._sidecars import text_beside
 
-_SCAFFOLDING = ("<session_context>", "<hook_context>")
 _LONGEST_SCENE = 50
 """How many of its lines are looked at: the directories stand in the first ten."""
 _OPENED = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\n")
 _OPENING_BYTES = 64
+_REPLIES = ("gemini", "model")
+"""The second is the API's own word, in files that other programs wrote."""
 _USAGE = {
     "input": "promptTokenCount",
     "output": "candidatesTokenCount",
@@ -82,10 +87,16 @@ class GeminiCli:
                 generations=said.generations,
                 provider="gemini" if session.speaks else None,
                 model=session.model,
-                labels=labels(title=session.title, cwd=session.cwd),
+                labels=labels(title=session.title, cwd=session.cwd or _directory_beside(source)),
                 findings=(*session.findings, *(() if lines is None else lines.findings), *said.findings),
                 tail=b"" if lines is None else lines.tail,
             )
+
+
+def _directory_beside(source: Source) -> str | None:
+    """The directory of the project, as ``.project_root`` beside the folder of its sessions names it."""
+    said = text_beside(source, "../.project_root").decode(errors="replace").strip()
+    return said if said.startswith("/") and "\n" not in said else None
 
 
 def _is_ours(value: Json) -> bool:
@@ -142,7 +153,7 @@ def _walk(lines: Iterable[Line], session: _Session, allowance: Allowance) -> Ste
             kept = context.before(value["$rewindTo"]) if anew else {}
             anew = anew and allowance.takes(context.sizes[name] for name in kept)
             if anew:
-                yield from context.anew(kept)
+                yield from context.anew(kept, taken_back=len(context.current) - len(kept))
             else:
                 context.take_back(value["$rewindTo"])
             context.event(line)
@@ -183,7 +194,7 @@ class _Context:
 
     def message(self, name: str, value: Json, line: Line | None) -> None:
         self.current[name] = value
-        self._session.speaks = self._session.speaks or value.get("type") in ("user", "gemini")
+        self._session.speaks = self._session.speaks or value.get("type") in ("user", *_REPLIES)
         if value.get("type") == "user" and self._session.cwd is None:
             self._session.look_for_directory(_scene(value))
         if name not in self._places:
@@ -215,12 +226,14 @@ class _Context:
         """Whether what is in force is how ``given`` begins: then it is no new generation, only more."""
         return list(self.current.items()) == list(given.items())[: len(self.current)]
 
-    def anew(self, kept: dict[str, Json]) -> Steps:
+    def anew(self, kept: dict[str, Json], *, taken_back: int = 0) -> Steps:
         yield from self.entries()
         self.current, self._slots, self._places = {}, [], {}
         for name, value in kept.items():
             self.message(name, value, None)
-        yield Begins()  # what was kept comes with the other entries, for a later line may change it
+        yield Begins(
+            taken_back=taken_back
+        )  # what was kept comes with the other entries, for a later line may change it
 
     def entries(self) -> Iterator[Draft]:
         answered = {
@@ -242,17 +255,16 @@ def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]
     the API refuses a request that has a result twice.
     """
     at = text(value.get("timestamp"))
-    parts = _parts(value.get("content"))
+    parts = _parts(value.get("content", value.get("parts")))
     extra: Json = {}
     if value.get("type") == "user":
-        if _scene(value):
-            extra["scaffolding"] = True
+        extra = marked(GEMINI_CLI.typed_of(texts_in(parts)))
         message: Json | None = {"role": "user", "parts": parts}
         results = list(_answers(value))
         if results and len(results) == len(parts) and given.issuperset(results):
             message = None
         given.update(results)
-    elif value.get("type") == "gemini":
+    elif value.get("type") in _REPLIES:
         extra = {name: found for name, found in _about(value) if found}
         parts = _reply_parts(value, parts)
         message = {"role": "model", "parts": parts}
@@ -260,14 +272,14 @@ def _entries(value: Json, lines: list[Line], answered: set[str], given: set[str]
         message = None
     yield Draft(message if parts else None, extra, at, lines)
     own = [part for call in objects(value.get("toolCalls")) for part in _result(call, answered)]
-    if message is not None and parts and own and value.get("type") == "gemini":
+    if message is not None and parts and own and value.get("type") in _REPLIES:
         yield Draft({"role": "user", "parts": own}, {}, at)
 
 
 def _scene(message: Json) -> str:
     """What the program itself wrote in the user's name; empty if the user wrote it."""
     first = next((part["text"] for part in _parts(message.get("content")) if isinstance(part.get("text"), str)), "")
-    return first if first.lstrip().startswith(_SCAFFOLDING) else ""
+    return first if GEMINI_CLI.typed_of([first]) is not None else ""
 
 
 def _reply_parts(value: Json, content: list[Json]) -> list[Json]:
@@ -351,6 +363,8 @@ def _of_document(source: Source, session: _Session) -> Iterator[Line]:
         )
         yield Line(1, 0, raw, None)
         return
+    if has_half_characters(raw):
+        session.findings.append(Finding(*HALF_CHARACTER, 1, 0))
     messages = objects(value.get("messages"))
     about = {name: member for name, member in value.items() if name != "messages"}
     pieces = pieces_within(raw, "messages")

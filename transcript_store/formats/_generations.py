@@ -49,6 +49,8 @@ class Begins(NamedTuple):
 
     carried: Callable[[], Iterable[Entry]] = tuple
     """What it takes over. Asked for before the step behind it, or not at all."""
+    taken_back: int = 0
+    """How many messages the user took back."""
 
 
 Steps = Iterator[Draft | Begins]
@@ -95,21 +97,30 @@ def told(source: Source, first: Steps, again: Callable[[], Steps]) -> Told:
     Behind the allowance, all generations but the last are one: what was said in them, in order.
     """
     allowance = Allowance(source)
-    last, joined = 0, 0
+    last, joined, taken_back = 0, 0, 0
     for step in first:
         if isinstance(step, Begins):
             last += 1
+            taken_back += step.taken_back
             if not joined and not allowance.takes(map(_size, step.carried())):
                 joined = last
     walk = _Walk(again)
     cuts = range(last + 2) if joined in (0, last) else (*range(joined + 1), last, last + 1)
     generations = tuple(partial(walk.generation, range(*cut)) for cut in pairwise(cuts))
+    findings = taken_back_finding(taken_back)
     if len(generations) == last + 1:
-        return Told(generations, ())
+        return Told(generations, findings)
     message = (
         f"it begins anew {last:,} times: what was said between the {joined:,}th time and the last is one generation"
     )
-    return Told(generations, (Finding("many-generations", message),))
+    return Told(generations, (Finding("many-generations", message), *findings))
+
+
+def taken_back_finding(count: int) -> tuple[Finding, ...]:
+    """What is told of messages that the user took back, in a log that begins anew there."""
+    said = "1 message was" if count == 1 else f"{count:,} messages were"
+    told = f"{said} taken back: kept in an earlier generation, which `show --generation` shows"
+    return (Finding("left-branch", told),) if count else ()
 
 
 def _size(entry: Entry) -> int:

@@ -44,8 +44,7 @@ def said_in(
             losses.note(
                 "events", "an event stays here, as no model is sent one: a hook, a title, a branch that was left"
             )
-        elif (record.extra or {}).get("scaffolding"):
-            # Gemini CLI takes a message that begins so for its own, and leaves out all of it, also what a person said behind it.
+        elif (record.extra or {}).get("scaffolding") is True:
             losses.note("scaffolding", _ITS_OWN)
         else:
             found.append(Said(record.message, record.extra or {}, record.at))

@@ -20,12 +20,17 @@ from transcript_store.formats._form_responses import is_item
 from transcript_store.formats._generations import Draft
 from transcript_store.formats._items import Items
 from transcript_store.formats._lines import Lines
-from transcript_store.formats._members import first_text
+from transcript_store.formats._members import time_of
 from transcript_store.formats._plan import Entry, Head, Plan, Source
 
 _WRAPPED = frozenset({"message", "extra", "at", "seq", "generation"})
 _ROLES = ("user", "assistant", "system", "developer", "tool", "model", "function")
 _PROMPTS = ("system", "developer")
+_TIMES = ("timestamp", "created_at")
+_CALLS = frozenset({"tool_calls", "function_call", "refusal"})
+_ITEM_MEMBERS = frozenset({"call_id", "content", "summary", "encrypted_content", "action", "output", "id"})
+_SECONDS_FROM, _MILLISECONDS_FROM = 10**8, 10**11
+"""A number of seconds since 1970 is between these from 1973 on, for three thousand years. A smaller number is no time."""
 
 
 class JsonLines:
@@ -98,17 +103,32 @@ def _entries(source: Source, items: Items | None = None) -> Iterator[Entry]:
 def _about(value: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     """What stands beside a message, and when it was said."""
     if value is message:
-        return {}, first_text(value.get("timestamp"), value.get("created_at"))
+        return {}, next((at for name in _TIMES if (at := _time(value.get(name))) is not None), None)
     extra, at = value.get("extra"), value.get("at")
     return dict(extra) if isinstance(extra, dict) else {}, at if isinstance(at, str) else None
 
 
+def _time(value: object) -> str | None:
+    if isinstance(value, (int, float)) and value < _SECONDS_FROM:
+        return None
+    is_milliseconds = isinstance(value, (int, float)) and value >= _MILLISECONDS_FROM
+    return time_of(value, per_second=1000 if is_milliseconds else 1)
+
+
 def _message(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The message that an object is, or wraps: one of a known role with content that can be sent, or an item."""
     if isinstance(value.get("message"), dict) and value.keys() <= _WRAPPED:
         value = value["message"]
-    kind = value.get("type")
-    item = isinstance(kind, str) and ("call_id" in value or "content" in value or kind == "reasoning")
-    return value if item or value.get("role") in _ROLES else None
+    if value.get("role") in _ROLES:
+        return value if _can_be_sent(value) else None
+    return value if "role" not in value and is_item(value) and _ITEM_MEMBERS & value.keys() else None
+
+
+def _can_be_sent(message: dict[str, Any]) -> bool:
+    if _CALLS & message.keys():
+        return True
+    content = message.get("content", message.get("parts"))
+    return isinstance(content, (str, list))
 
 
 def _provider(message: dict[str, Any]) -> str | None:

@@ -26,6 +26,8 @@ from transcript_store.formats._kimi_python import record_of
 from transcript_store.formats._lines import Line, Lines
 from transcript_store.formats._members import Json, count, first_text, labels, obj, text, time_of
 from transcript_store.formats._plan import Entry, Head, Plan, Source
+from transcript_store.formats._scaffolding import KIMI, marked, texts_in
+from transcript_store.formats._sidecars import object_beside
 from transcript_store.messages import as_text
 
 _MILLISECONDS = 1000
@@ -49,6 +51,7 @@ class Kimi:
         said = told(source, _walk(lines, session), lambda: _walk(Lines(source), _Session()))
         if not lines.count:
             return
+        about, part_of = _beside(source)
         yield Plan(
             format=self.name,
             session=session.beginning.hexdigest() if session.is_begun else session.former,
@@ -59,11 +62,25 @@ class Kimi:
             provider="openai-compatible" if session.speaks else None,
             model=session.model,
             system_prompt=session.prompt,
-            labels=labels(cwd=session.cwd),
+            labels=labels(
+                title=None if part_of else about.get("title"),
+                cwd=session.cwd or about.get("workDir"),
+                part_of=part_of,
+            ),
             findings=(*lines.findings, *said.findings),
             losses=session.losses.found(),
             tail=lines.tail,
         )
+
+
+def _beside(source: Source) -> tuple[Json, str | None]:
+    """What ``state.json`` says of the session, and for the log of another agent than the main one the session's own name."""
+    session, agents, agent, _ = ("", "", "", *source.name.replace("\\", "/").split("/"))[-4:]
+    if agents != "agents":  # the version before has no agents: its state stands in the same folder
+        return object_beside(source, "state.json") or object_beside(source, "metadata.json"), None
+    about = object_beside(source, "../../state.json")
+    parent = obj(obj(about.get("agents")).get(agent)).get("parentAgentId")
+    return about, session if parent or (about and agent != "main") else None
 
 
 def _is_ours(value: Json) -> bool:
@@ -116,7 +133,9 @@ class _Session:
     def append(self, message: Json, line: Line, at: str | None) -> None:
         origin = obj(message.get("origin"))
         kind = text(origin.get("kind"))
-        extra = {"origin": kind} if kind not in (None, "user") else {}
+        extra: Json = {"origin": kind} if kind not in (None, "user") else {}
+        if message.get("role") == "user":
+            extra |= _injected(message, origin)
         self._count_lost(message.get("content"))
         draft = Draft(_message(message), extra, at, [line])
         (self._later if self._missing else self._drafts).append((draft, origin))
@@ -169,10 +188,10 @@ class _Session:
             yield draft
         self._drafts = []
 
-    def anew(self, kept: list[tuple[Entry, Json]]) -> Steps:
+    def anew(self, kept: list[tuple[Entry, Json]], *, taken_back: int = 0) -> Steps:
         self.context = kept
         self.speaks = self.speaks or bool(kept)
-        yield Begins(lambda: [entry for entry, _ in kept])
+        yield Begins(lambda: [entry for entry, _ in kept], taken_back)
 
     def _end_step(self, event: Json) -> None:
         step, self._step = self._step, None
@@ -221,7 +240,8 @@ def _walk(lines: Iterable[Line], session: _Session) -> Steps:
                 yield from session.settled()
                 kept = _ANEW[kind](value, session.context)
                 if kept is not None:
-                    yield from session.anew(kept)
+                    gone = len(session.context) - len(kept)
+                    yield from session.anew(kept, taken_back=gone if kind == "context.undo" else 0)
             session.event(line, at)
         yield from session.settled()
     session.settle()
@@ -256,7 +276,12 @@ def _compacted(value: Json, context: Context) -> Context | None:
         part["text"] for part in objects(obj(given).get("content")) if isinstance(part.get("text"), str)
     )
     summary = (
-        [(Entry({"role": "user", "content": said}, {"compaction": True}), {"kind": "compaction_summary"})]
+        [
+            (
+                Entry({"role": "user", "content": said}, {"compaction": True, **marked("", is_said=True)}),
+                {"kind": "compaction_summary"},
+            )
+        ]
         if said
         else []
     )
@@ -277,6 +302,14 @@ _ANEW = {"context.clear": _cleared, "context.undo": _undone, "context.apply_comp
 def _is_the_users(origin: Json) -> bool:
     kind = origin.get("kind", "user")
     return kind == "user" or (kind in _USERS_OWN and origin.get("trigger") == "user-slash")
+
+
+def _injected(message: Json, origin: Json) -> Json:
+    """The mark of what Kimi wrote in the user's name."""
+    typed = KIMI.typed_of(texts_in(message.get("content")))
+    if _is_the_users(origin) or origin.get("name") == "subagent":  # what another agent asks of this one is its prompt
+        return marked(typed)
+    return marked("", is_said=True)
 
 
 def _message(given: Json) -> Json | None:

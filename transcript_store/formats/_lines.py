@@ -1,4 +1,4 @@
-"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
+r"""Bytes → lines with their place: what a program, a crash or a hand left in a file of JSON lines.
 
 A line ends at LF and nowhere else: a text may hold U+2028 or a form feed. What stands on a line is told apart as far as that
 can be done without guessing:
@@ -6,6 +6,7 @@ can be done without guessing:
 * one JSON object, also behind a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
 * several objects glued together, or the beginning of one and then a whole one (a writer was killed, the next one went on):
   each is a piece of its own, and the pieces' bytes joined are the line;
+* an object with half a character, an escape such as ``\ud83d`` without its other half: it is read with U+FFFD in its place;
 * anything else: a piece without a value. Empty lines that follow one another are one such piece: they say nothing, and a run of them
   may be as long as the file.
 
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from transcript_store.formats._document import TOO_DEEP, is_too_deep
+from transcript_store.formats._document import HALF_CHARACTER, TOO_DEEP, has_half_characters, is_too_deep, parsed
 from transcript_store.formats._plan import Finding, Head, Source
 
 PIECE_BYTES = 64 << 10
@@ -85,7 +86,7 @@ class Lines:
                 yield Line(self.count - count + 1, offset, raw, None, count=count)
                 continue
             value = None if raw is None else _object(raw)
-            if value is None and raw is not None and not raw.endswith(b"\n"):
+            if value is None and raw is not None and not raw.endswith(b"\n") and object_on(raw) is None:
                 self.tail = raw
                 self._find("torn", f"{len(raw):,} bytes behind the last line end: left for the next time", offset, +1)
                 return
@@ -94,6 +95,8 @@ class Lines:
                 self._find("too-long", f"a line longer than {self._limit:,} bytes was left out", offset)
                 yield Line(self.count, offset, b"", None)
                 continue
+            if value is None and has_half_characters(raw) and (value := object_on(raw)) is not None:
+                self._find(*HALF_CHARACTER, offset)
             if value is not None and raw[0] == _BRACE:
                 yield Line(self.count, offset, raw, value)
                 continue
@@ -184,7 +187,7 @@ def head_of(source: Source) -> Head:
 
 def object_on(raw: bytes) -> dict[str, Any] | None:
     """The object on a line, or on a piece of one, as ``Lines`` found it there; None if it holds none."""
-    return _object(raw.removeprefix(_MARK).lstrip(b"\x00"))
+    return parsed(raw.removeprefix(_MARK).lstrip(b"\x00"))
 
 
 def _object(raw: bytes) -> dict[str, Any] | None:
@@ -236,7 +239,7 @@ def _apart(raw: bytes) -> list[tuple[bytes, dict[str, Any] | None]]:
             pieces.append((text[done:at].encode(), None))
             done = at
         whole = text[done:end].encode()
-        pieces.append((whole, _object(whole)))  # not what Python's decoder says: it takes NaN, and halves of characters
+        pieces.append((whole, parsed(whole)))  # not what Python's decoder says: it takes NaN, and halves of characters
         done = end
         at = text.find("{", end)
     rest = text[done:]

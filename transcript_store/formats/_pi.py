@@ -5,7 +5,8 @@ The first line is the header (``session``). What follows was read from pi itself
 * Version 1 has no ids: its entries are in the order of their lines, and a compaction names the first entry that it kept by its
   number. Version 2 has ``id`` and ``parentId``. Version 3 calls ``hookMessage`` ``custom``.
 * A ``compaction`` replaces what stood before it by a summary, and by what stood from ``firstKeptEntryId`` on.
-* Replies that failed or were stopped are sent to no model; nor is a command that the user kept for himself.
+* Of a reply that failed or was stopped pi sends nothing to a model. What was written of it is text here. A command that the user kept
+  for himself is sent to no model.
 
 One session may have replies of several providers. It has the form of the provider who replied last. Thinking of others is lost.
 """
@@ -19,12 +20,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from transcript_store.formats._blocks import Form, Losses, Thinking, Turn, objects, text_in
+from transcript_store.formats._blocks import Form, Losses, Text, Thinking, Turn, objects, text_in
 from transcript_store.formats._kept import KeptLines
+from transcript_store.formats._left import left_finding
 from transcript_store.formats._openclaw import is_openclaw, sessions_of
 from transcript_store.formats._original import pack
 from transcript_store.formats._pi_blocks import is_said, provider_of, turn_of
 from transcript_store.formats._plan import Entry, Finding, Head, Loss, Plan, Source
+from transcript_store.formats._scaffolding import PI, marked
 from transcript_store.formats._trees import Generation, Said, told, way_through
 from transcript_store.formats._turns import FORMS, as_said
 from transcript_store.messages import cost_in, provider_family
@@ -32,6 +35,9 @@ from transcript_store.messages import cost_in, provider_family
 _ENTRIES = frozenset(
     {"message", "compaction", "model_change", "thinking_level_change", "branch_summary", "custom_message"}
 )
+
+
+_OF_CLAUDE = ("tool_use", "tool_result")
 
 
 @dataclass(slots=True)
@@ -79,7 +85,7 @@ class Pi:
     name = "pi"
 
     def recognizes(self, head: Head) -> bool:
-        return is_openclaw(head) or any(map(_is_ours, head.objects))
+        return is_openclaw(head) or (any(map(_is_ours, head.objects)) and not any(map(_is_anothers, head.objects)))
 
     def plans(self, source: Any) -> Iterable[Plan]:
         yield from self._of_lines(source)
@@ -94,6 +100,9 @@ class Pi:
         findings = [*look.lines.findings, *look.findings]
         way = way_through(look.nodes, look.by_id, look.nodes[-1], look.lines, findings) if look.nodes else []
         generations = _generations_of(look, way, findings)
+        on_the_way = {node.place for node in way}
+        left = {node.place: node for node in look.nodes if node.says and node.place not in on_the_way}
+        findings += left_finding(len(left))
         last = next((node for node in reversed(way) if node.says and node.provider), None)
         provider = last.provider if last is not None else provider_of(look.chosen or look.header)
         form = FORMS[provider_family(provider)]
@@ -102,7 +111,7 @@ class Pi:
             format=self.name,
             session=text_in(look.header, "id") or look.first,
             lines=look.lines.count,
-            generations=told(look.lines, generations, range(len(look.lines)), partial(_made, look, form)),
+            generations=told(look.lines, generations, range(len(look.lines)), partial(_made, look, form), left),
             version=str(version) if isinstance(version := look.header.get("version"), int) else None,
             provider=provider if any(generation.said for generation in generations) else None,
             model=last.model if last is not None and last.model else None,
@@ -119,6 +128,13 @@ def _is_ours(value: dict[str, Any]) -> bool:
     if kind == "session":
         return isinstance(value.get("id"), str) and ("cwd" in value or "version" in value)
     return kind in _ENTRIES and value.keys() >= {"id", "parentId", "timestamp"}
+
+
+def _is_anothers(value: dict[str, Any]) -> bool:
+    """Whether only a program writes it that took over the entries and not the messages: Factory Droid has Claude's blocks."""
+    message = value.get("message")
+    blocks = objects(message.get("content")) if isinstance(message, dict) else []
+    return value.get("type") == "session_start" or any(block.get("type") in _OF_CLAUDE for block in blocks)
 
 
 def _look_at(lines: KeptLines) -> _Look:
@@ -231,12 +247,25 @@ def _made(look: _Look, form: Form, said: Said[_Node], taken_over: bool) -> Itera
         return
     assert line.value is not None
     given = line.value.get("message")
-    about = _about(given) if node.provider and isinstance(given, dict) else {}
+    about = _about(given) if node.provider and isinstance(given, dict) else _injected(line.value, turn)
     at = text_in(line.value, "timestamp") or None
     packed = [] if taken_over else [pack(line.number, line.raw, line.value, messages[0], part=line.part)]
     yield Entry(messages[0], {**about, "source": {"lines": packed}}, at, () if taken_over else (line.number,))
     for message in messages[1:]:  # what a result shows, where the provider's results hold text alone
         yield Entry(message, {"source": {"lines": []}}, at)
+
+
+def _injected(value: dict[str, Any], turn: Turn | None) -> dict[str, Any]:
+    """The mark of what pi or an extension wrote in the user's name, and of a compaction's summary."""
+    kind = value.get("type")
+    role = value["message"].get("role") if isinstance(value.get("message"), dict) else kind
+    if turn is None or turn.role != "user" or role == "toolResult":
+        return {}
+    if role == "bashExecution":
+        return marked(f"! {text_in(value['message'], 'command')}")
+    if role == "user":
+        return marked(PI.typed_of(block.text for block in turn.blocks if isinstance(block, Text)))
+    return {**marked("", is_said=True), **({"compaction": True} if kind == "compaction" else {})}
 
 
 def _about(reply: dict[str, Any]) -> dict[str, Any]:

@@ -51,13 +51,20 @@ def _provider(api: str, provider: str, model: str) -> str:
 
 
 def is_said(message: dict[str, Any]) -> bool:
-    """Whether a model is sent it. A reply that failed or was stopped is not, nor a command that the user kept for himself."""
+    """Whether somebody said it. A reply that failed or was stopped says what was written of it; a command that the user kept for
+    himself is said to nobody.
+    """
     role = message.get("role")
     if role == "assistant":
-        return message.get("stopReason") not in ("aborted", "error")
+        return not _is_cut(message) or any(text_in(block, "text").strip() for block in objects(message.get("content")))
     if role == "bashExecution":
         return message.get("excludeFromContext") is not True
     return role in _SAID
+
+
+def _is_cut(reply: dict[str, Any]) -> bool:
+    """Whether it failed, or the user stopped it."""
+    return reply.get("stopReason") in ("aborted", "error")
 
 
 def turn_of(message: dict[str, Any]) -> Turn | None:
@@ -67,7 +74,10 @@ def turn_of(message: dict[str, Any]) -> Turn | None:
         case "user" | "custom" | "hookMessage":
             return Turn("user", tuple(_said(content)))
         case "assistant":
-            return Turn("assistant", tuple(_block(block, message) for block in objects(content)))
+            blocks = tuple(_block(block, message) for block in objects(content))
+            # A call of a reply that was cut has no result, and its thinking no signature.
+            cut = tuple(block for block in blocks if isinstance(block, Text) and block.text.strip())
+            return Turn("assistant", cut if _is_cut(message) else blocks)
         case "toolResult":
             number, name = _id(text_in(message, "toolCallId")), text_in(message, "toolName")
             parts = tuple(block for block in _said(content) if isinstance(block, (Text, Media)))

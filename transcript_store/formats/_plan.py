@@ -22,7 +22,10 @@ from transcript_store.conversation import ConversationMetadata, Record
 
 
 class Source(Protocol):
-    """A file of somebody else's, opened to read only; or a member of an archive."""
+    """A file of somebody else's, opened to read only; or a member of an archive.
+
+    One that is a file by itself may have ``beside(path)`` too: what a small file beside it holds, or None.
+    """
 
     @property
     def name(self) -> str:

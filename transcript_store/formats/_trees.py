@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 from transcript_store.formats._kept import KeptLines
+from transcript_store.formats._left import left_entry
 from transcript_store.formats._plan import Entry, Finding
 
 
@@ -101,17 +102,19 @@ def told(
     generations: Sequence[Generation[NodeT]],
     places: Iterable[int],
     made: Callable[[Said[NodeT], bool], Iterable[Entry]],
+    left: Mapping[int, NodeT],
 ) -> tuple[Callable[[], Iterator[Entry]], ...]:
     """The entries of each generation: messages in the order in which they were said, events where they stand in the source.
 
     ``places`` are those that the plan accounts for, in order. ``made`` makes a message, or what is left of it, and is told
-    whether it was taken over: then it names no line.
+    whether it was taken over: then it names no line. ``left`` are messages on branches that were left, by their places: they are events
+    that keep what was said.
     """
     used = {node.place for generation in generations for said in generation.said for node in said.nodes}
     events = array("q", (place for place in places if place not in used))
     cuts = [0, *(bisect_left(events, generation.begins) for generation in generations[1:]), len(events)]
     return tuple(
-        partial(_entries, lines, generation, events, range(*cut), made)
+        partial(_entries, lines, generation, events, range(*cut), made, left)
         for generation, cut in zip(generations, pairwise(cuts), strict=True)
     )
 
@@ -122,11 +125,16 @@ def _entries(
     events: Sequence[int],
     own: range,
     made: Callable[[Said[NodeT], bool], Iterable[Entry]],
+    left: Mapping[int, NodeT],
 ) -> Iterator[Entry]:
+    def event(place: int) -> Iterator[Entry]:
+        node = left.get(place)
+        return lines.event(place) if node is None else map(left_entry, made(Said([node]), False))
+
     next_event = own.start
     for at, said in enumerate(generation.said):
         while next_event < own.stop and events[next_event] < said.nodes[0].place:
-            yield from lines.event(events[next_event])
+            yield from event(events[next_event])
             next_event += 1
         if at == generation.taken_at:
             for kept in generation.taken_over:
@@ -136,4 +144,4 @@ def _entries(
         for kept in generation.taken_over:
             yield from made(kept, True)
     for number in range(next_event, own.stop):
-        yield from lines.event(events[number])
+        yield from event(events[number])

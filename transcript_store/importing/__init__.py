@@ -23,23 +23,26 @@ from itertools import chain
 from typing import Literal
 
 from transcript_store.formats import READERS, Reader, redaction_of
+from transcript_store.importing._earlier import earlier_generations
 from transcript_store.importing._note import conversation_id, note_of
 from transcript_store.importing._processes import FEWEST, in_processes, may_fork
 from transcript_store.importing._reading import How, import_together
 from transcript_store.importing._redactions import first_shown
-from transcript_store.importing._report import Action, ImportReport, Lines, refused
+from transcript_store.importing._report import UNREAD, Action, ImportReport, Lines, refused
 from transcript_store.importing._stamps import Stamps
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.sources import Found, UnusableFormatError, added_formats, added_names, discover, find
 
 __all__ = [
+    "UNREAD",
     "Action",
     "Found",
     "ImportReport",
     "Lines",
     "conversation_id",
     "discover",
+    "earlier_generations",
     "find",
     "first_shown",
     "import_conversations",

@@ -48,7 +48,7 @@ class Batch(NamedTuple):
         entries = [storable(entry) for entry in self.entries] if checked else self.entries
         now = datetime.now(UTC)
         extras = [
-            _extra(entry, is_its_own=time is not None and time == own and time <= now)
+            _extra(entry, is_its_own=time is not None and time == own and time <= now and _has_zone(entry.at))
             for entry, own, time in zip(entries, self.own_times, self.times, strict=True)
         ]
         # The note stands at the time of the record before it: records of that moment may follow in the next batch.
@@ -83,7 +83,7 @@ def batches(entries: Iterable[Entry], source_size: int, not_before: datetime | N
     while True:
         following = [] if size is None else list(islice(remaining, size))
         own_times = [time_of(entry.at) for entry in taken]
-        batch = Batch(taken, own_times, _times(own_times, not_before), not following)
+        batch = Batch(taken, own_times, _times(taken, own_times, not_before), not following)
         not_before = batch.times[-1] if taken else not_before
         yield batch
         if not following:
@@ -141,18 +141,34 @@ def _restated(packed: list[dict[str, Any]]) -> Entry:
 
 
 def time_of(text: str | None) -> datetime | None:
-    """A source's time, if it is one that a record can have."""
+    """A source's time, if it is one that a record can have. One without a zone is UTC."""
     if not text:
         return None
     try:
         moment = datetime.fromisoformat(text)
-        return None if moment.tzinfo is None else moment.astimezone(UTC)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
 
-def _times(own_times: list[datetime | None], not_before: datetime | None) -> list[datetime | None]:
-    """A time for each: its own; else that of the one before; at the beginning that of the first that has one."""
+def _has_zone(text: str | None) -> bool:
+    return text is not None and datetime.fromisoformat(text).tzinfo is not None
+
+
+def _times(
+    entries: list[Entry], own_times: list[datetime | None], not_before: datetime | None
+) -> list[datetime | None]:
+    """A time for each: its own; else that of the one before; at the beginning that of the first that has one.
+
+    What no message says does not hold back the messages behind it: the header of a copy is younger than what was copied.
+    """
+    own_times, soonest = [*own_times], None
+    for place in range(len(entries) - 1, -1, -1):
+        time = own_times[place]
+        if entries[place].message is not None:
+            soonest = time or soonest
+        elif time is not None and soonest is not None:
+            own_times[place] = min(time, soonest)
     last = not_before or next((time for time in own_times if time is not None), None)
     times: list[datetime | None] = []
     for time in own_times:

@@ -12,6 +12,12 @@ from transcript_store.formats import Entry, Finding, Head, Loss, Plan, Reader, n
 
 Action = Literal["created", "grew", "unchanged", "replaced", "diverged", "empty", "refused", "skipped"]
 _IN_MESSAGE, _IN_EVENT = 1, 2
+UNREAD = "unread"
+_UNREAD = (
+    "somebody speaks here, and no line is a message as {} writes it: the lines are kept as events. Another program may have written "
+    "the file, or a newer version"
+)
+_SPEAKERS = frozenset({"user", "human", "assistant", "model", "gemini"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ def counted(plan: Plan, *, source: str) -> ImportReport:
     findings = plan.findings
     if left_out > said:  # a defect of the reader; but no line is lost in silence
         findings = (*findings, Finding("unaccounted", f"the reader says nothing of {left_out - said:,} lines"))
+    if not in_messages and any(_says_something(entry) for entries in plan.generations for entry in entries()):
+        findings = (*findings, Finding(UNREAD, _UNREAD.format(plan.format)))
     return ImportReport(
         action="unchanged",
         source=source,
@@ -118,6 +126,27 @@ def misnamed(reader: Reader, other: Reader | None, head: Head) -> str:
     """Why a source that holds not one message of the format that somebody named is not imported: it would be an empty conversation."""
     said = nearly_lines(head) or f"not one line is a message of the format {reader.name}"
     return said if other is None else f"{said}; it looks like {other.name}: --format {other.name}"
+
+
+def _says_something(entry: Entry) -> bool:
+    """Whether a line that is no message names who speaks, and has what was said."""
+    source = entry.extra.get("source")
+    lines = source.get("lines") if isinstance(source, dict) and "left_branch" not in entry.extra else None
+    return any(_speaks(line.get("line")) for line in lines or () if isinstance(line, dict))
+
+
+def _speaks(value: object) -> bool:
+    if not isinstance(value, dict) or value.get("isApiErrorMessage") is True:  # a program's own words
+        return False
+    inner = value.get("message")
+    for said in (value, inner):
+        if isinstance(said, dict) and not _SPEAKERS.isdisjoint(
+            name for name in (said.get("role"), said.get("type"), said.get("sender")) if isinstance(name, str)
+        ):
+            spoken = inner if isinstance(inner, (str, dict)) else value
+            members = spoken if isinstance(spoken, dict) else {"text": spoken}
+            return any(members.get(name) for name in ("content", "parts", "text"))
+    return False
 
 
 def _count(entries: Iterable[Entry], seen: bytearray, redacted: Counter[str] | None) -> tuple[int, int]:

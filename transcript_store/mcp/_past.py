@@ -179,6 +179,7 @@ class Past:
             }
             for hit in answer.hits[asked.skip : through]
             if self._may_be_read(hit.directory)
+            and hit.beside is None  # its number is that of another generation, or of an event
         ]
         goes_on = len(answer) > through and through < _FARTHEST_HIT
         more = self._searches.given(asked._replace(skip=through)) if goes_on else None

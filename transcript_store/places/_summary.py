@@ -60,6 +60,7 @@ def shown(summary: Summary, path: str) -> ConversationSummary:
         id=summary.id,
         directory=path,
         updated_at=summary.updated_at,
+        touched_at=summary.updated_at,
         title=title_in(labels),
         labels=labels,
         sealed=found.get("sealed") is True,

@@ -24,12 +24,17 @@ class Hit:
     directory: str
     title: str | None
     generation: int
+    """The number of the live one, or of an earlier one."""
+    beside: Literal["left-branch", "earlier-generation"] | None
+    """None of a message that counts. Else why it does not: it stands on a branch that the conversation left, or a compaction took it out
+    of sight. Such hits stand behind the others."""
     seq: int
     at: str
     """When it was said: RFC 3339 in UTC."""
     role: str
     where: str
-    """What of the message matches: ``text``, ``thinking``, ``call`` or ``result``."""
+    """What of the message matches: ``text``, ``thinking``, ``call``, ``result``, or ``scaffolding``, which a program wrote in the user's
+    name."""
     excerpt: str
     """A piece of it on one line. Somebody else wrote it: it may hold anything."""
     marks: tuple[Span, ...]

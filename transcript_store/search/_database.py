@@ -26,7 +26,7 @@ from typing import Any
 from transcript_store.descriptors import close_unused, connected, descriptor
 from transcript_store.search._texts import COLUMNS
 
-VERSION = 6
+VERSION = 7
 _APPLICATION = 0x7473_6978  # "tsix"
 _BUSY_MS = 250
 
@@ -40,6 +40,8 @@ CREATE TABLE conversation (
     indexed TEXT NOT NULL DEFAULT '', life INTEGER UNIQUE, documents INTEGER NOT NULL DEFAULT 0,
     -- They stand from first_document to last_document, others' among them if it was appended to later.
     first_document INTEGER, last_document INTEGER,
+    -- Of its earlier generations those from this number on were looked at; NULL before the live one was read to its end.
+    earlier_from INTEGER,
     text_generation INTEGER, through_seq INTEGER, through_offset INTEGER, head TEXT,
     damaged INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX by_updated ON conversation (updated_at, n);
@@ -66,8 +68,11 @@ CREATE TABLE label (n INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
 CREATE INDEX by_label ON label (name, value, n);
 CREATE TABLE role (n INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL);
 -- A message: the life of its conversation, its number, where its line begins, when it was said (seconds), who said it, and
--- half of its line's hash.
-CREATE TABLE document (n INTEGER PRIMARY KEY, life INTEGER, seq INTEGER, offset INTEGER, at INTEGER, role INTEGER, head INTEGER);
+-- half of its line's hash. One beside what counts has a kind (1: on a branch that was left, 2: of an earlier generation), and of an
+-- earlier generation the number of that.
+CREATE TABLE document (n INTEGER PRIMARY KEY, life INTEGER, seq INTEGER, offset INTEGER, at INTEGER, role INTEGER, head INTEGER,
+    kind INTEGER NOT NULL DEFAULT 0, generation INTEGER);
+CREATE INDEX beside ON document (kind) WHERE kind > 0;
 -- The words, for whoever looks for a part of one. After a build they are taken from FTS5; 'words' says whether they are there.
 CREATE TABLE word (text TEXT PRIMARY KEY) WITHOUT ROWID;
 INSERT INTO about VALUES ('words', 1);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,20 +11,20 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from transcript_store.errors import StorageError, TranscriptStoreError
-from transcript_store.messages import role_of
+from transcript_store.messages import left_of, role_of
 from transcript_store.search._answers import Hit, Sort
 from transcript_store.search._database import Database
-from transcript_store.search._indexing import short
+from transcript_store.search._indexing import EARLIER, LEFT, MESSAGE, said_by, short
 from transcript_store.search._matching import Match
 from transcript_store.search._plan import EVERY, Plan, Range, TooManyWordsError, as_one, conditions, plan_for
 from transcript_store.search._query import Query, role_searched
 from transcript_store.search._shelf import Shelf, raise_if_of_the_process
 from transcript_store.search._texts import COLUMNS, texts_of
 from transcript_store.search._words import fold
-from transcript_store.transcripts import Place, PlacedRecord, TranscriptFile
+from transcript_store.transcripts import Place, TranscriptFile
 
 if TYPE_CHECKING:
-    from transcript_store.conversation import Record
+    from transcript_store.conversation import ConversationStore, Record
 
 _RANKED = 2000
 """Rank looks at every hit, so only at so many: those that came into the index last. More than that are not counted, either."""
@@ -49,8 +49,9 @@ class Finder:
         """The folders of conversations in which other bytes stand where the index has read a message."""
 
     def found(
-        self, query: Query, match: Match, limit: int, sort: Sort | None, *, is_read: bool
+        self, query: Query, match_of: Callable[[Query], Match], limit: int, sort: Sort | None, *, is_read: bool
     ) -> tuple[tuple[Hit, ...], int | None]:
+        """The hits, and how many there are if the index can tell. What counts stands before what stands beside it."""
         if not (is_read or query.groups or query.without or query.filters or query.after or query.before):
             return (), 0  # nothing is asked
         try:
@@ -58,17 +59,40 @@ class Finder:
         except TooManyWordsError:
             plan = None
         if plan is None:
-            return newest_first(islice(self._read_all(query, match, limit), limit)), None
+            return self._read_all(query, match_of(query), limit), None
         most = max(_RANKED, limit) + 1
         ranges = self._to_ask(plan, most)
         total = self._count(plan, ranges, most) if plan.is_exact else None
         # How many there are is known before the first is read, if the index decides.
         is_ranked = bool(plan.match) and (sort == "rank" or (sort is None and total is not None and total <= _RANKED))
+        hits: dict[int, Hit] = {}
         with self._opened() as opened:
-            rows = self._ranked(plan, total) if is_ranked else self._newest(plan, ranges)
-            found = (opened.hit(_row_of(row), match) for row in rows)
-            hits = islice((hit for hit in found if hit is not None and _is_in_time(query, hit.at)), limit)
-            return tuple(hits) if is_ranked else newest_first(hits), total
+            for columns, kind in self._tiers(query, is_ranked=is_ranked):
+                asked = replace(query, columns=columns)
+                one = (plan if columns == query.columns else plan_for(self._connection, asked)).of_kind(kind)
+                rows = self._ranked(one, total) if is_ranked else self._newest(one, self._to_ask(one, most))
+                match = _both(match_of(asked), match_of(query)) if query.without else match_of(asked)
+                found = ((row[0], opened.hit(_row_of(row[1:]), match)) for row in rows if row[0] not in hits)
+                in_time = ((n, hit) for n, hit in found if hit is not None and _is_in_time(query, hit.at))
+                tier = dict(islice(in_time, limit - len(hits)))
+                hits |= (
+                    tier
+                    if is_ranked
+                    else {n: tier[n] for n in sorted(tier, key=lambda n: _when(tier[n]), reverse=True)}
+                )
+                if len(hits) == limit:
+                    break
+        return tuple(hits.values()), total
+
+    def _tiers(self, query: Query, *, is_ranked: bool) -> list[tuple[tuple[str, ...], int | None]]:
+        """What is asked for, the first first: each with its columns, and the kind of its messages (None if there is but one)."""
+        has_others = self._connection.execute("SELECT EXISTS (SELECT 1 FROM document WHERE kind > 0)").fetchone()[0]
+        first = MESSAGE if has_others else None
+        columns = [query.columns]
+        if is_ranked and not query.is_limited:
+            columns = [query.columns[:1], query.columns[:-1], query.columns]
+        others = [(query.columns, kind) for kind in (LEFT, EARLIER)] if has_others else []
+        return [*((each, first) for each in columns), *others]
 
     def _to_ask(self, plan: Plan, most: int) -> list[Range]:
         """Where so many messages are looked for: in each range of a plan by itself, or in one that has them all.
@@ -152,13 +176,18 @@ class Finder:
                     found[name] = self._count(plan, self._to_ask(plan, _RANKED + 1))
         return {name: count for name, count in found.items() if count}
 
-    def _read_all(self, query: Query, match: Match, limit: int) -> Iterator[Hit]:
+    def _read_all(self, query: Query, match: Match, limit: int) -> tuple[Hit, ...]:
         """The hits among all messages that the filters leave, read one conversation after the other, the last changed first."""
+        found: dict[int, list[Hit]] = {MESSAGE: [], LEFT: [], EARLIER: []}
         where, values = conditions(replace(query, after=None, before=None))
         statement = f"SELECT c.folder, c.title FROM conversation c WHERE {where} ORDER BY c.updated_at DESC, c.n DESC"
         for folder, title in self._connection.execute(statement, values).fetchall():
             with self._opened() as opened:
-                yield from reversed(opened.last_hits_in(folder, title, match, query, limit))
+                for hit in reversed(opened.last_hits_in(folder, title, match, query, limit)):
+                    found[_KINDS[hit.beside]].append(hit)
+            if len(found[MESSAGE]) >= limit:
+                break
+        return tuple(hit for its in found.values() for hit in newest_first(its[:limit]))[:limit]
 
     def _opened(self) -> _Opened:
         return _Opened(self._shelf, self._redact, self.refused, self._changed)
@@ -172,17 +201,26 @@ class _Row(NamedTuple):
     seq: int
     offset: int
     head: int
+    kind: int
+    generation: int | None
+    """Of an earlier one; None if it is in the live one."""
+    live: int
+    """The number of the live generation, as the index has it."""
     read_to: Place
     """How far the index has read the transcript that it is in."""
 
 
 def _row_of(selected: tuple[Any, ...]) -> _Row:
-    folder, title, seq, offset, head, *read_to = selected
-    return _Row(folder, title, seq, offset, head, Place(*read_to))
+    folder, title, seq, offset, head, kind, generation, live, *read_to = selected
+    return _Row(folder, title, seq, offset, head, kind, generation, live, Place(*read_to))
 
 
 _OF_RANGE = "words MATCH ? AND words.rowid BETWEEN ? AND ?"
-_HIT = "c.folder, c.title, d.seq, d.offset, d.head, c.through_seq, c.through_offset, c.head"
+_HIT = (
+    "d.n, c.folder, c.title, d.seq, d.offset, d.head, d.kind, d.generation, c.text_generation, "
+    "c.through_seq, c.through_offset, c.head"
+)
+_KINDS: dict[str | None, int] = {None: MESSAGE, "left-branch": LEFT, "earlier-generation": EARLIER}
 _OF_ITS = "CROSS JOIN conversation c ON c.life = d.life"
 
 
@@ -200,6 +238,7 @@ class _Opened:
         self._stack = ExitStack()
         self._transcripts: dict[bytes, TranscriptFile | None] = {}
         self._taken_back: dict[bytes, Callable[[int], bool]] = {}
+        self._last_archived: tuple[tuple[bytes, int | None], Sequence[Record]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -244,17 +283,34 @@ class _Opened:
     def last_hits_in(self, folder: bytes, title: str, match: Match, query: Query, limit: int) -> Sequence[Hit]:
         """The last hits of a conversation, of which every record is read; none if it cannot be read to its end."""
         transcript = self.transcript(folder)
-        if transcript is not None:
-            found = (
-                self._hit_of(folder, title, placed, match)
-                for placed, _ in transcript.records(transcript.begin)
-                if not placed.record.is_retracted and passes(query, placed.record)
-            )
-            try:
-                return deque((hit for hit in found if hit is not None), maxlen=limit)
-            except StorageError as error:
-                self._note(error)
-        return ()
+        if transcript is None:
+            return ()
+        earlier = self._earlier_records(folder) if transcript.generation else ()
+        live = ((placed.record, None) for placed, _ in transcript.records(transcript.begin))
+        found = (
+            self._hit_of(folder, title, record, match, generation)
+            for record, generation in chain(earlier, live)
+            if not record.is_retracted and passes(query, record)
+        )
+        last: dict[str | None, deque[Hit]] = defaultdict(lambda: deque(maxlen=limit))
+        try:
+            for hit in found:
+                if hit is not None:
+                    last[hit.beside].append(hit)
+        except StorageError as error:
+            self._note(error)
+            return ()
+        return [hit for its in last.values() for hit in its]
+
+    def _earlier_records(self, folder: bytes) -> Iterator[tuple[Record, int | None]]:
+        """What compactions took out of sight, each with the number of its generation."""
+        try:
+            with self._shelf.store(os.fsdecode(folder)) as conversation:
+                yield from earlier_records(conversation)
+        except StorageError:
+            raise
+        except TranscriptStoreError:
+            return  # damaged: nothing of it counts
 
     def hit(self, row: _Row, match: Match) -> Hit | None:
         """The hit that the index proposes; None if that is not what stands there now, is taken back, does not match, or cannot be read."""
@@ -266,6 +322,9 @@ class _Opened:
 
     def _hit(self, row: _Row, match: Match) -> Hit | None:
         transcript = self.transcript(row.folder)
+        if row.generation is not None:
+            record = None if transcript is None or transcript.generation != row.live else self._archived(row)
+            return None if record is None else self._hit_of(row.folder, row.title, record, match, row.generation)
         placed = None if transcript is None else transcript.record_at(row.offset)
         if placed is None or (placed.record.seq, short(placed.head.encode())) != (row.seq, row.head):
             # Where it leads no more through what the index has read it was replaced, and will be read anew.
@@ -274,7 +333,24 @@ class _Opened:
             return None
         if self._taken_back_in(row.folder, row.read_to)(row.seq):
             return None
-        return self._hit_of(row.folder, row.title, placed, match)
+        return self._hit_of(row.folder, row.title, placed.record, match, None)
+
+    def _archived(self, row: _Row) -> Record | None:
+        """The record of an earlier generation; None if that is gone, or damaged. The generation is verified."""
+        key = row.folder, row.generation
+        if self._last_archived is None or self._last_archived[0] != key:
+            records: Sequence[Record] = ()
+            try:
+                with self._shelf.store(os.fsdecode(row.folder)) as conversation:
+                    conversation.load(verify="tail")
+                    records = conversation.get_records(generation=row.generation)
+            except StorageError:
+                raise
+            except TranscriptStoreError:
+                pass
+            self._last_archived = key, records
+        found = self._last_archived[1]
+        return found[row.seq - 1] if row.seq <= len(found) else None
 
     def _taken_back_in(self, folder: bytes, read_to: Place) -> Callable[[int], bool]:
         """What is taken back behind the place up to which the index has read: it does not know of that yet."""
@@ -284,40 +360,81 @@ class _Opened:
             self._taken_back[folder] = transcript.taken_back(read_to if transcript.holds(read_to) else transcript.begin)
         return self._taken_back[folder]
 
-    def _hit_of(self, folder: bytes, title: str, placed: PlacedRecord, match: Match) -> Hit | None:
-        """The hit that a record is, if its message matches."""
-        transcript, record = self.transcript(folder), placed.record
-        if record.message is None or transcript is None:
+    def _hit_of(self, folder: bytes, title: str, record: Record, match: Match, generation: int | None) -> Hit | None:
+        """The hit that a record is, if its message matches; of an earlier generation, if that has a number."""
+        transcript = self.transcript(folder)
+        hit = hit_of(record, match, self._redact, title, is_earlier=generation is not None)
+        if hit is None or transcript is None:
             return None
-        message = record.message
-        if self._redact is not None:
-            message, title = self._redact(message), self._redact({"title": title})["title"]
-        if (found := match(texts_of(message))) is None:
-            return None
-        return Hit(
+        return replace(
+            hit,
             conversation=transcript.conversation,
             directory=self._directory(folder),
-            title=title or None,
-            generation=transcript.generation,
-            seq=record.seq,
-            at=record.at,
-            role=role_of(message),
-            where=found.column,
-            excerpt=found.text,
-            marks=found.marks,
+            generation=transcript.generation if generation is None else generation,
         )
 
     def _directory(self, folder: bytes) -> str:
         return self._shelf.path(os.fsdecode(folder))
 
 
+def _both(match: Match, other: Match) -> Match:
+    """What the first matches, if the other does too: what is refused stands nowhere in a message."""
+    return lambda texts: match(texts) if other(texts) is not None else None
+
+
+def earlier_records(conversation: ConversationStore) -> Iterator[tuple[Record, int | None]]:
+    """What compactions took out of sight of a conversation, and what they took over, each with the number of its generation."""
+    from transcript_store.importing import earlier_generations
+
+    conversation.load(verify="tail")
+    earlier = earlier_generations(conversation)
+    for number in earlier:
+        later = number + 1 if number + 1 in earlier else None
+        known = {said_by(record) for record in conversation.iter_records(generation=later)}
+        for record in conversation.iter_records(generation=number):
+            if said_by(record) not in known:
+                yield record, number
+
+
+def hit_of(record: Record, match: Match, redact: Redact | None, title: str | None, *, is_earlier: bool) -> Hit | None:
+    """The hit that a record is, if its message matches, or what it keeps of a branch that was left. It has no conversation yet."""
+    left = left_of(record.extra) if record.message is None else None
+    message, extra = left if left is not None else (record.message, record.extra)
+    if message is None:
+        return None
+    if redact is not None:
+        message, extra = redact(message), redact({"extra": extra})["extra"]
+        title = redact({"title": title or ""})["title"]
+    if (found := match(texts_of(message, extra))) is None:
+        return None
+    return Hit(
+        conversation="",
+        directory="",
+        title=title or None,
+        generation=0,
+        beside="earlier-generation" if is_earlier else None if left is None else "left-branch",
+        seq=record.seq,
+        at=record.at,
+        role=role_of(message),
+        where=found.column,
+        excerpt=found.text,
+        marks=found.marks,
+    )
+
+
+def _when(hit: Hit) -> tuple[str, int]:
+    return hit.at, hit.seq
+
+
 def newest_first(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    return tuple(sorted(hits, key=lambda hit: (hit.at, hit.seq), reverse=True))
+    """What counts first, and of each kind the newest."""
+    return tuple(sorted(sorted(hits, key=_when, reverse=True), key=lambda hit: _KINDS[hit.beside]))
 
 
 def passes(query: Query, record: Record) -> bool:
     """What :func:`conditions` asks of a message."""
-    role = fold(role_searched(role_of(record.message))).lower()
+    left = left_of(record.extra) if record.message is None else None
+    role = fold(role_searched(role_of(left[0] if left else record.message))).lower()
     roles = ((fold(one.value).lower() in role) != one.is_not for one in query.filters if one.name == "role")
     return _is_in_time(query, record.at) and all(roles)
 

@@ -21,9 +21,9 @@ from transcript_store.search._database import Database, cache_folder, is_busy, i
 from transcript_store.search._finding import Finder, Redact, newest_first
 from transcript_store.search._indexing import PENDING, Indexer
 from transcript_store.search._listing import checked_limit, listed, page_of
-from transcript_store.search._matching import matcher, with_pattern
+from transcript_store.search._matching import Match, matcher, with_pattern
 from transcript_store.search._plan import functions
-from transcript_store.search._query import parse
+from transcript_store.search._query import Query, parse
 from transcript_store.search._sealed import SealedFinder
 from transcript_store.search._shelf import FolderShelf, refused, shelf_of
 
@@ -265,7 +265,7 @@ class SearchIndex:
 
     def search(
         self,
-        query: str,
+        query: str = "",
         *,
         limit: int = 20,
         sort: Sort | None = None,
@@ -280,11 +280,13 @@ class SearchIndex:
         stale.
 
         Args:
-            query: what is looked for.
+            query: what is looked for: in what was said, and behind that in thinking, calls and results, unless ``in:`` names one; behind
+                these on branches that were left, and in what compactions took out of sight (``Hit.beside``).
             limit: at most so many hits.
             sort: ``"rank"`` for the best first (of the 2,000 that came into the index last), ``"newest"``; None for rank,
                 and for the newest if there are more than 2,000.
-            regex: a regular expression of Python that has to be found besides. Every message that the query leaves is read.
+            regex: a regular expression of Python that has to be found besides, wherever the query looks. Without a query it is looked
+                for in every message.
             redact: a function that takes secrets out of a message, such as a ``SecretRedactor``. Nothing is found in what it
                 takes out, and no number says that there was something: ``total`` is None, ``elsewhere`` is empty.
             wait: update the index as long as it takes.
@@ -298,20 +300,22 @@ class SearchIndex:
         if sort not in (None, "rank", "newest"):
             raise ValueError(f"sort must be 'rank' or 'newest', not {sort!r}")
         asked = parse(query)
-        match = matcher(asked)
-        if regex is not None:
-            try:
-                match = with_pattern(match, asked, re.compile(regex))
-            except re.error as error:
-                raise ValueError(f"{regex!r:.80} is no regular expression: {error}") from None
+        try:
+            pattern = None if regex is None else re.compile(regex)
+        except re.error as error:
+            raise ValueError(f"{regex!r:.80} is no regular expression: {error}") from None
+
+        def match_of(asked: Query) -> Match:
+            match = matcher(asked)
+            return match if pattern is None else with_pattern(match, asked, pattern)
 
         def work() -> Answer:
             self._found_to = None
             done = self._update(None if wait or refresh else UPDATE_SECONDS, refresh=refresh)
             finder = Finder(self._database, self._shelf, redact)
-            hits, total = finder.found(asked, match, limit, sort, is_read=regex is not None and not asked.groups)
+            hits, total = finder.found(asked, match_of, limit, sort, is_read=regex is not None and not asked.groups)
             sealed = SealedFinder(self._database, self._shelf, redact, self._keys)
-            more = sealed.found(asked, match, limit)
+            more = sealed.found(asked, match_of(asked), limit, is_read=pattern is not None)
             if more:  # which of them is better nobody can say: the words of sealed ones are not in the index
                 hits, total = ((*hits, *more) if sort == "rank" else newest_first((*hits, *more)))[:limit], None
             is_counted = regex is None and redact is None

@@ -11,17 +11,22 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from math import floor, inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 from transcript_store.errors import ConversationNotFoundError, StorageError, TranscriptStoreError
-from transcript_store.messages import role_of
+from transcript_store.messages import left_of, role_of
 from transcript_store.search._catalogue import Line, note
 from transcript_store.search._database import Database
 from transcript_store.search._shelf import Shelf, raise_if_of_the_process
-from transcript_store.search._texts import texts_of
+from transcript_store.search._texts import COLUMNS, texts_of
 from transcript_store.search._vocabulary import Vocabulary
 from transcript_store.search._words import fold
 from transcript_store.transcripts import Place, PlacedLine, TranscriptFile
+
+if TYPE_CHECKING:
+    from transcript_store.conversation import Record
 
 _DOCUMENTS, _CHARACTERS = 10_000, 32 * 2**20
 """A transaction holds at most so many messages, and about so much text: a kill loses little, and memory is bounded. (With 2,000 FTS5
@@ -34,6 +39,8 @@ _MANY, _SHARE = 100, 6
 """An update of more conversations than this, and more than a sixth of all, takes the vocabulary from FTS5 at its end: that goes through
 the whole index, in a sixth of the time that the words of the same messages take one by one."""
 
+MESSAGE, LEFT, EARLIER = 0, 1, 2
+"""The kinds of what is found: a message that counts, one on a branch that the conversation left, one of an earlier generation."""
 PENDING = "(stamp = '' OR indexed <> stamp)"
 
 
@@ -47,6 +54,7 @@ class _Texts(NamedTuple):
     through_offset: int | None
     head: str | None
     documents: int
+    earlier_from: int | None
     first_document: int | None
     last_document: int | None
     damaged: bool = False
@@ -164,14 +172,52 @@ class Indexer:
             else:
                 batch.note(row, _nothing(row.stamp, damaged=not isinstance(error, ConversationNotFoundError)))
             return True
-        documents += added - batch.take_back(life, named)
-        last_document = row.texts.last_document
+        documents -= batch.take_back(life, named)
+        earlier_from = row.texts.earlier_from if life == row.texts.life else None
+        if is_whole:
+            earlier_from, more = self._index_earlier(row, life, transcript.generation, earlier_from, batch)
+            added += more
+            is_whole = not earlier_from
+        documents += added
+        last_document = row.texts.last_document if life == row.texts.life else None
         if added:
             first, last_document = first or before + 1, batch.document
         indexed = row.stamp if is_whole else "(begun)"
-        noted = _Texts(indexed, life, transcript.generation, *place, documents, first, last_document, is_damaged)
+        noted = _Texts(
+            indexed, life, transcript.generation, *place, documents, earlier_from, first, last_document, is_damaged
+        )
         batch.note(row, noted)
         return is_whole
+
+    def _index_earlier(
+        self, row: _Row, life: int, live: int, earlier_from: int | None, batch: _Batch
+    ) -> tuple[int, int]:
+        """Index what compactions took out of sight, the newest generation first, until the batch is full: from which on that is done, and
+        how many messages that are. What the live one has too is not indexed twice.
+        """
+        left = live if earlier_from is None else earlier_from
+        added = 0
+        if not left:
+            return 0, 0
+        from transcript_store.importing import earlier_generations
+
+        try:
+            with self._shelf.store(os.fsdecode(row.folder)) as conversation:
+                conversation.load(verify="tail")
+                if conversation.get_metadata().generation != live:
+                    return left, 0  # it was replaced just now: the next look begins anew
+                shown = [number for number in earlier_generations(conversation) if number < left]
+                for number in reversed(shown):
+                    if added and batch.is_full():
+                        return number + 1, added
+                    later = number + 1 if number + 1 < live else None
+                    known = {said_by(record) for record in conversation.iter_records(generation=later)}
+                    for record in conversation.get_records(generation=number):
+                        if not record.is_retracted and said_by(record) not in known:
+                            added += batch.add_earlier(life, record, number)
+        except TranscriptStoreError as error:
+            raise_if_of_the_process(error)  # what cannot be read is not found: nothing of it counts
+        return 0, added
 
     def _beginning(
         self, known: _Texts, transcript: TranscriptFile, batch: _Batch
@@ -186,7 +232,7 @@ class Indexer:
 
 def _nothing(indexed: str, *, damaged: bool = False) -> _Texts:
     """What stands for a conversation of which nothing may be found."""
-    return _Texts(indexed, None, None, None, None, None, 0, None, None, damaged)
+    return _Texts(indexed, None, None, None, None, None, 0, None, None, None, damaged)
 
 
 class _Batch:
@@ -206,7 +252,7 @@ class _Batch:
         self.document, self._life = (number or 0 for number in self._connection.execute(last).fetchone())
         self._documents_left, self._characters_left = _DOCUMENTS, _CHARACTERS
         self._waiting = 0
-        self._documents: list[tuple[int, ...]] = []
+        self._documents: list[tuple[int | None, ...]] = []
         self._texts: list[tuple[int | str, ...]] = []
         self._lives: list[tuple[int]] = []
         self._noted: list[tuple[int | str | None, ...]] = []
@@ -228,12 +274,30 @@ class _Batch:
 
     def add(self, life: int, line: PlacedLine) -> int:
         """Add a message; returns how many were added: none if it has no text."""
-        message = None if line.is_retracted else line.members.get("message")
-        if message is None or not (whole := "".join(texts := texts_of(message))):
+        if line.is_retracted:
+            return 0
+        message, extra = line.members.get("message"), line.members.get("extra")
+        return self._add(life, message, extra, line.seq, line.at, line.offset_bytes, short(line.head), None)
+
+    def _add(
+        self,
+        life: int,
+        message: dict[str, Any] | None,
+        extra: dict[str, Any] | None,
+        seq: int,
+        at: str,
+        offset_bytes: int,
+        head: int,
+        generation: int | None,
+    ) -> int:
+        kind = MESSAGE if generation is None else EARLIER
+        if message is None and extra is not None and (left := left_of(extra)) is not None:
+            (message, extra), kind = left, kind or LEFT
+        if message is None or not (whole := "".join(texts := texts_of(message, extra))):
             return 0
         self.document = number = self.document + 1
-        at, role = seconds(line.at), self._role(role_of(message))
-        self._documents.append((number, life, line.seq, line.offset_bytes, at, role, short(line.head)))
+        role = self._role(role_of(message))
+        self._documents.append((number, life, seq, offset_bytes, seconds(at), role, head, kind, generation))
         length = len(whole)
         self._documents_left -= 1
         self._characters_left -= length
@@ -246,12 +310,16 @@ class _Batch:
                 self._store_words()
         return 1
 
+    def add_earlier(self, life: int, record: Record, generation: int) -> int:
+        """Add a message of an earlier generation; returns how many were added."""
+        return self._add(life, record.message, record.extra, record.seq, record.at, 0, 0, generation)
+
     def take_back(self, life: int, named: Sequence[tuple[int, int]]) -> int:
         """Leave out what a conversation took back of what was indexed before; returns how many messages that is."""
         if not named:
             return 0
         first, last = min(first for first, _ in named), max(last for _, last in named)
-        statement = "SELECT n, seq FROM document WHERE life = ? AND seq BETWEEN ? AND ?"
+        statement = "SELECT n, seq FROM document WHERE life = ? AND seq BETWEEN ? AND ? AND generation IS NULL"
         candidates = self._connection.execute(statement, (life, first, last)).fetchall()
         gone = [(n,) for n, seq in candidates if any(first <= seq <= last for first, last in named)]
         self._gone += gone
@@ -269,7 +337,8 @@ class _Batch:
             self._store_words()
             self._vocabulary.store()
         many(
-            "INSERT INTO document (n, life, seq, offset, at, role, head) VALUES (?, ?, ?, ?, ?, ?, ?)", self._documents
+            "INSERT INTO document (n, life, seq, offset, at, role, head, kind, generation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            self._documents,
         )
         # The row stays, or its number would be given again; it leads nowhere, as what is forgotten does.
         many("UPDATE document SET life = NULL WHERE n = ?", self._gone)
@@ -277,7 +346,7 @@ class _Batch:
         many("INSERT OR REPLACE INTO about VALUES ('life', ?)", self._lives)
 
     def _store_words(self) -> None:
-        statement = "INSERT INTO words (rowid, text, thinking, call, result) VALUES (?, ?, ?, ?, ?)"
+        statement = f"INSERT INTO words (rowid, {', '.join(COLUMNS)}) VALUES (?{', ?' * len(COLUMNS)})"
         self._connection.executemany(statement, self._texts)
         self._texts, self._waiting = [], 0
 
@@ -287,6 +356,12 @@ class _Batch:
         found: int = self._connection.execute("INSERT INTO role (name) VALUES (?) RETURNING n", (name,)).fetchone()[0]
         self._roles[name] = found
         return found
+
+
+def said_by(record: Record) -> int:
+    """The same for a record that a compaction took over. Its time and what stands beside it may have changed."""
+    left = None if record.message is not None else left_of(record.extra)
+    return hash(orjson.dumps(left[0] if left else record.message, option=orjson.OPT_SORT_KEYS))
 
 
 def seconds(at: str) -> int:

@@ -57,6 +57,10 @@ class Plan(NamedTuple):
     ranges: list[Range]
     """Where in the index the conversations stand that its filters leave, the last first; others may stand among them."""
 
+    def of_kind(self, kind: int | None) -> Plan:
+        """The same for messages of one kind alone; None for all."""
+        return self if kind is None else self._replace(where=f"d.kind = {kind:d} AND {self.where}")
+
     def of(self, range: Range) -> list[Any]:
         """The values of a statement that asks for the messages of a range."""
         match = [self.match] if self.match else []

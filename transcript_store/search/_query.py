@@ -7,7 +7,7 @@ r"""What a person types, as a value. Total: every text is a query, and none is a
     time*   *out*           words that begin with it, that contain it (*out: too; *oo_ba: foo_bar)
     socket OR pipe          one of them; OR binds the terms at its sides
     -pipe                   messages without it
-    in:result               in results of tools (call, thinking, text; several: in one of them; all)
+    in:result               in results of tools (call, thinking, text, scaffolding; several: in one of them; all)
     role:user title:moving model:opus provider:claude source:codex label:project=x id:0b8f
     after:2026-01-01 before:2026-02-01T12:00 after:7d before:yesterday
 
@@ -54,7 +54,9 @@ class Query:
 
     groups: tuple[tuple[Term, ...], ...] = ()
     without: tuple[Term, ...] = ()
-    columns: tuple[str, ...] = ("text",)
+    columns: tuple[str, ...] = COLUMNS
+    is_limited: bool = False
+    """Whether the columns were named. Else what was said stands before calls, results and thinking, and these before scaffolding."""
     filters: tuple[Filter, ...] = ()
     after: str | None = None
     before: str | None = None
@@ -99,7 +101,8 @@ def parse(text: str) -> Query:
     return Query(
         groups=tuple(dict.fromkeys(map(tuple, groups))),
         without=tuple(without),
-        columns=tuple(name for name in COLUMNS if name in columns) or ("text",),
+        columns=tuple(name for name in COLUMNS if name in columns) or COLUMNS,
+        is_limited=bool(columns),
         filters=tuple(filters),
         after=dates.get("after"),
         before=dates.get("before"),

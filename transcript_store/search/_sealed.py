@@ -6,22 +6,18 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.messages import role_of
 from transcript_store.search._answers import Hit
 from transcript_store.search._database import Database
-from transcript_store.search._finding import Redact, passes
+from transcript_store.search._finding import Redact, earlier_records, hit_of, passes
 from transcript_store.search._matching import Match
 from transcript_store.search._plan import conditions
 from transcript_store.search._query import Query
 from transcript_store.search._shelf import Shelf, raise_if_of_the_process
-from transcript_store.search._texts import texts_of
 from transcript_store.words import title_in
-
-if TYPE_CHECKING:
-    from transcript_store.conversation import Record
 
 
 class SealedFinder:
@@ -35,7 +31,7 @@ class SealedFinder:
         self.not_opened = 0
         """How many could not be read: there is no key, it is another one, or they are damaged."""
 
-    def found(self, query: Query, match: Match, limit: int) -> list[Hit]:
+    def found(self, query: Query, match: Match, limit: int, *, is_read: bool = False) -> list[Hit]:
         """At most so many hits, the conversation that changed last first, and in each the newest first.
 
         Filters for a title or for labels look at what is in sight: of a sealed conversation that is nothing.
@@ -50,7 +46,7 @@ class SealedFinder:
         for (folder,) in self._connection.execute(statement, values).fetchall():
             if not self._keys:
                 self.not_opened += 1
-            elif len(hits) < limit and _asks_for_something(query):
+            elif len(hits) < limit and (is_read or _asks_for_something(query)):
                 try:
                     hits += reversed(deque(self._hits_in(os.fsdecode(folder), query, match), maxlen=limit - len(hits)))
                 except TranscriptStoreError as error:
@@ -62,35 +58,19 @@ class SealedFinder:
         with self._shelf.store(folder, **self._keys) as conversation:
             conversation.load()
             metadata = conversation.get_metadata()
-            for record in conversation.iter_records():
-                if record.message is not None and not record.is_retracted and passes(query, record):
-                    hit = self._hit(record, match, title_in(metadata.labels))
-                    if hit is not None:
-                        yield replace(
-                            hit,
-                            conversation=metadata.id,
-                            directory=conversation.directory,
-                            generation=metadata.generation,
-                        )
-
-    def _hit(self, record: Record, match: Match, title: str | None) -> Hit | None:
-        message = record.message or {}
-        if self._redact is not None:
-            message, title = self._redact(message), self._redact({"title": title or ""})["title"]
-        if (found := match(texts_of(message))) is None:
-            return None
-        return Hit(
-            conversation="",
-            directory="",
-            title=title or None,
-            generation=0,
-            seq=record.seq,
-            at=record.at,
-            role=role_of(message),
-            where=found.column,
-            excerpt=found.text,
-            marks=found.marks,
-        )
+            live = ((record, None) for record in conversation.iter_records())
+            for record, generation in chain(earlier_records(conversation), live):
+                if record.is_retracted or not passes(query, record):
+                    continue
+                title = title_in(metadata.labels)
+                hit = hit_of(record, match, self._redact, title, is_earlier=generation is not None)
+                if hit is not None:
+                    yield replace(
+                        hit,
+                        conversation=metadata.id,
+                        directory=conversation.directory,
+                        generation=metadata.generation if generation is None else generation,
+                    )
 
 
 def _asks_for_something(query: Query) -> bool:

@@ -1,4 +1,4 @@
-"""What is searched of a message: its text, its thinking, its calls and its results, apart.
+"""What is searched of a message: its text, its thinking, its calls, its results and what a program wrote in the user's name, apart.
 
 Base64, data URLs and signatures are no words: they never get here, and so never into an index.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from transcript_store.messages import parts_of
+from transcript_store.messages import parts_of, typed_of
 
 LONGEST_PART_BYTES = 256 * 1024
 """Of each part of a message, so much is searched from its beginning. (Of text that is not ASCII, as many characters.)"""
@@ -35,6 +35,8 @@ class Texts(NamedTuple):
     thinking: str = ""
     call: str = ""
     result: str = ""
+    scaffolding: str = ""
+    """What a program wrote in the user's name, all of it."""
 
 
 COLUMNS = Texts._fields
@@ -43,12 +45,20 @@ _COLUMN_OF = {
     "thinking": 1,
     "call": 2,
     "result": 3,
+    "document": 0,
     "other": 0,
 }  # media and what is besides are not searched
 
 
-def texts_of(message: object) -> Texts:
-    """The searched texts of a message in any provider's form."""
+def texts_of(message: object, extra: Mapping[str, Any] | None = None) -> Texts:
+    """The searched texts of a message in any provider's form, with what stands beside it."""
+    found = _texts_of(message)
+    if not extra or "scaffolding" not in extra:
+        return found
+    return found._replace(text=_words_of(typed_of(extra, found.text)), scaffolding=found.text)
+
+
+def _texts_of(message: object) -> Texts:
     if isinstance(message, dict) and message.keys() == _PLAIN and isinstance(said := message["content"], str):
         return Texts(_words_of(said))  # most messages: a tenth of the time that their parts take
     found: tuple[list[str], ...] = ([], [], [], [])
@@ -60,7 +70,11 @@ def texts_of(message: object) -> Texts:
             piece = text
         else:
             # The title's first word is ours; the second is the tool's name, and what is in brackets is the call's number.
-            name = title.split(" ", 2)[1:2] if kind in ("call", "result") else []
+            name = (
+                title.split(" ", 2)[1:2]
+                if kind in ("call", "result")
+                else title.split(" ", 1)[1:] * (kind == "document")
+            )
             piece = "\n".join((*(part for part in name if not part.startswith("(")), *_said_in(text)))
         found[column].append(_words_of(piece))
     return Texts(*("\n".join(pieces) for pieces in found))

@@ -19,6 +19,7 @@ _NOTHING_YET = (
     "There are no conversations here yet: transcript-store import brings in what other programs keep,"
     " transcript-store chat begins one"
 )
+_BESIDE = {"left-branch": "on a branch that was left", "earlier-generation": "taken away by a compaction"}
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool", "model": "Assistant"}
 
 
@@ -111,12 +112,14 @@ def _row(summary: ConversationSummary, names: Callable[[str], str | None]) -> Ht
 
 def _hit(folder: str, hit: Hit) -> Html:
     where = "" if hit.where == "text" else f" · {hit.where}"
+    where += f" · {_BESIDE[hit.beside]}" if hit.beside else ""
+    anchor = f"g{hit.generation}-{hit.seq}" if hit.beside == "earlier-generation" else str(hit.seq)
     meta = f"{_ROLES.get(hit.role, hit.role)} · {full(hit.at)} · #{hit.seq}{where}"
     return tag(
         "a",
         tag("span", meta, class_="meta"),
         tag("span", excerpt(hit.excerpt, hit.marks, is_markdown=hit.where == "text"), class_="excerpt"),
-        href=f"{_address(folder)}#{hit.seq}",
+        href=f"{_address(folder)}#{anchor}",
         class_="row",
     )
 

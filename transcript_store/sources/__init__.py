@@ -55,7 +55,7 @@ def parts_of(path: str) -> Iterator[Iterator[_Part]]:
 
 
 def _parts(path: str, handle: int) -> Generator[_Part, None, None]:
-    source = FileSource(path, handle)
+    source = FileSource(path, handle, folder=os.path.dirname(path))
     try:
         start = source.read(0, _HEAD_BYTES)
         if start.startswith(DATABASE):

@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple
 from transcript_store.errors import TranscriptStoreError
 
 _PIECE_BYTES = 1 << 20
+_LONGEST_BESIDE_BYTES = 4 << 20
 _HELD_BYTES = 16 << 20
 """A source up to this size is read once, and held."""
 DATABASE = b"SQLite format 3\x00"
@@ -41,8 +42,9 @@ class FileSource:
     As :class:`formats.Tables` it has none: whoever names a wrong format gets no session.
     """
 
-    def __init__(self, name: str, handle: int) -> None:
+    def __init__(self, name: str, handle: int, *, folder: str | None = None) -> None:
         status = os.fstat(handle)
+        self._folder = folder
         self.name = name
         self.stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
         self.size = status.st_size
@@ -77,6 +79,20 @@ class FileSource:
         except OSError as error:  # a bad block, a disk that was unplugged, a network share that is away
             reason = f"cannot be read: {error.strerror}"
             raise UnreadableSourceError(path=self.name, reason=reason) from error
+
+    def beside(self, path: str) -> bytes | None:
+        """What a small file beside this one holds; ``path`` is relative to this one's folder.
+
+        None if there is none, if it is no regular file, if it is larger than 4 MiB, or if this source is a member of an archive.
+        """
+        if self._folder is None:
+            return None
+        try:
+            with opened(os.path.normpath(os.path.join(self._folder, path))) as handle:
+                size = os.fstat(handle).st_size
+                return None if size > _LONGEST_BESIDE_BYTES else os.pread(handle, size, 0)
+        except (UnreadableSourceError, OSError, ValueError):
+            return None
 
     def columns(self, _table: str) -> tuple[str, ...]:
         return ()

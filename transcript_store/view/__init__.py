@@ -92,6 +92,7 @@ def render_conversation(
     generation: int | None = None,
     through_seq: int | None = None,
     redact: SecretRedactor | None = None,
+    branches: bool = False,
 ) -> Rendered:
     """A loaded conversation as a page or as Markdown, up to a record. All of it has been read on return.
 
@@ -103,12 +104,15 @@ def render_conversation(
         generation: an earlier generation; None for the live one.
         through_seq: the number of the last record; None for all.
         redact: takes secrets out of what is shown.
+        branches: whether messages on branches that the conversation left stand among the others. A page has them folded in any case.
 
     Raises:
         MissingExtraError: the extra ``view`` is not installed, which ``html`` needs.
         TranscriptStoreError: as :meth:`ConversationStore.get_records`.
     """
-    contents = contents_of_store(conversation, generation=generation, through_seq=through_seq, redact=redact)
+    contents = contents_of_store(
+        conversation, generation=generation, through_seq=through_seq, redact=redact, branches=branches
+    )
     pieces = document(contents) if to == "markdown" else _as_page(contents, plain=False)
     return Rendered(pieces=pieces, redacted=contents.redacted)
 

@@ -17,7 +17,7 @@ from transcript_store.errors import (
     GenerationNotFoundError,
     KeyNeededError,
 )
-from transcript_store.formats import redacted_extra
+from transcript_store.formats import redacted_extra, with_branches
 from transcript_store.importing import first_shown
 from transcript_store.maintenance import salvage
 from transcript_store.redaction import SecretRedactor, require_redactor
@@ -67,13 +67,22 @@ def contents_of_store(
     through_seq: int | None = None,
     redact: SecretRedactor | None = None,
     with_tail: bool = True,
+    branches: bool = False,
 ) -> Contents:
     """What a loaded conversation has: up to the record ``through_seq`` if that is given, ``with_tail`` what is torn behind the last.
+
+    With ``branches`` what stands on branches that the conversation left is messages, among the others.
 
     Raises:
         TranscriptStoreError: as :meth:`ConversationStore.get_records`.
     """
     found = _of_store(conversation, generation, through_seq, with_tail=with_tail)
+    if branches:
+        shown = (
+            stretch if stretch.record is None else replace(stretch, record=next(with_branches([stretch.record])))
+            for stretch in found.stretches
+        )
+        found = replace(found, stretches=tuple(shown))
     return found if redact is None else _redacted(found, redact)
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking
-from transcript_store.messages import parts_of, role_of
+from transcript_store.messages import document_in, parts_of, role_of, typed_of
 from transcript_store.view._contents import Contents, Stretch, said_of_hidden
 from transcript_store.view._json import indented
+from transcript_store.view._titles import title_of
 from transcript_store.view._turns import Said, answers_in, said_in
 from transcript_store.words import many, safe
 
@@ -27,7 +29,7 @@ def document(contents: Contents) -> Iterator[bytes]:
 
 def _document(contents: Contents) -> Iterator[str]:
     metadata = contents.metadata
-    yield f"# {_escaped(metadata.labels.get('title') or 'Conversation')}\n"
+    yield f"# {_escaped(title_of(contents))}\n"
     events = sum(_is_event(stretch) for stretch in contents.stretches)
     facts = {
         "id": metadata.id,
@@ -54,6 +56,13 @@ def _document(contents: Contents) -> Iterator[str]:
     yield from _messages(contents.stretches, metadata.provider, "##")
 
 
+def _how_said(extra: dict[str, Any] | None) -> str:
+    """What is to be known of a message before it is read."""
+    if (extra or {}).get("left_branch") is True:
+        return "on a branch that was left"
+    return "written by the program" if typed_of(extra, "said") == "" else ""
+
+
 def _is_event(stretch: Stretch) -> bool:
     return stretch.record is not None and stretch.record.message is None
 
@@ -71,7 +80,8 @@ def _messages(stretches: Iterable[Stretch], provider: str | None, heading: str) 
         if body:  # else its results stand with their calls
             record = each.stretch.record
             at = record.at[:19].replace("T", " ")
-            yield f"\n{heading} {_escaped(role_of(record.message))} · {at} · \\#{record.seq}\n{body}"
+            by = f" · {how}" if (how := _how_said(record.extra)) else ""
+            yield f"\n{heading} {_escaped(role_of(record.message))} · {at} · \\#{record.seq}{by}\n{body}"
 
 
 def _blocks(
@@ -96,7 +106,9 @@ def _blocks(
 
 
 def _block(block: Block, role: str) -> Iterator[str]:
-    if isinstance(block, Text):
+    if isinstance(block, Text) and block.title is not None:
+        yield _titled(block.title, block.text)
+    elif isinstance(block, Text):
         if block.text.strip():
             yield f"\n{_fenced(block.text, 'markdown')}"
     elif isinstance(block, Thinking):
@@ -109,7 +121,8 @@ def _block(block: Block, role: str) -> Iterator[str]:
         for media in block.media:
             yield _media(media)
     elif isinstance(block, Media):
-        yield _media(block)
+        document = document_in(block.own or {})
+        yield _media(block) if document is None else _titled(*document)
     elif isinstance(block, Other) and block.own is not None:
         yield from _parts({"role": role, "content": [block.own]})
 

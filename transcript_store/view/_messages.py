@@ -10,10 +10,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from transcript_store.formats import Block, Call, Media, Other, Result, Text, Thinking, Turn
-from transcript_store.messages import cost_in, parts_of, tokens_in
+from transcript_store.messages import cost_in, document_in, left_of, parts_of, tokens_in, typed_of
 from transcript_store.view._besides import about_of, event_of, notes_of, tokens_told
 from transcript_store.view._contents import Stretch
 from transcript_store.view._html import Html, element, joined, listing, tag
@@ -23,7 +24,7 @@ from transcript_store.view._media import media
 from transcript_store.view._times import clock, day, full
 from transcript_store.view._titles import is_prompt, label_of
 from transcript_store.view._tools import lone_result, tool
-from transcript_store.view._turns import Said, answers_in, said_in
+from transcript_store.view._turns import Said, answers_in, said_in, turn_of
 from transcript_store.words import many
 
 Kind = Literal["text", "tools", "thinking"]
@@ -90,7 +91,7 @@ class GrowingPieces:
         self._provider = provider
         self._said: list[Said] = []
         self._answers: dict[tuple[int, int], tuple[int, int]] = {}
-        self._renderer = _Renderer(prefix)
+        self._renderer = _Renderer(prefix, provider)
 
     @property
     def pieces(self) -> Pieces:
@@ -120,8 +121,9 @@ class _Mark(NamedTuple):
 
 
 class _Renderer:
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, provider: str | None) -> None:
         self.pieces = self._pieces = Pieces()
+        self._provider = provider
         self._prefix = prefix
         self._answers: dict[tuple[int, int], tuple[int, int]] = {}
         self._answered: set[tuple[int, int]] = set()
@@ -183,20 +185,22 @@ class _Renderer:
         assert turn is not None
         self._pieces.counts.messages += 1
         body, kinds = [], set()
-        for kind, html in self._blocks(number, turn, record.message, said):
+        for kind, html in self._blocks(number, _typed(turn, record.extra), record.message, said):
             kinds.add(kind)
             body.append(html)
+        if (written := _written_by_the_program(turn, record.extra)) is not None:
+            body.append(written)
         body += [tag("p", note, class_="note") for note in notes_of(record.extra or {})]
         if each.stretch.damage:
             body.insert(0, tag("p", each.stretch.damage, class_="gap"))
         if not body:
             return  # its results stand with their calls
         speaker = _SPEAKERS[turn.role]
-        prompts = is_prompt(turn)
+        prompts = is_prompt(turn, record.extra)
         if turn.role == "user" and not prompts:
-            speaker = "Tool"
+            speaker = "Tool" if written is None else "Program"
         if prompts:
-            self._prompt(record.seq, turn)
+            self._prompt(record.seq, turn, record.extra)
         self._show(record.seq, record.at, speaker, body, kinds, about=about_of(record), is_prompt=prompts)
 
     def _blocks(self, number: int, turn: Turn, message: object, said: Sequence[Said]) -> Iterator[tuple[Kind, Html]]:
@@ -210,7 +214,7 @@ class _Renderer:
                     yield "tools", lone_result(block, anchor=None)
             elif html := _block(block, turn.role):
                 yield html
-        if not turn.blocks:
+        if not turn.blocks and message is not None:
             yield from ((_kind(part.kind), _folded(part.title or part.kind, part.text)) for part in parts_of(message))
 
     def _call(self, call: Call, place: tuple[int, int] | None, number: int, said: Sequence[Said]) -> Html:
@@ -227,8 +231,8 @@ class _Renderer:
         self._anchored.setdefault(seq, number)
         return tool(call, result, anchor=anchor)
 
-    def _prompt(self, seq: int, turn: Turn) -> None:
-        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label_of(turn)))
+    def _prompt(self, seq: int, turn: Turn, extra: dict[str, Any] | None) -> None:
+        self._pieces.outline.append(Prompt(f"{self._prefix}{seq}", label_of(turn, extra)))
         self._pieces.counts.prompts += 1
 
     def _show(
@@ -276,6 +280,27 @@ class _Renderer:
         if not self._events:
             return
         events, self._events = self._events, []
+        for is_left, together in groupby(
+            events, lambda event: event.record and left_of(event.record.extra) is not None
+        ):
+            run = list(together)
+            self._pieces.html.append(self._left(run) if is_left else self._folded_events(run))
+
+    def _left(self, events: Sequence[Stretch]) -> Html:
+        """Messages on a branch that the conversation left."""
+        shown: list[Html] = []
+        for event in events:
+            record = event.record
+            assert record is not None
+            message, about = left_of(record.extra) or ({}, {})
+            turn = turn_of(message, self._provider)
+            speaker = _SPEAKERS[turn.role] if turn.role != "user" or is_prompt(turn, about) else "Tool"
+            head = tag("p", tag("span", speaker, class_="name"), f" {clock(record.at)} #{record.seq}")
+            shown.append(tag("div", head, *_alone(turn, message), id=f"{self._prefix}{record.seq}", class_="event"))
+        said = f"{many(len(events), 'message')} on a branch that was left"
+        return tag("details", tag("summary", said), *shown, class_="events left")
+
+    def _folded_events(self, events: Sequence[Stretch]) -> Html:
         self._pieces.counts.events += len(events)
         shown: list[Html] = []
         names: dict[str, None] = {}
@@ -290,7 +315,7 @@ class _Renderer:
             shown.append(tag("div", head, _json(value), id=f"{self._prefix}{record.seq}", class_="event"))
         listed = ", ".join(list(names)[:6]) + (", …" if len(names) > 6 else "")
         summary = tag("summary", many(len(events), "event"), tag("span", listed, class_="about"))
-        self._pieces.html.append(tag("details", summary, *shown, class_="events"))
+        return tag("details", summary, *shown, class_="events")
 
     def _count_times(self, at: str, about: dict[str, Any]) -> None:
         counts = self._pieces.counts
@@ -310,7 +335,43 @@ def _classes(speaker: str, kinds: frozenset[Kind], *, is_prompt: bool, goes_on: 
     return " ".join(named + ["goes-on"] * goes_on)
 
 
+def _typed(turn: Turn, extra: dict[str, Any] | None) -> Turn:
+    """The turn with what the user typed alone, where a program wrote some of it."""
+    if "scaffolding" not in (extra or {}):
+        return turn
+    typed = typed_of(extra, "")
+    others = (block for block in turn.blocks if not isinstance(block, Text))
+    return replace(turn, blocks=(*((Text(typed),) if typed else ()), *others))
+
+
+def _written_by_the_program(turn: Turn, extra: dict[str, Any] | None) -> Html | None:
+    """A message of which a program wrote some, folded."""
+    if "scaffolding" not in (extra or {}):
+        return None
+    said = "\n\n".join(block.text for block in turn.blocks if isinstance(block, Text))
+    if not said.strip():
+        return None
+    about = tag("span", " ".join(said[:400].split())[:160], class_="about")
+    summary = tag("summary", tag("span", "Written by the program", class_="name"), about)
+    return tag("details", summary, listing(said), class_="tool scaffolding")
+
+
+def _alone(turn: Turn, message: dict[str, Any]) -> Iterator[Html]:
+    """The blocks of a message, each by itself."""
+    for block in turn.blocks:
+        if isinstance(block, Call):
+            yield tool(block, None, anchor=None)
+        elif isinstance(block, Result):
+            yield lone_result(block, anchor=None)
+        elif found := _block(block, turn.role):
+            yield found[1]
+    if not turn.blocks:
+        yield from (_folded(part.title or part.kind, part.text) for part in parts_of(message))
+
+
 def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
+    if isinstance(block, Text) and block.title is not None:
+        return "text", _folded(block.title, block.text)
     if isinstance(block, Text):
         return ("text", _SAID(markdown(block.text))) if block.text.strip() else None
     if isinstance(block, Thinking):
@@ -321,7 +382,8 @@ def _block(block: Block, role: str) -> tuple[Kind, Html] | None:
         summary = tag("summary", tag("span", "Thinking", class_="name"), tag("span", first, class_="about"))
         return "thinking", tag("details", summary, tag("div", markdown(block.text), class_="said"), class_="thinking")
     if isinstance(block, Media):
-        return "text", media(block)
+        document = document_in(block.own or {})
+        return "text", media(block) if document is None else _folded(*document)
     own = block.own if isinstance(block, Other) else None
     if own is None:
         return None

@@ -19,8 +19,8 @@ from transcript_store.view._json import indented
 from transcript_store.view._markdown import code, markdown
 from transcript_store.view._messages import Counts, Pieces, pieces_of
 from transcript_store.view._times import full, span
-from transcript_store.view._titles import title_among
-from transcript_store.words import dollars, many, title_in
+from transcript_store.view._titles import title_of
+from transcript_store.words import dollars, many
 
 _CHUNK = 100
 _SHOWN_WITHOUT_SCRIPTS = 2
@@ -68,7 +68,7 @@ def page(
         (each, pieces_of(each.stretches, contents.metadata.provider, prefix=f"g{each.number}-"))
         for each in contents.before
     ]
-    title = _title(contents, live)
+    title = title_of(contents)
     chunks = _Chunks(plain=plain)
     yield MARK
     yield _encoded(
@@ -204,11 +204,6 @@ def _generation(contents: Contents, served: Served | None) -> str | None:
         if each != shown and each not in contents.hidden
     ]
     return joined(said, *(joined(", " if at else "; see ", link) for at, link in enumerate(others[-_MOST_LINKS:])))
-
-
-def _title(contents: Contents, live: Pieces) -> str:
-    prompts = (prompt.label for prompt in live.outline)
-    return title_in(contents.metadata.labels) or title_among(prompts) or "Conversation"
 
 
 def _taken_away(earlier: Earlier, chunks: Iterator[Html]) -> Html:

@@ -28,7 +28,12 @@ def said_in(stretches: Iterable[Stretch], provider: str | None) -> list[Said]:
 
 def _turn_of(stretch: Stretch, provider: str | None) -> Turn | None:
     message = stretch.record.message if stretch.record else None
-    return None if message is None else turns_of((message,), _form(message, provider))[0]
+    return None if message is None else turn_of(message, provider)
+
+
+def turn_of(message: dict[str, Any], provider: str | None) -> Turn:
+    """What a message says."""
+    return turns_of((message,), _form(message, provider))[0]
 
 
 def _form(message: dict[str, Any], provider: str | None) -> str:

@@ -15,18 +15,21 @@ from contextlib import suppress
 from typing import Any
 
 from transcript_store.cli._shared.terminal import many, one_line
+from transcript_store.messages import left_of
 
 _MOST_KINDS = 4
 _LONGEST_KIND = 40
 
 
 def without_source(extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An ``extra`` without the lines of the source, if it has any."""
-    return {name: value for name, value in extra.items() if name != "source"} if _lines(extra) else extra
+    """An ``extra`` without the lines of the source, if it names them."""
+    return {name: value for name, value in extra.items() if name != "source"} if _lines(extra) is not None else extra
 
 
 def kind_of_event(extra: Mapping[str, Any]) -> str | None:
     """What the lines are that an event keeps, in the source's own words; None if the event is anything else too."""
+    if left_of(extra) is not None:
+        return "message on a branch that was left"
     lines = _lines(extra) if extra.keys() == {"source"} else None
     return ", ".join(dict.fromkeys(map(_kind, lines))) if lines else None
 
@@ -67,11 +70,34 @@ def _kind(line: object) -> str:
     value = line.get("line") if isinstance(line, dict) else None
     if isinstance(line, dict) and value is None and isinstance(line.get("raw"), str):
         with suppress(ValueError, RecursionError):
-            value = json.loads(line["raw"])
+            value = _object_in(line["raw"])
     if not isinstance(value, dict):
-        return "text that is no JSON object"  # a line that cannot be read, or a piece of a document between its objects
-    kind = next((value[name] for name in ("type", "kind", "role") if isinstance(value.get(name), str)), "line")
-    inner = value.get("message")
+        # A line that cannot be read, or what stands before the messages of a document.
+        is_head = isinstance(line, dict) and str(line.get("raw", "")).rstrip().endswith((":", "[", "{"))
+        return "document head" if is_head else "text that is no JSON object"
+    inner = value.get("message", value.get("event"))
+    kind = next((value[name] for name in ("type", "kind", "role", "sender") if isinstance(value.get(name), str)), None)
+    if kind is None or "event" in value:
+        named = inner.get("type") if isinstance(inner, dict) else None
+        kind = named if isinstance(named, str) else kind or _kind_of_node(inner)
     if isinstance(inner, dict) and isinstance(inner.get("role"), str):  # said, and not sent: it failed, or was left
         kind += f" ({inner['role']})"
     return one_line(kind if len(kind) <= _LONGEST_KIND else f"{kind[:_LONGEST_KIND]}…")
+
+
+def _object_in(raw: str) -> object:
+    """The object of a line; of a piece of a document the object behind its name."""
+    if raw.lstrip().startswith("{"):
+        return json.loads(raw)
+    return json.JSONDecoder().raw_decode(raw, max(0, raw.find("{")))[0]
+
+
+def _kind_of_node(message: object) -> str:
+    """What a node of a tree of messages is, which has no kind of its own."""
+    if not isinstance(message, dict):
+        return "node"
+    author, about = message.get("author"), message.get("metadata")
+    role = author.get("role") if isinstance(author, dict) else None
+    is_hidden = isinstance(about, dict) and about.get("is_visually_hidden_from_conversation") is True
+    kind = "hidden message" if is_hidden else "message"
+    return f"{kind} ({role})" if isinstance(role, str) else kind

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from transcript_store.cli._shared.terminal import Line, Look, Piece, columns, has_looks, many, one_line, safe
-from transcript_store.messages import Part, parts_of
+from transcript_store.messages import Part, parts_of, typed_of
 
 _LINES, _CHARACTERS = 12, 1200
 """Unless they are shown in full, a tool's arguments and results, thinking and unknown parts are cut after these numbers."""
+_PREVIEW = 60
+"""In characters: of what a program wrote in the user's name."""
 _WIDEST = 100
 """In columns. Longer lines are hard to read, however wide the terminal is."""
 _TEXT_INDENT, _PART_INDENT = 4, 6
@@ -56,6 +59,39 @@ def _with_markdown(full: bool, width: int) -> Manner:
 def lines_of(message: object, manner: Manner) -> Iterator[Line]:
     """The lines for a message. All of them are indented: the first column is for the headings of records."""
     return lines_of_parts(parts_of(message), manner)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A message of which a program wrote some in the user's name."""
+
+    typed: str
+    """What the user typed; empty if the program wrote all of it."""
+    others: tuple[Part, ...]
+    """What is no text: images, results."""
+    said: str
+    """All of its texts."""
+
+
+def written_by_the_program(message: object, extra: Mapping[str, Any] | None) -> Written | None:
+    """The message if a program wrote some of it; None for any other."""
+    if "scaffolding" not in (extra or {}):
+        return None
+    parts = parts_of(message)
+    said = "\n\n".join(part.text for part in parts if part.kind == "text")
+    return Written(typed_of(extra, ""), tuple(part for part in parts if part.kind != "text"), said)
+
+
+def lines_of_written(written: Written, manner: Manner) -> Iterator[Line]:
+    """The lines for such a message: what the user typed, and the beginning of what the program wrote."""
+    if written.typed:
+        yield from _indented(manner.prose(written.typed), _TEXT_INDENT)
+    yield from lines_of_parts(written.others, manner)
+    if written.said:
+        begins = one_line(written.said.strip())
+        shown = begins if len(begins) <= _PREVIEW else f"{begins[:_PREVIEW]}…"
+        more = f" ({many(len(written.said), 'character')} that the program wrote; --full shows them)"
+        yield [Piece(" " * _TEXT_INDENT), Piece(shown, ("quiet",)), Piece(more, ("quiet",))]
 
 
 def lines_of_parts(parts: Iterable[Part], manner: Manner) -> Iterator[Line]:

@@ -22,7 +22,7 @@ from transcript_store.cli._shared.terminal import (
     status,
 )
 from transcript_store.cli._shared.ways_out import sentence
-from transcript_store.importing import ImportReport
+from transcript_store.importing import UNREAD, ImportReport
 
 _SHOWN_FINDINGS = _SHOWN_REASONS = 5
 _TITLE_COLUMNS, _LEAST_TITLE_COLUMNS = 80, 10
@@ -49,8 +49,9 @@ class Tally:
 
     @property
     def exit_code(self) -> int:
-        """1 if anything was left out. What was skipped is no session."""
-        return int(bool(self._actions["refused"] or self._actions["diverged"] or self._lines["left_out"]))
+        """1 if anything was left out, or nothing of what was said was read. What was skipped is no session."""
+        lost = (self._actions["refused"], self._actions["diverged"], self._lines["left_out"], self._findings[UNREAD])
+        return int(any(lost))
 
     @property
     def done(self) -> str:
@@ -97,8 +98,8 @@ class Tally:
         counts = f"{many(report.messages, 'message')}, {many(report.events, 'event')}"
         _say_session(f"{report.action:<9} {report.id}  {counts}", report)
         for finding in report.findings[:_SHOWN_FINDINGS]:
-            where = f"line {finding.line}" if finding.line else ""
-            where += f", byte {finding.offset}" if finding.offset is not None else ""
+            places = (("line", finding.line or None), ("byte", finding.offset))
+            where = ", ".join(f"{what} {number}" for what, number in places if number is not None)
             say(f"    {where}{': ' if where else ''}{one_line(finding.message)}")
         if (more := len(report.findings) - _SHOWN_FINDINGS) > 0:
             say(f"    and {many(more, 'finding')} more (--json has all)")

@@ -1,0 +1,175 @@
+"""A conversation is called by what the user typed, or by its program's title, and is listed by when something was last said.
+
+Reports: microsoft/intelligent-terminal#339, xintaofei/codeg#789 (Codex), d-kimuson/claude-code-viewer#150, anthropics/claude-code#89857
+(Claude Code), lyfuci/ai-terminal-manager#27 (Gemini CLI), arcboxlabs/linkcode#76 (summaries), nowledge-co/community#469 (times),
+NousResearch/hermes-agent#90652 (Kimi's state.json).
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports.sessions import SESSION, ClaudeLines, imported, told
+from transcript_store.search import SearchIndex
+
+ASKED = "Why is the build red?"
+
+
+def claude(*said: Any, **members: Any) -> list[Any]:
+    session = ClaudeLines()
+    for one in said:
+        session.user(one, **(members if one != ASKED else {}))
+    return session.lines
+
+
+def codex(*texts: str) -> list[Any]:
+    at = "2026-09-01T10:00:00.000Z"
+    return [
+        {"timestamp": at, "type": "session_meta", "payload": {"id": SESSION, "timestamp": at, "cwd": "/tmp/p"}},
+        *(
+            {"timestamp": at, "type": "response_item", "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}}
+            for text in texts
+        ),
+    ]  # fmt: skip
+
+
+def gemini(*texts: str) -> list[Any]:
+    at = "2026-09-01T10:00:00.000Z"
+    return [
+        {"sessionId": SESSION, "projectHash": "ab", "startTime": at, "lastUpdated": at, "kind": "main"},
+        *({"id": text[:9], "timestamp": at, "type": "user", "content": [{"text": text}]} for text in texts),
+    ]
+
+
+INJECTED = {
+    "claude-caveat": claude("<local-command-caveat>Caveat: x</local-command-caveat>", "<local-command-stdout>a</local-command-stdout>", ASKED),
+    "claude-meta": claude("Base directory for this skill: /x", ASKED, isMeta=True),
+    "claude-summary": claude("This session is being continued from a previous conversation that ran out", ASKED),
+    "claude-task": claude("<task-notification>\n<task-id>1</task-id>\n</task-notification>", ASKED),
+    "claude-reminder": claude(f"<system-reminder>be brief</system-reminder>\n{ASKED}"),
+    "claude-ide": claude([{"type": "text", "text": "<ide_opened_file>The user opened x</ide_opened_file>"}, {"type": "text", "text": ASKED}]),
+    "claude-interrupted": claude("[Request interrupted by user]", ASKED),
+    "codex-agents": codex("# AGENTS.md instructions for /tmp/p\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>", "<environment_context>\n</environment_context>", ASKED),
+    "codex-glued": codex(f"<environment_context>\n<cwd>/</cwd>\n</environment_context>\n{ASKED}"),
+    "codex-ide": codex(f"# Context from my IDE setup:\n\n## Open tabs:\n- a\n\n## My request for Codex:\n{ASKED}"),
+    "gemini": gemini("<session_context>\nThis is the Gemini CLI.\n</session_context>", ASKED),
+    "gemini-old": gemini("This is the Gemini CLI. We are setting up the context for our chat.\nToday", f"{ASKED}\n<system_note>x</system_note>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INJECTED)
+def test_what_the_program_injected_is_no_name(tmp_path: Path, name: str) -> None:
+    """It is folded and quiet on the page and in show, and behind what was said in the search."""
+    got = imported(tmp_path, INJECTED[name])
+    assert got.name() == ASKED
+    assert f"# {ASKED}".replace("?", "?") in told("export", got.directory, "--to", "markdown").replace("\\", "")
+    page = got.page()
+    assert page.count('class="user prompt') == 1
+    assert "Written by the program" in page
+    assert "that the program wrote" in got.show()
+    assert got.found(f'"{ASKED}"')[0]["where"] == "text"
+    assert got.has_its_bytes()
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("<command-message>review-pr is running…</command-message>\n<command-name>/review-pr</command-name>\n<command-args>482</command-args>", "/review-pr 482"),
+        ("<command-name>/init</command-name>", "/init"),
+        ("<bash-input>make test</bash-input>", "! make test"),
+    ],
+)  # fmt: skip
+def test_a_command_is_called_as_it_was_typed(tmp_path: Path, said: str, name: str) -> None:
+    assert imported(tmp_path, claude(said)).name() == name
+
+
+def test_what_began_a_session_names_it_after_a_compaction(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user("Where does the zebra sleep?")
+    session.reply("In the alpha stable.")
+    session.compact()
+    session.user("And the horse?")
+    got = imported(tmp_path, session.lines)
+    assert got.name() == "Where does the zebra sleep?"
+    assert [(hit["title"], hit["beside"], hit["generation"]) for hit in got.found('"alpha stable"')] == [
+        (None, "earlier-generation", 0)
+    ]
+    assert "--generation 0 --around" in told("search", "alpha stable", got.library.directory)
+
+
+def test_what_a_user_replaced_or_took_back_by_hand_stays_unfound(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user("Where does the zebra sleep?")
+    session.compact()
+    session.user("And the horse?")
+    got = imported(tmp_path, session.lines)
+    with got.library.open(str(got.report.id)) as store:
+        kept = [record.message for record in store.get_records() if record.message is not None]
+        store.replace_transcript([*kept, {"role": "user", "content": "By hand"}])
+    assert got.found("zebra") == []
+    assert len(got.found("horse")) == 1
+
+
+def test_changed_is_when_something_was_last_said(tmp_path: Path) -> None:
+    """Two generations, a rename and a label are no news; prune, which deletes, looks at the latest write."""
+    session = ClaudeLines()
+    session.user("Where does the zebra sleep?")
+    session.compact()
+    last = session.user("And the horse?")
+    got = imported(tmp_path, session.lines)
+    said = str(session.lines[last - 1]["timestamp"])[:19]
+    for _ in range(2):
+        (summary,) = got.library.list()
+        assert (summary.updated_at or "")[:19] == said
+        with SearchIndex(got.library, cache=tmp_path / "cache") as index:
+            assert [(one.updated_at or "")[:19] for one in index.list(wait=True)] == [said]
+            assert index.list(filter="after:2026-10-01", wait=True).total == 0
+        told("rename", got.directory, "Another name")
+    assert got.library.prune(older_than=timedelta(minutes=30)).pruned == ()
+    assert len(got.library.prune(older_than=timedelta(0)).pruned) == 1
+
+
+def test_titles_that_stand_beside_a_session_are_read(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user(ASKED)
+    beside = tmp_path / SESSION / "custom-title.json"
+    beside.parent.mkdir()
+    beside.write_text('{"customTitle": "My own title"}')
+    assert imported(tmp_path, session.lines).report.title == "My own title"
+
+
+def test_a_list_of_titles_beside_rollouts_is_read(tmp_path: Path) -> None:
+    (tmp_path / "session_index.jsonl").write_text(json.dumps({"id": SESSION, "thread_name": "Zebra plan"}) + "\n")
+    got = imported(tmp_path, codex(ASKED), "sessions/2026/09/01/rollout-a.jsonl")
+    assert got.report.title == "Zebra plan"
+
+
+@pytest.mark.parametrize(("agent", "title", "part_of"), [("main", "Zebra plan", None), ("agent-0", None, "session_1")])
+def test_kimis_state_has_title_and_parent(tmp_path: Path, agent: str, title: str | None, part_of: str | None) -> None:
+    folder = tmp_path / "sessions" / "wd" / "session_1"
+    folder.mkdir(parents=True)
+    agents = {"main": {"parentAgentId": None}, "agent-0": {"parentAgentId": "main"}}
+    (folder / "state.json").write_text(json.dumps({"title": "Zebra plan", "agents": agents}))
+    said = {"role": "user", "content": [{"type": "text", "text": agent}], "origin": {"kind": "user"}}
+    values = [
+        {"type": "metadata", "protocol_version": "1.4"},
+        {"type": "context.append_message", "message": said, "time": 1788256800000},
+    ]
+    got = imported(tmp_path, values, f"sessions/wd/session_1/agents/{agent}/wire.jsonl")
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        labels = store.get_metadata().labels
+    assert (labels.get("title"), labels.get("part_of")) == (title, part_of)
+
+
+def test_a_file_beside_a_session_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user(ASKED)
+    (tmp_path / "secret.json").write_text('{"customTitle": "secret"}')
+    (tmp_path / SESSION).mkdir()
+    (tmp_path / SESSION / "custom-title.json").symlink_to(tmp_path / "secret.json")
+    assert imported(tmp_path, session.lines).report.title is None

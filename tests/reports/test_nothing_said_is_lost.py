@@ -1,0 +1,229 @@
+"""What somebody said stands in show, on the page and in the search, whatever became of it afterwards.
+
+Reports: what was written when the user pressed Esc (CherryHQ/cherry-studio#20798); chains that the program broke
+(anthropics/claude-code#37437, #92849, #72203, #88597, #89820); branches that were left (anthropics/claude-code#24471).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports.sessions import ClaudeLines, call, imported, result
+
+
+def test_what_the_model_had_written_when_the_user_stopped_it_is_the_assistants(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user("Count slowly")
+    session.reply("1. One zebra. 2. Two", model="<synthetic>")
+    session.user([{"type": "text", "text": "[Request interrupted by user]"}])
+    session.reply("No response requested.", model="<synthetic>")
+    session.reply("API Error: 500", model="<synthetic>", isApiErrorMessage=True)
+    got = imported(tmp_path, session.lines)
+    assert (got.report.messages, "1. One zebra. 2. Two" in got.show()) == (3, True)
+    (hit,) = got.found("zebra")
+    assert (hit["role"], hit["beside"]) == ("assistant", None)
+    assert not got.found('"No response requested"')
+    assert got.has_its_bytes()
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        assert store.get_metadata().model is None
+
+
+def test_what_pi_had_written_when_the_user_stopped_it_is_the_assistants(tmp_path: Path) -> None:
+    at = "2026-09-01T10:00:00.000Z"
+    half = {
+        "role": "assistant",
+        "stopReason": "aborted",
+        "provider": "anthropic",
+        "api": "anthropic-messages",
+        "model": "m",
+    }
+    said = [{"type": "text", "text": "One zebra"}, {"type": "toolCall", "id": "t", "name": "bash", "arguments": {}}]
+    got = imported(
+        tmp_path,
+        [
+            {"type": "session", "version": 3, "id": "s", "timestamp": at, "cwd": "/tmp"},
+            {
+                "type": "message",
+                "id": "a",
+                "parentId": None,
+                "timestamp": at,
+                "message": {"role": "user", "content": "Count"},
+            },
+            {"type": "message", "id": "b", "parentId": "a", "timestamp": at, "message": {**half, "content": said}},
+        ],
+    )
+    assert [hit["where"] for hit in got.found("zebra")] == ["text"]
+    assert "call bash" not in got.show()
+
+
+def broken_by_a_retry(session: ClaudeLines) -> None:
+    """The retry names the progress of a sub-agent as its parent."""
+    session.user("alpha one")
+    calls = session.reply(call())
+    progress = session.add("progress", parent=None)
+    session.user(result(), parent=calls)
+    session.reply("beta reply")
+    session.user("gamma three")
+    session.reply("API Error: 403", model="<synthetic>", isApiErrorMessage=True)
+    session.user("gamma three", parent=progress)
+    session.reply("gamma reply")
+
+
+def broken_by_a_compaction(session: ClaudeLines) -> None:
+    """What follows the second compaction names a line from before the first."""
+    session.user("alpha one")
+    first = session.reply("alpha reply")
+    session.user("beta two")
+    session.reply("beta reply")
+    session.compact()
+    session.user("gamma three")
+    session.reply("gamma reply")
+    session.compact()
+    session.user("delta four", parent=first)
+    session.reply("delta reply")
+
+
+def broken_by_an_error(session: ClaudeLines) -> None:
+    """The reply that came after all, and the next prompt, both follow the error."""
+    session.user("alpha one")
+    error = session.add("system", subtype="api_error")
+    session.reply("beta reply", parent=error)
+    hook = session.add("system", subtype="stop_hook_summary", parent=error)
+    session.user("gamma three", parent=hook)
+    session.reply("delta reply")
+
+
+def broken_by_a_hook(session: ClaudeLines) -> None:
+    """The line of a hook follows the prompt, as the reply does."""
+    prompt = session.user("alpha one")
+    session.reply("beta reply")
+    hook = session.add("system", subtype="stop_hook_summary", parent=prompt)
+    session.user("gamma three", parent=hook)
+    session.reply("delta reply")
+
+
+def broken_by_a_resume(session: ClaudeLines) -> None:
+    """The program's own continuation names a leaf that is long past."""
+    session.user("alpha one")
+    stale = session.reply("alpha reply")
+    session.user("beta two")
+    session.reply("beta reply")
+    session.user("Continue from where you left off.", isMeta=True, parent=stale)
+    session.reply("gamma reply")
+
+
+@pytest.mark.parametrize(
+    "broken", [broken_by_a_retry, broken_by_a_compaction, broken_by_an_error, broken_by_a_hook, broken_by_a_resume]
+)
+def test_a_chain_that_the_program_broke_is_gone_on_with(tmp_path: Path, broken: Any) -> None:
+    """Nobody left that branch: what stands in the file is one conversation."""
+    session = ClaudeLines()
+    broken(session)
+    got = imported(tmp_path, session.lines)
+    assert "left-branch" not in got.findings()
+    assert "broken-chain" in got.findings()
+    assert got.report.lines.in_events == sum(
+        line["type"] in ("progress", "system") or "isApiErrorMessage" in line for line in session.lines
+    )
+    for said in ("alpha one", "beta reply", "gamma"):
+        assert [hit["beside"] for hit in got.found(f'"{said}"')] != []
+    assert got.has_its_bytes()
+
+
+def rewound() -> ClaudeLines:
+    session = ClaudeLines()
+    session.user("alpha one")
+    turn = session.reply("alpha reply")
+    session.user("wrong turn zebra", parent=turn)
+    session.reply("wrong reply zebra", call("Bash", "toolu_9"))
+    session.user("beta two", parent=turn)
+    session.reply("beta reply")
+    return session
+
+
+def test_what_stands_on_a_branch_that_was_left_is_told_shown_found_and_exported(tmp_path: Path) -> None:
+    got = imported(tmp_path, rewound().lines)
+    (told,) = [finding.message for finding in got.report.findings if finding.kind == "left-branch"]
+    assert told.startswith("2 messages stand on branches")
+    assert got.report.messages == 4
+    assert "zebra" not in got.show()
+    assert "left branches  2 messages" in got.show()
+    branches = got.show("--branches")
+    assert branches.count("on a branch that was left") == 2
+    assert "wrong turn zebra" in branches
+    assert '"role"' not in branches
+    assert [hit["beside"] for hit in got.found("zebra")] == ["left-branch"] * 2
+    assert [hit["beside"] for hit in got.found("reply")] == [None, None, "left-branch"]
+    assert "2 messages on a branch that was left" in got.page()
+    markdown = got.path.parent / "out.md"
+    from tests.reports.sessions import told as run
+
+    run("export", got.directory, "--to", "markdown", "--branches", "--output", str(markdown))
+    assert "wrong turn zebra" in markdown.read_text()
+    assert got.has_its_bytes()
+
+
+def test_a_rewind_to_the_beginning_and_a_second_one_are_branches_too(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    for word in ("first", "second", "third"):
+        session.user(f"{word} try", parent=None)
+        session.reply(f"{word} reply")
+    got = imported(tmp_path, session.lines)
+    assert (got.report.messages, got.findings()) == (2, ["left-branch"])
+
+
+def test_a_clear_is_a_new_generation(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user("alpha one")
+    session.reply("alpha reply")
+    session.user("<local-command-caveat>Caveat: The messages below…</local-command-caveat>", parent=None, isMeta=True)
+    session.user("<command-name>/clear</command-name>")
+    session.user("beta two")
+    got = imported(tmp_path, session.lines)
+    assert [(hit["beside"], hit["generation"]) for hit in got.found("alpha")] == [("earlier-generation", 0)] * 2
+
+
+def test_tools_that_ran_side_by_side_are_no_broken_chain(tmp_path: Path) -> None:
+    session = ClaudeLines()
+    session.user("Look at both")
+    reply = {"id": "msg_same", "role": "assistant", "model": "m"}
+    one = session.add("assistant", message={**reply, "content": [call("Read", "a")]})
+    two = session.add("assistant", message={**reply, "content": [call("Read", "b")]}, parent=one)
+    session.user(result("one", "a"), parent=one)
+    session.user(result("two", "b"), parent=two)
+    session.reply("Both are there")
+    got = imported(tmp_path, session.lines)
+    assert got.findings() == []
+    assert got.report.messages == 5
+
+
+def test_the_other_answers_of_chat_sites_are_kept_as_what_they_say(tmp_path: Path) -> None:
+    def message(uuid: str, parent: str | None, sender: str, text: str) -> dict[str, Any]:
+        at = "2026-09-01T10:00:00Z"
+        content = [{"type": "text", "text": text}]
+        return {
+            "uuid": uuid,
+            "parent_message_uuid": parent,
+            "sender": sender,
+            "text": text,
+            "content": content,
+            "created_at": at,
+        }
+
+    tree = [
+        message("a", None, "human", "alpha one"),
+        message("b", "a", "assistant", "old zebra answer"),
+        message("c", "a", "assistant", "new answer"),
+    ]
+    data = json.dumps(
+        [{"uuid": "conv", "name": "Two answers", "created_at": "2026-09-01T10:00:00Z", "chat_messages": tree}]
+    )
+    got = imported(tmp_path, data.encode(), "conversations.json")
+    assert (got.report.messages, got.findings()) == (2, ["left-branch"])
+    assert [hit["beside"] for hit in got.found("zebra")] == ["left-branch"]
+    assert "old zebra answer" in got.show("--branches")
+    assert got.has_its_bytes()

@@ -1,0 +1,99 @@
+"""A reader claims a file by what only its program writes; nothing that is said in a misread file goes by in silence.
+
+Reports: Qwen Code taken for Claude Code (vshulcz/deja-vu#117, zszz3/AgentRecall#475), Factory Droid for pi
+(Dicklesworthstone/coding_agent_session_search#22, #23, xiufengsun/TokenTracker#89), others for plain JSON lines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.formats.of_others import Bytes
+from tests.reports.sessions import SESSION, imported, lines
+from transcript_store.cli import main
+from transcript_store.formats import READERS, head_of
+
+AT = "2026-09-01T10:00:00.000Z"
+QWEN: list[Any] = [
+    {"uuid": "a", "parentUuid": None, "sessionId": SESSION, "timestamp": AT, "type": "user",
+     "message": {"role": "user", "parts": [{"text": "Where is the zebra?"}]}},
+    {"uuid": "b", "parentUuid": "a", "sessionId": SESSION, "timestamp": AT, "type": "assistant",
+     "message": {"role": "model", "parts": [{"text": "In the stable."}]}},
+]  # fmt: skip
+QWEN_COMMAND = [{**QWEN[0], "type": "system", "message": None, "systemPayload": {"rawCommand": "/help"}}, QWEN[0]]
+DROID: list[Any] = [
+    {"type": "session_start", "id": "d", "title": "Zebra", "version": 2, "cwd": "/tmp/p"},
+    {"type": "message", "id": "m1", "parentId": "d", "timestamp": AT,
+     "message": {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Execute", "input": {}}]}},
+    {"type": "message", "id": "m2", "parentId": "m1", "timestamp": AT,
+     "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "stable"}]}},
+]  # fmt: skip
+CURSOR = [{"role": "user", "message": {"content": [{"type": "text", "text": "Where is the zebra?"}]}}]
+ANTIGRAVITY = [{"step_index": 0, "source": "MODEL", "type": "PLANNER_RESPONSE", "created_at": AT, "content": "stable"}]
+GROK = [{"type": "user", "content": [{"type": "text", "text": "Where?"}]}, {"type": "assistant", "content": "There."}]
+OPENCODE = [{"id": "msg_1", "sessionID": "ses_1", "role": "user", "time": {"created": 1790000000000}}]
+STREAM = [{"type": "message", "session_id": "s", "timestamp": AT, "role": "user", "text": "Do it"}]
+
+
+@pytest.mark.parametrize(
+    "values", [QWEN, QWEN_COMMAND, DROID, DROID[1:], CURSOR, ANTIGRAVITY, GROK, OPENCODE, STREAM, QWEN[::-1]]
+)
+def test_no_other_programs_reader_claims_it(tmp_path: Path, values: list[Any]) -> None:
+    claimed = [reader.name for reader in READERS if reader.recognizes(head_of(Bytes(lines(values))))]
+    assert claimed == []
+    assert imported(tmp_path, values).report.action == "refused"
+
+
+@pytest.mark.parametrize(("format", "values"), [("claude-code", QWEN), ("kimi", QWEN[:1])])
+def test_a_file_in_which_somebody_speaks_and_nothing_is_read_is_an_error(
+    tmp_path: Path, format: str, values: list[Any]
+) -> None:
+    """It was "created, 0 messages", exit 0."""
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(lines(values))
+    assert main(["import", str(path), "--into", str(tmp_path / "library"), "--format", format]) == 1
+
+
+def test_a_known_file_whose_speakers_say_nothing_that_is_known_has_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    newer = {
+        "uuid": "a",
+        "parentUuid": None,
+        "sessionId": SESSION,
+        "timestamp": AT,
+        "type": "user",
+        "isSidechain": False,
+    }
+    path.write_bytes(lines([{**newer, "message": {"role": "user", "content": {"v2": "Where is the zebra?"}}}]))
+    assert main(["import", str(path), "--into", str(tmp_path / "library")]) == 1
+    got = imported(tmp_path / "again", path.read_bytes())
+    assert "unread" in got.findings()
+
+
+@pytest.mark.parametrize(
+    ("time", "stored"),
+    [("2026-09-01T10:00:00.000000", "2026-09-01T10:00:00.000000Z"), (1788256800, "2026-09-01T10:00:00.000000Z"), (1788256800000, "2026-09-01T10:00:00.000000Z")],
+)  # fmt: skip
+def test_a_time_without_a_zone_and_a_number_are_times(tmp_path: Path, time: object, stored: str) -> None:
+    got = imported(tmp_path, [{"role": "user", "content": "Where?", "timestamp": time}])
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        (said, _) = store.get_records()
+        assert said.at == stored
+        assert (said.extra or {})["source"].get("at") == (time if isinstance(time, str) else None)
+    assert got.has_its_bytes()
+
+
+def test_a_header_that_is_younger_than_the_messages_does_not_hold_them_back(tmp_path: Path) -> None:
+    """pi: a session that was forked has its own time in the header, and took its messages along."""
+    header = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-09-02T10:00:00.000Z", "cwd": "/tmp"}
+    said = [f"2026-09-01T1{hour}:00:00.000Z" for hour in range(3)]
+    messages = [
+        {"type": "message", "id": at, "parentId": said[place - 1] if place else None, "timestamp": at, "message": {"role": "user", "content": at}}
+        for place, at in enumerate(said)
+    ]  # fmt: skip
+    got = imported(tmp_path, [header, *messages])
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        assert [record.at[:13] for record in store.get_records() if record.message] == [at[:13] for at in said]

@@ -150,6 +150,11 @@ def _said(part: Mapping[str, Any]) -> Any:
     return {name: value for name, value in part.items() if name != "timestamp"}
 
 
+def is_dynamic(message: ModelMessage) -> bool:
+    """Whether it has a system prompt that each run asks for anew."""
+    return any(part.part_kind == "system-prompt" and part.dynamic_ref for part in message.parts)
+
+
 def changed(message: Any, change: Change) -> Any:
     """The message with a change that ``change_of`` found."""
     parts = [change["parts"].get(str(number), part) for number, part in enumerate(message["parts"])]

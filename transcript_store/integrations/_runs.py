@@ -10,10 +10,10 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import partial
 
 from transcript_store.errors import ConversationLockedError
 from transcript_store.integrations._homes import Home, path_of
@@ -28,9 +28,8 @@ _of_this_task: ContextVar[tuple[_Place, ...]] = ContextVar("transcript_store_run
 """The places of the runs that this task is a part of. A tool's task inherits them, so a run within a tool knows what it is in."""
 
 
-@asynccontextmanager
-async def turn_of_a_run(home: Home, id: str, timeout_seconds: float) -> AsyncIterator[None]:
-    """Hold the conversation's turn for one run, in any event loop and thread of this process.
+async def begin_turn(home: Home, id: str, timeout_seconds: float) -> Callable[[], None]:
+    """Wait for the conversation's turn, in any event loop and thread of this process; returns the function that ends it.
 
     Raises:
         ConversationLockedError: another run still has the turn after so many seconds, or this run is part of one that has it.
@@ -45,21 +44,20 @@ async def turn_of_a_run(home: Home, id: str, timeout_seconds: float) -> AsyncIte
         line.append(place)
         if line[0] is place:
             place.set_result(None)
-    try:
-        if not place.done():
-            try:
-                # The shield: who gives up leaves the line below, and a place there is never a cancelled one.
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(place)), timeout_seconds)
-            except TimeoutError:
-                reason = f"another run has this history, and did not end within {timeout_seconds:g} seconds"
-                raise ConversationLockedError(path=path, reason=reason, holder_pid=os.getpid()) from None
-        token = _of_this_task.set((*_of_this_task.get(), place))
+    end = partial(_leave, key, place)
+    if not place.done():
         try:
-            yield
-        finally:
-            _of_this_task.reset(token)
-    finally:
-        _leave(key, place)
+            # The shield: who gives up leaves the line, and a place there is never a cancelled one.
+            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(place)), timeout_seconds)
+        except TimeoutError:
+            end()
+            reason = f"another run has this history, and did not end within {timeout_seconds:g} seconds"
+            raise ConversationLockedError(path=path, reason=reason, holder_pid=os.getpid()) from None
+        except BaseException:
+            end()
+            raise
+    _of_this_task.set((*_of_this_task.get(), place))
+    return end
 
 
 def _leave(key: _Key, place: _Place) -> None:

@@ -186,7 +186,9 @@ class TranscriptSession:
                 return await found.call(partial(_pop, found, validate))
             except Exception:
                 task = asyncio.current_task()
-                if task is not None and task.cancelling():  # as the SDK's own: who cancels a call sees that it is cancelled
+                if (
+                    task is not None and task.cancelling()
+                ):  # as the SDK's own: who cancels a call sees that it is cancelled
                     raise asyncio.CancelledError from None
                 raise
 

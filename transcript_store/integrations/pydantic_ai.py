@@ -39,7 +39,7 @@ from transcript_store.errors import MissingExtraError
 try:
     from pydantic_ai import CallToolsNode, DeferredToolRequests, ModelRequestNode, ToolReturn, UserPromptNode
     from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.exceptions import ModelRetry, UserError
     from pydantic_ai.messages import (
         ModelMessage,
         ModelRequest,
@@ -69,11 +69,12 @@ from transcript_store.integrations._model_messages import (
     extra_of,
     history_in,
     in_order,
+    is_dynamic,
     new_in,
     of_json,
     plain,
 )
-from transcript_store.integrations._runs import turn_of_a_run
+from transcript_store.integrations._runs import begin_turn
 from transcript_store.integrations._values import of_items, readable, redacted, stored
 from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage
@@ -115,12 +116,18 @@ class _Run:
     """What the model is told of calls that were cut off: it belongs into the request with the next question."""
     stream: Any = None
     """The reply that is being streamed. The framework's own list has it only when the stream is closed."""
-    results: dict[str, tuple[ToolCallPart, Any]] = field(default_factory=dict)
-    """What the tools gave, by the call's id, also the ones that ran where the framework's list does not get their results."""
+    results: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """By the call's id, what its tool gave, as a part, and what the user says with it."""
     final: Any = None
     """The final result of a run that was streamed."""
     results_of_stream: ModelRequest | None = None
     """The results of the tools beside it."""
+    waits: dict[str, str] = field(default_factory=dict)
+    """The calls that this run leaves for somebody to approve or to answer."""
+    nodes: int = 0
+    """How many nodes are at work."""
+    has_ended: bool = False
+    end_turn: Callable[[], None] = lambda: None
     storing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -248,18 +255,18 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         run = self._of_this_run()
         if run.has_begun:  # the agent has this history twice
             return await handler()
-        async with turn_of_a_run(*self._place[:2], self._place[2].lock_timeout_seconds):
+        home, name, options = self._place
+        run.end_turn = await begin_turn(home, name, options.lock_timeout_seconds)
+        try:
             await self._begin_run(ctx.messages)
-            waits: dict[str, str] = {}
-            try:
-                result = await handler()
-                waits = _waiting(result.output)
-                if run.live is None:  # a session of a realtime model, which has no nodes
-                    run.live = result.all_messages()
-                return result
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self._end_run(waits)
+            result = await handler()
+            run.waits = _waiting(result.output)
+            if run.live is None:  # a session of a realtime model, which has no nodes
+                run.live = result.all_messages()
+            return result
+        finally:
+            run.has_ended = True
+            await self._end_run()
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
         """Prepare the history for what the run begins with; store a reply before what the run makes of it."""
@@ -277,7 +284,6 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             if run.answers is not None and ctx.messages and ctx.messages[-1] is run.answers:
                 node.request.parts = [*run.answers.parts, *node.request.parts]
                 del ctx.messages[-1]
-            self._watch(node)
         elif isinstance(node, CallToolsNode):
             await self._keep(ctx.messages)
         elif (final := getattr(node, "final_result", None)) is not None:
@@ -286,6 +292,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                 reply = self._streamed(ctx)
                 run.results_of_stream = self._results_of(reply, ctx)
                 await self._keep([*ctx.messages, reply, *filter(None, [run.results_of_stream])])
+        if isinstance(node, (ModelRequestNode, CallToolsNode)):
+            self._watch(node)
         return node
 
     async def before_model_request(
@@ -328,9 +336,10 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         try:
             result = await handler(args)
         except Exception as error:
-            run.results[call.tool_call_id] = call, error
+            if (told := _told_of(call, error)) is not None:
+                run.results[call.tool_call_id] = told, None
             raise
-        run.results[call.tool_call_id] = call, result
+        run.results[call.tool_call_id] = _result_of(call, result)
         return result
 
     # ---- within --------------------------------------------------------------------------------------------------
@@ -352,7 +361,9 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                 f"under {self.key[:60]!r}: leave it out, or give what messages() gives"
             )
         run.is_given = bool(messages)
-        messages[:] = [*in_order(run.messages, self._instead_of, also_last=False), *new]
+        ordered = in_order(run.messages, self._instead_of, also_last=False)
+        # The framework puts today's value of a dynamic system prompt into the message; before 2.55 into the very one that it has.
+        messages[:] = [*(replace(each, parts=[*each.parts]) if is_dynamic(each) else each for each in ordered), *new]
 
     def _new_in(self, given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
         if not given:
@@ -391,19 +402,38 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         return ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome=outcome)
 
     def _watch(self, node: Any) -> None:
-        """Know the reply while it is streamed: ``run_stream()`` calls tools before the stream is closed."""
-        run, stream = self._of_this_run(), node.stream
+        """Know when the node is done, and the reply while it is streamed.
+
+        A run that is cancelled ends before its node does, which still puts the results of its tools into the messages. And
+        ``run_stream()`` calls tools before the stream is closed.
+        """
+        run, work, stream = self._of_this_run(), node.run, node.stream
 
         @asynccontextmanager
-        async def watched(*args: Any, **more: Any) -> AsyncIterator[Any]:
-            async with stream(*args, **more) as opened:
-                run.stream = opened
+        async def at_work() -> AsyncIterator[None]:
+            run.nodes += 1
+            try:
+                yield
+            finally:
+                run.nodes -= 1
+                if run.has_ended:
+                    await self._end_run()
+
+        async def watched_run(ctx: Any) -> Any:
+            async with at_work():
+                return await work(ctx)
+
+        @asynccontextmanager
+        async def watched_stream(ctx: Any) -> AsyncIterator[Any]:
+            async with at_work(), stream(ctx) as opened:
+                if isinstance(node, ModelRequestNode):
+                    run.stream = opened
                 try:
                     yield opened
                 finally:
                     run.stream = None
 
-        node.stream = watched
+        node.run, node.stream = watched_run, watched_stream
 
     def _streamed(self, ctx: RunContext[Any]) -> ModelResponse:
         reply: ModelResponse = self._of_this_run().stream.response
@@ -412,15 +442,25 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
     def _results_of(self, reply: ModelResponse, ctx: RunContext[Any] | None = None) -> ModelRequest | None:
         """The results of a reply's calls, where the framework's own list does not get them: ``run_stream()`` has them in a copy."""
         run = self._of_this_run()
+        strategy = getattr(ctx.agent, "end_strategy", None) if ctx is not None else None
         parts: list[Any] = []
         said: list[Any] = []
-        for call in calls_in(reply):
+
+        def is_output(call: ToolCallPart) -> bool:
+            definition = ctx.tool_manager.get_tool_def(call.tool_name) if ctx is not None else None
+            return definition is not None and definition.kind == "output"
+
+        # As the framework puts them: with "early" the output tools come first, and with "graceful" each batch between two of them ends
+        # with what the user says.
+        for call in sorted(calls_in(reply), key=lambda call: strategy == "early" and not is_output(call)):
             if call.tool_call_id in run.results:
-                part, content = _result_of(*run.results[call.tool_call_id])
+                part, content = run.results[call.tool_call_id]
             elif ctx is not None:
-                part, content = _beside_a_final_result(call, run.final, ctx), None
+                part, content = _beside_a_final_result(call, run.final, strategy, is_output(call)), None
             else:
                 continue
+            if strategy == "graceful" and is_output(call):
+                parts, said = [*parts, *said], []
             parts.append(part)
             said += [UserPromptPart(content)] if content else []
         if not parts:
@@ -433,16 +473,21 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         )
         return request if ctx is not None else replace(request, state="interrupted")
 
-    async def _end_run(self, waits: dict[str, str]) -> None:
+    async def _end_run(self) -> None:
         """Store what the run has at its end, to the letter: the framework may have changed what was stored before."""
         run = self._of_this_run()
-        if run.live is None:
-            return
-        messages = [*run.live]
-        if messages and isinstance(reply := messages[-1], ModelResponse) and reply.run_id == run.id:
-            results = run.results_of_stream or self._results_of(reply)
-            messages += [results] if results is not None and not waits else []
-        await self._keep(messages, waits, to_the_letter=True)
+        if run.nodes:
+            return  # the last of them calls this again
+        try:
+            if run.live is not None:
+                messages = [*run.live]
+                if messages and isinstance(reply := messages[-1], ModelResponse) and reply.run_id == run.id:
+                    results = run.results_of_stream or self._results_of(reply)
+                    messages += [results] if results is not None and not run.waits else []
+                with anyio.CancelScope(shield=True):
+                    await self._keep(messages, run.waits, to_the_letter=True)
+        finally:
+            run.end_turn()
 
     async def _keep(
         self, messages: Sequence[ModelMessage], waits: dict[str, str] | None = None, *, to_the_letter: bool = False
@@ -472,11 +517,19 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             same = len(now)
             now += [plain(each) for each in messages[same:]]
             if same < min(own, len(run.plain)):  # what is replaced stood there before this run: in one commit
-                await self._write(_Writing(new=self._encoded(now), waits=waits, whole=same, head=run.head), run)
+                writing = _Writing(self._encoded(now), waits=waits, whole=same, head=run.head)
             elif changes or waits or len(now) > same or len(run.plain) > same:
-                new, surplus = self._encoded(now[same:]), len(run.plain) - same
-                await self._write(_Writing(new, changes, waits, surplus, head=run.head), run)
-            run.messages, run.plain = [*messages], now
+                writing = _Writing(self._encoded(now[same:]), changes, waits, len(run.plain) - same, head=run.head)
+            else:
+                run.messages = [*messages]
+                return
+            try:
+                await self._write(writing)
+            finally:
+                if writing.ends is not None:  # also if the run was cancelled meanwhile
+                    before, after = writing.ends
+                    run.head = after if run.head == before else run.head
+                    run.messages, run.plain = [*messages], now
 
     def _encoded(self, messages: Sequence[Any]) -> list[EncodedMessage]:
         return [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(messages)]
@@ -485,12 +538,10 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         """What the transcript ends in, and what it says."""
         return await self._call(_history_of) or (_NO_HEAD, History([], [], {}))
 
-    async def _write(self, writing: _Writing, run: _Run | None = None) -> None:
-        before, after = await self._call(writing.write, partial(self._begin, writing))
-        if run is not None and run.head == before:
-            run.head = after
+    async def _write(self, writing: _Writing) -> None:
+        await self._call(writing.write, partial(self._begin, writing))
 
-    def _begin(self, writing: _Writing, store: ConversationStore) -> tuple[str, str]:
+    def _begin(self, writing: _Writing, store: ConversationStore) -> None:
         name = readable(self.key)
         messages, extras = writing.records()
         store.initialize(
@@ -502,7 +553,10 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
             features=["retract"],
         )
         count, head = store.position
-        return _NO_HEAD, head if count == len(messages) else _NO_HEAD  # else another process stored something behind it
+        writing.ends = (
+            _NO_HEAD,
+            head if count == len(messages) else _NO_HEAD,
+        )  # else another process stored something behind it
 
     async def _call(self, function: Any, begin: Any = None) -> Any:
         async with conversation(*self._place) as found:
@@ -523,6 +577,8 @@ class _Writing:
     """``new`` replaces all messages; so many of the first ones keep their times and extras. None: it is appended."""
     head: str = _NO_HEAD
     """What the transcript ends in if nobody else wrote: with another head nothing is taken back or replaced."""
+    ends: tuple[str, str] | None = None
+    """What the transcript ended in before and after; None as long as nothing was written."""
 
     def records(self) -> tuple[list[EncodedMessage | None], list[dict[str, Any] | None]]:
         """The new records: the first one carries what is different now, and an event what waits."""
@@ -535,8 +591,8 @@ class _Writing:
             extras[0] = {**(extras[0] or {}), **extra_of(self.changes)}
         return messages, extras
 
-    def write(self, store: ConversationStore) -> tuple[str, str]:
-        """Returns what the transcript ended in before and after.
+    def write(self, store: ConversationStore) -> None:
+        """Write it; then ``ends`` is set.
 
         Raises:
             ConversationChangedError: something is to be taken back or replaced, and another writer came in between.
@@ -552,13 +608,14 @@ class _Writing:
                 if_head=self.head,
                 features=["retract"],
             )
-            return self.head, store.head
+            self.ends = self.head, store.head
+            return
         results = []
         if self.surplus:
             results.append(store.retract(self.surplus, if_head=self.head))
         if messages:
             results += store.append_messages(messages, extras=extras)
-        return results[0].previous_head, results[-1].head
+        self.ends = results[0].previous_head, results[-1].head
 
 
 def _own_extra(record: Record) -> dict[str, Any] | None:
@@ -583,23 +640,26 @@ def _waiting(output: object) -> dict[str, str]:
 
 def _result_of(call: ToolCallPart, result: Any) -> tuple[Any, Any]:
     """What a tool gave, as the framework puts it into the history: a part, and what the user says with it."""
-    if isinstance(result, Exception):
-        if (part := getattr(result, "tool_retry", None) or getattr(result, "tool_failed", None)) is not None:
-            return part, None
-        return ToolReturnPart(call.tool_name, str(result), tool_call_id=call.tool_call_id, outcome="failed"), None
     given = result if isinstance(result, ToolReturn) else ToolReturn(result)
     part = ToolReturnPart(call.tool_name, given.return_value, tool_call_id=call.tool_call_id, metadata=given.metadata)
     return part, given.content
 
 
-def _beside_a_final_result(call: ToolCallPart, final: Any, ctx: RunContext[Any]) -> ToolReturnPart:
+def _told_of(call: ToolCallPart, error: Exception) -> Any:
+    """What the model is told of a call whose tool asks it to do something else; None for an error that ends the run."""
+    part = getattr(error, "tool_retry", None) or getattr(error, "tool_failed", None)
+    if part is None and isinstance(error, ModelRetry):
+        part = ToolReturnPart(call.tool_name, error.message, tool_call_id=call.tool_call_id, outcome="failed")
+    return part
+
+
+def _beside_a_final_result(call: ToolCallPart, final: Any, strategy: str | None, is_output: bool) -> ToolReturnPart:
     """What the framework tells a model of a call that no tool of the program answered, since there was a final result."""
-    definition = ctx.tool_manager.get_tool_def(call.tool_name) if ctx.tool_manager is not None else None
     if final.tool_call_id == call.tool_call_id:
         told = _FINAL
-    elif definition is None or definition.kind != "output":
+    elif not is_output:
         told = _NOT_USED.format("Tool not executed")
-    elif getattr(ctx.agent, "end_strategy", None) == "exhaustive":
+    elif strategy == "exhaustive":
         told = "Output tool processed, but its value will not be the final result of the agent run."
     else:
         told = _NOT_USED.format("Output tool not used")

@@ -90,7 +90,7 @@ def plain(message: ModelMessage) -> Any:
 
 
 def _dumped(message: ModelMessage) -> Any:
-    return ModelMessagesTypeAdapter.dump_python([message], mode="json")[0]
+    return ModelMessagesTypeAdapter.dump_python([message], mode="json", warnings=False)[0]
 
 
 def _can_be_dumped(message: ModelMessage) -> bool:

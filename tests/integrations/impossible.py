@@ -5,19 +5,15 @@ from __future__ import annotations
 CONNECTIONS = "it looks at the connections to SQLite and their locks, which are not there"
 TRANSACTIONS = "it stops or breaks a transaction of SQLite, which is not there"
 ROWS = "it writes a broken row into the database; here what is broken is an error, and not passed over"
+FILES = "it looks at the database file and its rows, which are not there"
 CLOSED = "a session that was closed opens again by itself; SQLiteSession refuses"
-ENCRYPTED = "EncryptedSession checks its key before a pop only if the session is a SQLiteSession"
 TIMES = "it sets times in a private dictionary of InMemorySessionStore"
 
 IMPOSSIBLE: dict[str, dict[str, str]] = {
     "openai-agents": {
-        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_authentication_is_atomic_with_concurrent_mutations[append]": ENCRYPTED,
-        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_authentication_is_atomic_with_concurrent_mutations[clear]": ENCRYPTED,
-        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_cancellation_waits_for_authentication_rollback": ENCRYPTED,
-        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_rechecks_authentication_after_expired_tail": ENCRYPTED,
-        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_wrong_key_preserves_recoverable_history[False]": ENCRYPTED,
-        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_wrong_key_preserves_recoverable_history[True]": ENCRYPTED,
-        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_wrong_key_preserves_row_identity": ENCRYPTED,
+        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_authentication_is_atomic_with_concurrent_mutations[append]": FILES,
+        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_authentication_is_atomic_with_concurrent_mutations[clear]": FILES,
+        "tests/extensions/memory/test_encrypt_session.py::test_encrypted_pop_wrong_key_preserves_row_identity": FILES,
         "tests/memory/test_openai_responses_compaction_session.py::test_settled_clear_failure_invalidates_response_chain[cancelled]": TRANSACTIONS,
         "tests/memory/test_openai_responses_compaction_session.py::test_settled_clear_failure_invalidates_response_chain[error]": TRANSACTIONS,
         "tests/memory/test_openai_responses_compaction_session.py::test_settled_pop_failure_invalidates_response_chain[cancelled]": TRANSACTIONS,

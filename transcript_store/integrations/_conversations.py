@@ -202,6 +202,26 @@ class conversation:  # noqa: N801  # a block, as contextlib.closing
             self._found.users -= 1
 
 
+def call_now(home: Home, id: str, options: Options, function: Callable[[ConversationStore], T]) -> T | None:
+    """Call ``function(store)`` in this thread, for a hook of a framework that is not async; None if there is no conversation.
+
+    It keeps the event loop waiting for a read from the disk, and for the turn of another process.
+
+    Raises:
+        TranscriptStoreError: as :meth:`Conversation.call`.
+    """
+    key = home, id, options.key()
+    with _guard:
+        found = _table.setdefault(key, _table.get(key) or Conversation(home, id, options))
+        found.users += 1
+        found.closer = None
+    try:
+        return found._call(function, None, found.store)
+    finally:
+        with _guard:
+            found.users -= 1
+
+
 def close(home: Home, id: str, options: Options) -> None:
     """Close the conversation, when the call on it that is under way is done. The next call opens it again."""
     with _guard:

@@ -11,6 +11,7 @@ It needs the extra ``openai-agents``.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from transcript_store.errors import (
 )
 
 try:
+    from agents.memory import SQLiteSession
     from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 except ModuleNotFoundError as _error:
     if (_error.name or "").partition(".")[0] != "agents":
@@ -136,14 +138,14 @@ class TranscriptSession:
                 redacts = self._place[2].redact is not None
                 await found.call(partial(_add, found, messages, redacts), partial(self._begin, messages))
 
-    async def pop_item(self) -> Any | None:
-        """Take back the last item, and return it; None if there is none. It costs an append.
+    # The very function of the SDK's own session, which is one line (``return await self._pop_item_with_validation()``): EncryptedSession
+    # checks its key before an item is taken back if this is it. Else a wrong key takes back every item, one after the other.
+    pop_item = SQLiteSession.pop_item
+    """Take back the last item, and return it; None if there is none. It costs an append.
 
-        Raises:
-            TranscriptStoreError: as ``ConversationStore.retract``.
-        """
-        async with conversation(*self._place) as found:
-            return await found.call(partial(_pop, found))
+    Raises:
+        TranscriptStoreError: as ``ConversationStore.retract``.
+    """
 
     async def clear_session(self) -> None:
         """Begin anew without items. What there was stays readable, unless ``keep_cleared`` is False.
@@ -173,9 +175,22 @@ class TranscriptSession:
         """
         return to_read(*self._place[:2])
 
-    # ---- hooks that the SDK looks for by name, to compact in one commit ------------------------------------------
-    # They are private there. Without them it clears and then adds, and a crash in between leaves an empty session. A subclass may
-    # change what the four methods do, so it does not get them: SQLiteSession and RedisSession do the same.
+    # ---- hooks that the SDK looks for by name --------------------------------------------------------------------
+    # They are private there. Without the last two it clears and then adds, and a crash in between leaves an empty session. A subclass may
+    # change what the four methods do, so it does not get those: SQLiteSession and RedisSession do the same.
+
+    async def _pop_item_with_validation(self, validate: Callable[[Any], object] | None = None) -> Any | None:
+        """Take back the last item if ``validate(item)`` returns; what it raises is raised, and the item stays."""
+        async with conversation(*self._place) as found:
+            try:
+                return await found.call(partial(_pop, found, validate))
+            except Exception:
+                task = asyncio.current_task()
+                if (
+                    task is not None and task.cancelling()
+                ):  # as the SDK's own: who cancels a call sees that it is cancelled
+                    raise asyncio.CancelledError from None
+                raise
 
     async def _atomic_replace_items(self, items: Sequence[Any]) -> bool:
         if type(self) is not TranscriptSession:
@@ -224,6 +239,10 @@ class TranscriptSession:
         return [stored(item, f"items[{k}]", self._max_bytes) for k, item in enumerate(items)]
 
 
+SQLiteSession.register(TranscriptSession)
+"""EncryptedSession asks for this class too, and nothing else in the SDK does: it means the hook above."""
+
+
 @dataclass(frozen=True)
 class _Snapshot:
     """The end of a session, and a way to replace it if it is still the same: what the SDK reads of one."""
@@ -252,7 +271,7 @@ def _add(found: Conversation, messages: Sequence[EncodedMessage], redacts: bool,
     found.memo = None if redacts else _End.of(head, messages)  # else what is stored is not what was given
 
 
-def _pop(found: Conversation, store: ConversationStore) -> Any | None:
+def _pop(found: Conversation, validate: Callable[[Any], object] | None, store: ConversationStore) -> Any | None:
     """Take back the last item, which is known from before or looked at: its head says whether it still is the last. None comes twice."""
     while True:
         known: _End | None = found.memo
@@ -264,6 +283,16 @@ def _pop(found: Conversation, store: ConversationStore) -> Any | None:
                 return None
             limit = store.max_line_bytes
             known = _End.of(head, [EncodedMessage(encode_message(each, "item", limit)) for each in messages])
+        *others, last = known.items
+        item = restored(decode_message(last.text))
+        if validate is not None:
+            try:
+                validate(item)
+            except Exception:
+                if store.head != known.head:
+                    continue  # something came since: that may be the last item now
+                found.memo = known
+                raise
         try:
             head = store.retract(if_head=known.head).head
         except ConversationChangedError:
@@ -273,9 +302,8 @@ def _pop(found: Conversation, store: ConversationStore) -> Any | None:
                 count, head = store.position
                 store.keep_records(range(1, count + 1), features=["retract"], if_head=head)
             continue
-        *others, last = known.items
         found.memo = _End(head, others)
-        return restored(decode_message(last.text))
+        return item
 
 
 def _clear(store: ConversationStore, *, keep: bool) -> None:

@@ -10,34 +10,43 @@ It needs the extra ``pydantic-ai``.
 
 A ``ModelMessage`` is a message. What a run has in memory and what is stored are kept equal:
 
-* before the first request of a run that began without a history, the stored one is put before its messages;
-* before each attempt of a request, what is new is stored; after it, the reply, before any tool is called;
+* before a run begins, the stored history is put where the framework has the ``message_history`` of a run that is given one. So all that the
+  framework does with a history, it does with this one: system prompts, calls that wait for a result, a question that is asked again.
+* before each attempt of a request, what is new is stored; the reply is stored before any of its tools is called.
+* when the run has ended, however it ended, what it has then is stored: results of tools, a reply that was cut off.
 * what the run no longer has (a reply that was rejected) is taken back when that is seen, and what it has instead is stored.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from transcript_store.conversation import ConversationStore, Durability, Redact
+import anyio
+
+from transcript_store.conversation import ConversationStore, Durability, Record, Redact
 from transcript_store.errors import MissingExtraError
 
 try:
-    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai import CallToolsNode, DeferredToolRequests, ModelRequestNode, ToolReturn, UserPromptNode
+    from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+    from pydantic_ai.exceptions import ModelRetry, UserError
     from pydantic_ai.messages import (
         ModelMessage,
-        ModelMessagesTypeAdapter,
         ModelRequest,
         ModelResponse,
         ToolCallPart,
         ToolReturnPart,
+        UserPromptPart,
     )
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.run import AgentRunResult
@@ -47,19 +56,41 @@ except ModuleNotFoundError as _error:
         raise
     raise MissingExtraError(feature="transcript_store.integrations.pydantic_ai", extra="pydantic-ai") from _error
 
-from transcript_store.integrations._conversations import close, conversation
+from transcript_store.integrations._conversations import call_now, close, conversation
 from transcript_store.integrations._homes import Home, Options, home_at, id_of, path_of, to_read
-from transcript_store.integrations._values import of_items, readable, redacted, restored, stored
+from transcript_store.integrations._model_messages import (
+    NOW,
+    WAITING,
+    Change,
+    History,
+    asks,
+    calls_in,
+    change_of,
+    extra_of,
+    history_in,
+    in_order,
+    is_dynamic,
+    new_in,
+    of_json,
+    plain,
+)
+from transcript_store.integrations._runs import begin_turn
+from transcript_store.integrations._values import of_items, readable, redacted, stored
 from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage
 
 __all__ = ["TranscriptHistory"]
 
 FRAMEWORK = "pydantic-ai"
-_CUT_OFF = "The process ended before this call had a result. The tool may have run, in part or to its end."
-_FILLED_LATER = frozenset({"model_id", "workspace_ref", "history_digest"})
-"""What a run notes in a reply when it takes it into its history, which is after we stored it."""
-
+_CUT_OFF = "The run ended before this call had a result. The tool may have run, in part or to its end."
+_NOT_CALLED = "The reply was cut off, and this call did not run."
+_WAITED_FOR = {
+    "approval": ("This call was not approved and did not run.", "denied"),
+    "result": ("This call was handed on, and no result came back.", "interrupted"),
+}
+_FINAL = "Final result processed."
+_NOT_USED = "{} - a final result was already processed."
+"""What the framework itself tells a model of the calls beside a final result."""
 
 _NO_HEAD = "0" * 32
 
@@ -68,12 +99,36 @@ _NO_HEAD = "0" * 32
 class _Run:
     """What of a run is stored: its messages, as objects and as JSON, in order."""
 
+    id: str
     messages: list[ModelMessage] = field(default_factory=list)
     plain: list[Any] = field(default_factory=list)
     has_begun: bool = False
+    is_given: bool = False
+    """Whether the caller gave the run a history."""
     head: str = _NO_HEAD
     """What the transcript ended in when these were its last messages. Once another run stored something it stays behind, and with it
     nothing can be taken back: the last messages may be the other's."""
+    waiting: dict[str, str] = field(default_factory=dict)
+    """The calls that the run before this one left for somebody to approve or to answer."""
+    live: list[ModelMessage] | None = None
+    """The list in which the framework has the run's messages. It is another one than that at the run's beginning."""
+    answers: ModelRequest | None = None
+    """What the model is told of calls that were cut off: it belongs into the request with the next question."""
+    stream: Any = None
+    """The reply that is being streamed. The framework's own list has it only when the stream is closed."""
+    results: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """By the call's id, what its tool gave, as a part, and what the user says with it."""
+    final: Any = None
+    """The final result of a run that was streamed."""
+    results_of_stream: ModelRequest | None = None
+    """The results of the tools beside it."""
+    waits: dict[str, str] = field(default_factory=dict)
+    """The calls that this run leaves for somebody to approve or to answer."""
+    nodes: int = 0
+    """How many nodes are at work."""
+    has_ended: bool = False
+    end_turn: Callable[[], None] = lambda: None
+    storing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 _runs: WeakValueDictionary[tuple[Home, str, str], _Run] = WeakValueDictionary()
@@ -83,14 +138,16 @@ _runs: WeakValueDictionary[tuple[Home, str, str], _Run] = WeakValueDictionary()
 class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the framework's types are not followed
     """A capability that gives an agent its stored history, and stores each message before the run goes on.
 
-    A run that is given a ``message_history`` must begin with what is stored; anything else is refused, before a request is made.
+    Runs on one history take turns in a process: the second one waits until the first has ended. A run that is given a
+    ``message_history`` must begin with what is stored; anything else is refused, before a request is made. Approvals and results of
+    deferred tools need it.
 
     Args:
         key: the history's key: any text.
         directory: the folder with the conversations, a library, which is made if it is missing. Or a ``ConversationLibrary``, which may
             be on a place: objects that are given the same one share what is open.
         durability: as of ``ConversationStore``.
-        lock_timeout_seconds: how long to wait for the turns of others.
+        lock_timeout_seconds: how long to wait for the turns of others, and for another run of this process to end.
         redact: as of ``ConversationStore``: takes out of a message what must not be stored, before it is. The run that is under way
             sends its messages as they were said; later runs send what is stored. Give the same function each time.
 
@@ -99,7 +156,9 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         ValueError: ``directory`` is a file, or there is no such ``durability``.
         CorruptTranscriptError: a run, or any call; the history is damaged. ``transcript-store verify`` and ``repair`` help.
         ConversationChangedError: a run; it has to take back what it stored, and another run stored something behind that.
-        ConversationLockedError: a run, or any call; a store that holds its lock (``hold_lock=True``) has the history open.
+        ConversationLockedError: a run; another run on this history did not end in ``lock_timeout_seconds``, or this run is within one, in
+            a tool of it. Give the inner agent a key of its own. Or any call; a store that holds its lock (``hold_lock=True``) has the
+            history open.
         TranscriptStoreError: a run, or any call, as ``ConversationStore``.
     """
 
@@ -130,13 +189,14 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         Raises:
             TranscriptStoreError: the history cannot be read. It is never taken for an empty one.
         """
-        return list(ModelMessagesTypeAdapter.validate_python(await self._stored_messages()))
+        _, history = await self._stored()
+        return of_json(history.plain)
 
     async def append(self, messages: Sequence[ModelMessage]) -> None:
         """Store messages as one batch, such as a history that was kept elsewhere; on return they are durable.
 
         Raises:
-            TypeError: something is no ``ModelMessage``. Nothing was stored.
+            TypeError: something is no ``ModelMessage``, or JSON cannot carry it. Nothing was stored.
             InvalidMessageError: a message is too long. Nothing was stored.
             TranscriptStoreError: as ``ConversationStore.append_messages``.
         """
@@ -146,8 +206,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
                     f"messages[{k}] must be a ModelRequest or a ModelResponse, not {type(message).__name__}: "
                     "ModelMessagesTypeAdapter.validate_json() makes them of JSON"
                 )
-        if plain := _plain(messages):
-            await self._store(plain)
+        if messages:
+            await self._write(_Writing(new=self._encoded([plain(each) for each in messages])))
 
     @property
     def directory(self) -> str:
@@ -169,63 +229,117 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
 
     # ---- what pydantic-ai calls ----------------------------------------------------------------------------------
 
+    def get_ordering(self) -> CapabilityOrdering:
+        """Outside of the others: what they make of a history, a request or a reply is what is stored."""
+        return CapabilityOrdering(position="outermost")
+
+    def get_default_conversation_id(self, run_id: str) -> str:  # noqa: ARG002
+        """The one that the stored messages have; of a new history, the id of its conversation in the library.
+
+        Raises:
+            TranscriptStoreError: the history cannot be read.
+        """
+        _, history = call_now(*self._place, _history_of) or (_NO_HEAD, History([], [], {}))
+        ids = (message.get("conversation_id") for message in reversed(history.plain))
+        return next(filter(None, ids), self._place[1])
+
     async def for_run(self, ctx: RunContext[Any]) -> TranscriptHistory:
         """One of its own for each run. Two of one key are the same run."""
         own = copy(self)
-        own._run = _runs.setdefault((*self._place[:2], ctx.run_id or str(uuid4())), _Run())
+        run_id = ctx.run_id or str(uuid4())
+        own._run = _runs.setdefault((*self._place[:2], run_id), _Run(run_id))
         return own
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Callable[[], Any]) -> AgentRunResult[Any]:
+        """Put the stored history before the run's messages; when the run has ended, store what it has then."""
+        run = self._of_this_run()
+        if run.has_begun:  # the agent has this history twice
+            return await handler()
+        home, name, options = self._place
+        run.end_turn = await begin_turn(home, name, options.lock_timeout_seconds)
+        try:
+            await self._begin_run(ctx.messages)
+            result = await handler()
+            run.waits = _waiting(result.output)
+            if run.live is None:  # a session of a realtime model, which has no nodes
+                run.live = result.all_messages()
+            return result
+        finally:
+            run.has_ended = True
+            await self._end_run()
+
+    async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
+        """Prepare the history for what the run begins with; store a reply before what the run makes of it."""
+        run = self._of_this_run()
+        run.live = ctx.messages
+        if isinstance(node, UserPromptNode):
+            if node.deferred_tool_results is None:
+                self._make_room_for(node.user_prompt, ctx.messages)
+            elif not run.is_given:
+                raise UserError(
+                    "approvals and results of deferred tools are for calls that somebody has seen: "
+                    "give the run message_history=await history.messages() too"
+                )
+        elif isinstance(node, ModelRequestNode):
+            if run.answers is not None and ctx.messages and ctx.messages[-1] is run.answers:
+                node.request.parts = [*run.answers.parts, *node.request.parts]
+                del ctx.messages[-1]
+        elif isinstance(node, CallToolsNode):
+            await self._keep(ctx.messages)
+        elif (final := getattr(node, "final_result", None)) is not None:
+            run.final = final
+            if run.stream is not None:
+                reply = self._streamed(ctx)
+                run.results_of_stream = self._results_of(reply, ctx)
+                await self._keep([*ctx.messages, reply, *filter(None, [run.results_of_stream])])
+        if isinstance(node, (ModelRequestNode, CallToolsNode)):
+            self._watch(node)
+        return node
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Put the stored history before a run that began without one."""
-        run = self._of_this_run()
-        if run.has_begun:
-            return request_context
-        run.head, plain = await self._call(_end_of) or (_NO_HEAD, [])
-        run.has_begun = True
-        if len(ctx.messages) > 1:
-            if not self._is_stored_as(_plain(ctx.messages[: len(plain)]), plain):
-                raise ValueError(
-                    f"the message_history of this run does not begin with the {len(plain)} messages that are stored "
-                    f"under {self.key[:60]!r}: leave it out, or give what messages() gives"
-                )
-            run.messages = ctx.messages[: len(plain)]
-            run.plain = _plain(run.messages)
-            return request_context
-        run.messages, run.plain = list(ModelMessagesTypeAdapter.validate_python(plain)), plain
-        _answer_what_was_cut_off(run.messages, ctx.messages[-1])
-        ctx.messages[:0] = run.messages
-        return replace(request_context, messages=[*run.messages, *request_context.messages])
-
-    async def prepare_model_request(
-        self, ctx: RunContext[Any], request_context: ModelRequestContext
-    ) -> ModelRequestContext:
-        """Store what is new, before it is sent."""
-        await self._keep(ctx.messages)
+        """Note where the framework has the messages: an older one tells it nowhere else if the caller goes through the nodes."""
+        self._of_this_run().live = ctx.messages
         return request_context
 
-    async def after_model_request(
-        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
-    ) -> ModelResponse:
-        """Store the reply, before its tools are called."""
-        response = replace(  # as the run will do
-            response,
-            run_id=response.run_id or ctx.run_id,
-            conversation_id=response.conversation_id or ctx.conversation_id,
-            model_id=response.model_id or request_context.model.model_id,
-        )
-        await self._keep([*ctx.messages, response])
-        return response
+    if hasattr(AbstractCapability, "prepare_model_request"):
 
-    async def after_run(
+        async def prepare_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            """Store what is new, before it is sent."""
+            await self._keep(ctx.messages)
+            return request_context
+
+    else:  # before 2.64, in which the processors of a history are done when this is called
+
+        async def wrap_model_request(
+            self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Callable[..., Any]
+        ) -> ModelResponse:
+            """Store what is new, before it is sent."""
+            await self._keep(ctx.messages)
+            return await handler(request_context)
+
+    async def wrap_tool_execute(
         self,
-        ctx: RunContext[Any],  # noqa: ARG002
+        ctx: RunContext[Any],
         *,
-        result: AgentRunResult[Any],
-    ) -> AgentRunResult[Any]:
-        """Store what came behind the last reply: the results of tools that ended the run."""
-        await self._keep(result.all_messages())
+        call: ToolCallPart,
+        tool_def: Any,  # noqa: ARG002
+        args: Any,
+        handler: Callable[[Any], Any],
+    ) -> Any:
+        """Store the reply before its tool runs, if it is not stored yet, and note what the tool gave."""
+        run = self._of_this_run()
+        await self._keep([*ctx.messages, self._streamed(ctx)] if run.stream is not None else ctx.messages)
+        try:
+            result = await handler(args)
+        except Exception as error:
+            if (told := _told_of(call, error)) is not None:
+                run.results[call.tool_call_id] = told, None
+            raise
+        run.results[call.tool_call_id] = _result_of(call, result)
         return result
 
     # ---- within --------------------------------------------------------------------------------------------------
@@ -234,84 +348,319 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         assert self._run is not None, "pydantic-ai calls for_run() first"
         return self._run
 
-    async def _keep(self, messages: Sequence[ModelMessage]) -> None:
-        """Make what is stored equal to what the run has."""
+    async def _begin_run(self, messages: list[ModelMessage]) -> None:
         run = self._of_this_run()
-        same = 0
-        for known, plain, message in zip(run.messages, run.plain, messages, strict=False):
-            if known is not message and not _same(_plain([message]), [plain]):
-                break
-            same += 1
-        new = _plain(messages[same:])
-        if surplus := len(run.plain) - same:
-            run.head = await self._call(lambda store: store.retract(surplus, if_head=run.head).head)
-            run.messages, run.plain = run.messages[:same], run.plain[:same]
-        if new:
-            before, after = await self._store(new)
-            run.head = after if run.head == before else run.head
-        run.messages, run.plain = [*messages], [*run.plain[:same], *new]
+        run.has_begun = True
+        run.head, history = await self._stored()
+        run.plain, run.waiting = history.plain, history.waiting
+        run.messages = of_json(run.plain)
+        new = self._new_in(messages, run.messages)
+        if new is None:
+            raise ValueError(
+                f"the message_history of this run does not begin with the {len(run.plain)} messages that are stored "
+                f"under {self.key[:60]!r}: leave it out, or give what messages() gives"
+            )
+        run.is_given = bool(messages)
+        ordered = in_order(run.messages, self._instead_of, also_last=False)
+        # The framework puts today's value of a dynamic system prompt into the message; before 2.55 into the very one that it has.
+        messages[:] = [*(replace(each, parts=[*each.parts]) if is_dynamic(each) else each for each in ordered), *new]
 
-    async def _stored_messages(self) -> list[Any]:
-        return [restored(message) for message in await self._call(ConversationStore.get_messages) or ()]
-
-    def _is_stored_as(self, given: Sequence[Any], plain: Sequence[Any]) -> bool:
-        if _same(given, plain):
-            return True
+    def _new_in(self, given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
+        if not given:
+            return []
+        new = new_in(given, known)
         redact = of_items(self._place[2].redact)
-        return redact is not None and _same([redacted(redact, each, "message_history") for each in given], plain)
+        if new is not None or redact is None:
+            return new
+        return new_in(of_json([redacted(redact, plain(each), "message_history") for each in given]), known)
 
-    async def _store(self, plain: Sequence[Any]) -> tuple[str, str]:
-        """Append messages; returns what the transcript ended in before and after."""
-        messages = [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(plain)]
-        ends: tuple[str, str] = await self._call(partial(_append, messages), partial(self._begin, messages))
-        return ends
+    def _make_room_for(self, prompt: object, messages: list[ModelMessage]) -> None:
+        """Let a question be the next message: what it repeats goes, and calls that nobody waits for any more get an answer.
 
-    def _begin(self, messages: Sequence[EncodedMessage], store: ConversationStore) -> tuple[str, str]:
+        Without a question the framework goes on with the calls, if the caller has seen them and gives them to the run.
+        """
+        run = self._of_this_run()
+        if prompt is None and run.is_given:
+            return
+        if messages and asks(messages[-1], prompt):
+            del messages[-1]  # it was asked, and there is no answer
+        ordered = in_order(messages, self._instead_of, also_last=True)
+        if len(ordered) > len(messages):
+            run.answers = ordered[-1]
+        messages[:] = ordered
+
+    def _instead_of(self, call: ToolCallPart) -> ToolReturnPart:
+        """What the model is told of a call that has no result."""
+        run = self._of_this_run()
+        told, outcome = _CUT_OFF, "interrupted"
+        if waited_for := run.waiting.get(call.tool_call_id):
+            told, outcome = _WAITED_FOR[waited_for]
+        else:
+            for message in reversed(run.messages):
+                if isinstance(message, ModelResponse) and any(each is call for each in message.parts):
+                    told = _NOT_CALLED if getattr(message, "state", None) == "interrupted" else told
+        return ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome=outcome)
+
+    def _watch(self, node: Any) -> None:
+        """Know when the node is done, and the reply while it is streamed.
+
+        A run that is cancelled ends before its node does, which still puts the results of its tools into the messages. And
+        ``run_stream()`` calls tools before the stream is closed.
+        """
+        run, work, stream = self._of_this_run(), node.run, node.stream
+
+        @asynccontextmanager
+        async def at_work() -> AsyncIterator[None]:
+            run.nodes += 1
+            try:
+                yield
+            finally:
+                run.nodes -= 1
+                if run.has_ended:
+                    await self._end_run()
+
+        async def watched_run(ctx: Any) -> Any:
+            async with at_work():
+                return await work(ctx)
+
+        @asynccontextmanager
+        async def watched_stream(ctx: Any) -> AsyncIterator[Any]:
+            async with at_work(), stream(ctx) as opened:
+                if isinstance(node, ModelRequestNode):
+                    run.stream = opened
+                try:
+                    yield opened
+                finally:
+                    run.stream = None
+
+        node.run, node.stream = watched_run, watched_stream
+
+    def _streamed(self, ctx: RunContext[Any]) -> ModelResponse:
+        reply: ModelResponse = self._of_this_run().stream.response
+        return replace(reply, run_id=ctx.run_id, conversation_id=ctx.conversation_id)
+
+    def _results_of(self, reply: ModelResponse, ctx: RunContext[Any] | None = None) -> ModelRequest | None:
+        """The results of a reply's calls, where the framework's own list does not get them: ``run_stream()`` has them in a copy."""
+        run = self._of_this_run()
+        strategy = getattr(ctx.agent, "end_strategy", None) if ctx is not None else None
+        parts: list[Any] = []
+        said: list[Any] = []
+
+        def is_output(call: ToolCallPart) -> bool:
+            definition = ctx.tool_manager.get_tool_def(call.tool_name) if ctx is not None else None
+            return definition is not None and definition.kind == "output"
+
+        # As the framework puts them: with "early" the output tools come first, and with "graceful" each batch between two of them ends
+        # with what the user says.
+        for call in sorted(calls_in(reply), key=lambda call: strategy == "early" and not is_output(call)):
+            if call.tool_call_id in run.results:
+                part, content = run.results[call.tool_call_id]
+            elif ctx is not None:
+                part, content = _beside_a_final_result(call, run.final, strategy, is_output(call)), None
+            else:
+                continue
+            if strategy == "graceful" and is_output(call):
+                parts, said = [*parts, *said], []
+            parts.append(part)
+            said += [UserPromptPart(content)] if content else []
+        if not parts:
+            return None
+        request = ModelRequest(
+            parts=[*parts, *said],
+            run_id=reply.run_id,
+            conversation_id=reply.conversation_id,
+            timestamp=datetime.now(UTC),
+        )
+        return request if ctx is not None else replace(request, state="interrupted")
+
+    async def _end_run(self) -> None:
+        """Store what the run has at its end, to the letter: the framework may have changed what was stored before."""
+        run = self._of_this_run()
+        if run.nodes:
+            return  # the last of them calls this again
+        try:
+            if run.live is not None:
+                messages = [*run.live]
+                if messages and isinstance(reply := messages[-1], ModelResponse) and reply.run_id == run.id:
+                    results = run.results_of_stream or self._results_of(reply)
+                    messages += [results] if results is not None and not run.waits else []
+                with anyio.CancelScope(shield=True):
+                    await self._keep(messages, run.waits, to_the_letter=True)
+        finally:
+            run.end_turn()
+
+    async def _keep(
+        self, messages: Sequence[ModelMessage], waits: dict[str, str] | None = None, *, to_the_letter: bool = False
+    ) -> None:
+        """Make what is stored equal to what the run has.
+
+        Args:
+            messages: what the run has.
+            waits: the calls that the run leaves for somebody, by their id.
+            to_the_letter: look into messages of this run that are the same objects as before, too.
+        """
+        run = self._of_this_run()
+        async with run.storing:
+            own = next((n for n, each in enumerate(run.messages) if each.run_id == run.id), len(run.plain))
+            now: list[Any] = []
+            changes: list[tuple[int, Change]] = []
+            for number, (known, before, message) in enumerate(zip(run.messages, run.plain, messages, strict=False)):
+                if known is message and not (to_the_letter and number >= own):
+                    now.append(before)
+                    continue
+                this = plain(message)
+                if this != before:
+                    if (change := change_of(before, this)) is None:
+                        break
+                    changes.append((number, change))
+                now.append(this)
+            same = len(now)
+            now += [plain(each) for each in messages[same:]]
+            if same < min(own, len(run.plain)):  # what is replaced stood there before this run: in one commit
+                writing = _Writing(self._encoded(now), waits=waits, whole=same, head=run.head)
+            elif changes or waits or len(now) > same or len(run.plain) > same:
+                writing = _Writing(self._encoded(now[same:]), changes, waits, len(run.plain) - same, head=run.head)
+            else:
+                run.messages = [*messages]
+                return
+            try:
+                await self._write(writing)
+            finally:
+                if writing.ends is not None:  # also if the run was cancelled meanwhile
+                    before, after = writing.ends
+                    run.head = after if run.head == before else run.head
+                    run.messages, run.plain = [*messages], now
+
+    def _encoded(self, messages: Sequence[Any]) -> list[EncodedMessage]:
+        return [stored(each, f"messages[{k}]", self._max_bytes) for k, each in enumerate(messages)]
+
+    async def _stored(self) -> tuple[str, History]:
+        """What the transcript ends in, and what it says."""
+        return await self._call(_history_of) or (_NO_HEAD, History([], [], {}))
+
+    async def _write(self, writing: _Writing) -> None:
+        await self._call(writing.write, partial(self._begin, writing))
+
+    def _begin(self, writing: _Writing, store: ConversationStore) -> None:
         name = readable(self.key)
+        messages, extras = writing.records()
         store.initialize(
             id=self._place[1],
             provider=FRAMEWORK,
             labels={f"{FRAMEWORK}.key": name, "title": name},
             messages=messages,
+            extras=extras,
             features=["retract"],
         )
         count, head = store.position
-        return _NO_HEAD, head if count == len(messages) else _NO_HEAD  # else another process stored something behind it
+        writing.ends = (
+            _NO_HEAD,
+            head if count == len(messages) else _NO_HEAD,
+        )  # else another process stored something behind it
 
     async def _call(self, function: Any, begin: Any = None) -> Any:
         async with conversation(*self._place) as found:
             return await found.call(function, begin)
 
 
-def _end_of(store: ConversationStore) -> tuple[str, list[Any]]:
+@dataclass
+class _Writing:
+    """What is written to a transcript in one go: in the store's thread, so to its end also if the run is cancelled meanwhile."""
+
+    new: list[EncodedMessage]
+    changes: list[tuple[int, Change]] = field(default_factory=list)
+    """What of messages that are stored is different now."""
+    waits: dict[str, str] | None = None
+    surplus: int = 0
+    """How many of the last messages are taken back first."""
+    whole: int | None = None
+    """``new`` replaces all messages; so many of the first ones keep their times and extras. None: it is appended."""
+    head: str = _NO_HEAD
+    """What the transcript ends in if nobody else wrote: with another head nothing is taken back or replaced."""
+    ends: tuple[str, str] | None = None
+    """What the transcript ended in before and after; None as long as nothing was written."""
+
+    def records(self) -> tuple[list[EncodedMessage | None], list[dict[str, Any] | None]]:
+        """The new records: the first one carries what is different now, and an event what waits."""
+        messages: list[EncodedMessage | None] = [*self.new]
+        extras: list[dict[str, Any] | None] = [None] * len(messages)
+        if self.waits or (self.changes and not messages):
+            messages.append(None)
+            extras.append({WAITING: self.waits or {}})
+        if self.changes:
+            extras[0] = {**(extras[0] or {}), **extra_of(self.changes)}
+        return messages, extras
+
+    def write(self, store: ConversationStore) -> None:
+        """Write it; then ``ends`` is set.
+
+        Raises:
+            ConversationChangedError: something is to be taken back or replaced, and another writer came in between.
+        """
+        messages, extras = self.records()
+        if self.whole is not None:
+            kept: list[Record] = history_in(store.get_records()).records[: self.whole]
+            behind = [None] * (len(messages) - len(kept))
+            store.replace_transcript(
+                messages,
+                extras=[*map(_own_extra, kept), *extras[len(kept) :]],
+                times=[*(record.at for record in kept), *behind],
+                if_head=self.head,
+                features=["retract"],
+            )
+            self.ends = self.head, store.head
+            return
+        results = []
+        if self.surplus:
+            results.append(store.retract(self.surplus, if_head=self.head))
+        if messages:
+            results += store.append_messages(messages, extras=extras)
+        self.ends = results[0].previous_head, results[-1].head
+
+
+def _own_extra(record: Record) -> dict[str, Any] | None:
+    """A record's extra without what it said of other records."""
+    return {name: value for name, value in (record.extra or {}).items() if name not in {NOW, WAITING}} or None
+
+
+def _history_of(store: ConversationStore) -> tuple[str, History]:
     head = store.head  # first: what comes between the two is not ours to take back
-    return head, [restored(message) for message in store.get_messages()]
+    return head, history_in(store.get_records())
 
 
-def _append(messages: Sequence[EncodedMessage], store: ConversationStore) -> tuple[str, str]:
-    results = store.append_messages(messages)
-    return results[0].previous_head, results[-1].head
+def _waiting(output: object) -> dict[str, str]:
+    """The calls that a run ended with, so that somebody approves them or brings their results."""
+    if not isinstance(output, DeferredToolRequests):
+        return {}
+    return {
+        **{call.tool_call_id: "result" for call in output.calls},
+        **{call.tool_call_id: "approval" for call in output.approvals},
+    }
 
 
-def _answer_what_was_cut_off(history: Sequence[ModelMessage], request: ModelMessage) -> None:
-    """Begin the request with a result for each call that has none: a process ended while its tools ran. Providers refuse such a history."""
-    last = history[-1] if history else None
-    if isinstance(last, ModelResponse) and isinstance(request, ModelRequest):
-        results = [
-            ToolReturnPart(call.tool_name, _CUT_OFF, tool_call_id=call.tool_call_id, outcome="interrupted")
-            for call in last.parts
-            if isinstance(call, ToolCallPart)
-        ]
-        request.parts = [*results, *request.parts]
+def _result_of(call: ToolCallPart, result: Any) -> tuple[Any, Any]:
+    """What a tool gave, as the framework puts it into the history: a part, and what the user says with it."""
+    given = result if isinstance(result, ToolReturn) else ToolReturn(result)
+    part = ToolReturnPart(call.tool_name, given.return_value, tool_call_id=call.tool_call_id, metadata=given.metadata)
+    return part, given.content
 
 
-def _plain(messages: Sequence[ModelMessage]) -> list[Any]:
-    plain: list[Any] = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
-    return plain
+def _told_of(call: ToolCallPart, error: Exception) -> Any:
+    """What the model is told of a call whose tool asks it to do something else; None for an error that ends the run."""
+    part = getattr(error, "tool_retry", None) or getattr(error, "tool_failed", None)
+    if part is None and isinstance(error, ModelRetry):
+        part = ToolReturnPart(call.tool_name, error.message, tool_call_id=call.tool_call_id, outcome="failed")
+    return part
 
 
-def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    def without(plain: Any) -> Any:
-        return {name: value for name, value in plain.items() if name not in _FILLED_LATER}
-
-    return [*map(without, one)] == [*map(without, other)]
+def _beside_a_final_result(call: ToolCallPart, final: Any, strategy: str | None, is_output: bool) -> ToolReturnPart:
+    """What the framework tells a model of a call that no tool of the program answered, since there was a final result."""
+    if final.tool_call_id == call.tool_call_id:
+        told = _FINAL
+    elif not is_output:
+        told = _NOT_USED.format("Tool not executed")
+    elif strategy == "exhaustive":
+        told = "Output tool processed, but its value will not be the final result of the agent run."
+    else:
+        told = _NOT_USED.format("Output tool not used")
+    return ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id)

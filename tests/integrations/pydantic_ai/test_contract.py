@@ -231,7 +231,12 @@ def test_a_call_whose_tool_was_cut_off_gets_a_result(history):
 
     with pytest.raises(KeyboardInterrupt):
         run(agent, "look")
-    assert [message.kind for message in asyncio.run(history.messages())] == ["request", "response"]
+    stored = asyncio.run(history.messages())
+    assert [(message.kind, message.state) for message in stored[1:]] == [
+        ("response", "complete"),
+        ("request", "interrupted"),
+    ]
+    assert not stored[-1].parts
     result = run(agent, "and now?")
     told, question = seen[-1][-1].parts
     assert (told.tool_name, told.outcome, question.content) == ("look", "interrupted", "and now?")

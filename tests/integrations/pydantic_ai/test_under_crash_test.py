@@ -102,9 +102,14 @@ def test_an_agent_of_the_framework_goes_on_wherever_it_was_stopped(agent):
 def test_a_history_that_stores_a_reply_too_late_is_told(agent, monkeypatch):
     """Broken on purpose: the reply is stored with what follows it. Its tool runs for a call that nobody remembers."""
 
-    async def later(self, ctx, *, request_context, response):
-        return response
+    async def noted(self, ctx, *, node):
+        self._of_this_run().live = ctx.messages
+        return node
 
-    monkeypatch.setattr(TranscriptHistory, "after_model_request", later)
+    async def called(self, ctx, *, call, tool_def, args, handler):
+        return await handler(args)
+
+    monkeypatch.setattr(TranscriptHistory, "before_node_run", noted)
+    monkeypatch.setattr(TranscriptHistory, "wrap_tool_execute", called)
     with pytest.raises(CrashTestError, match="runs, and its call is not on record"):
         crash_test(agent, model=pays, tools={"pay": pay}, ends_alike=False, examples=20)

@@ -1,0 +1,298 @@
+"""pydantic-ai's messages as they are stored: JSON, their order, and what a run changed of a message that is stored already.
+
+A run changes a few things of a message after it was stored: a dynamic system prompt gets today's value, a request that is sent again gets a
+new time. Such a change stands in the ``extra`` of the next record, under ``pydantic-ai.now``: a list of the message's place in the history
+and the members, or parts by their number, that it has now. So nothing is written again, and the history is to the letter what the run has.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+)
+
+from transcript_store.conversation import Record
+from transcript_store.integrations._values import restored, restored_extra
+
+NOW = "pydantic-ai.now"
+WAITING = "pydantic-ai.waiting"
+"""In the extra of an event: which calls the run ended with, so that somebody approves them or brings their results."""
+
+Change = dict[str, Any]
+
+
+class History(NamedTuple):
+    """What a transcript's records say."""
+
+    plain: list[Any]
+    """The messages as JSON, as they are now."""
+    records: list[Record]
+    """The record of each."""
+    waiting: dict[str, str]
+    """The calls that wait, by their id: ``approval`` or ``result``."""
+
+
+def history_in(records: Sequence[Record]) -> History:
+    """Go through the records in their order: messages, what was taken back, and what was changed later."""
+    plain: list[Any] = []
+    there: list[Record] = []
+    waiting: dict[str, str] = {}
+    for record in records:
+        if record.retracts:
+            first, last = record.retracts
+            kept = [n for n, each in enumerate(there) if not first <= each.seq <= last]
+            plain, there = [plain[n] for n in kept], [there[n] for n in kept]
+        extra = restored_extra(record.extra)
+        for number, change in extra.get(NOW, ()):
+            if number < len(plain):
+                plain[number] = changed(plain[number], change)
+        if record.message is not None:
+            plain.append(restored(record.message))
+            there.append(record)
+            if plain[-1].get("kind") == "response":
+                waiting = {}
+        waiting = extra.get(WAITING, waiting)
+    return History(plain, there, waiting)
+
+
+# ---- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def plain(message: ModelMessage) -> Any:
+    """A message as JSON. ``metadata`` that JSON cannot carry, which no model gets, is left out with a warning that names its tool.
+
+    Raises:
+        TypeError: JSON cannot carry something else of it.
+    """
+    try:
+        return _dumped(message)
+    except Exception:
+        without = replace(message, parts=[_without_metadata(message, part) for part in message.parts])
+        if without.metadata is not None and not _can_be_dumped(replace(without, parts=[])):
+            _warn(f"the metadata of a {message.kind}", without.metadata)
+            without = replace(without, metadata=None)
+        try:
+            return _dumped(without)
+        except Exception as error:
+            raise TypeError(f"{_culprit(without)} cannot be stored as JSON: {error}") from error
+
+
+def _dumped(message: ModelMessage) -> Any:
+    return ModelMessagesTypeAdapter.dump_python([message], mode="json", warnings=False)[0]
+
+
+def _can_be_dumped(message: ModelMessage) -> bool:
+    try:
+        _dumped(message)
+    except Exception:
+        return False
+    return True
+
+
+def _without_metadata(message: ModelMessage, part: Any) -> Any:
+    metadata = getattr(part, "metadata", None)
+    if metadata is None or _can_be_dumped(replace(message, metadata=None, parts=[part])):
+        return part
+    name = getattr(part, "tool_name", None)
+    _warn(f"the metadata of tool {name!r}" if name else f"the metadata of a {part.part_kind}", metadata)
+    return replace(part, metadata=None)
+
+
+def _culprit(message: ModelMessage) -> str:
+    for part in message.parts:
+        if not _can_be_dumped(replace(message, metadata=None, parts=[part])):
+            name = getattr(part, "tool_name", None)
+            return f"what tool {name!r} gave" if name else f"a {part.part_kind}"
+    return f"a {message.kind}"
+
+
+def _warn(what: str, value: object) -> None:
+    warnings.warn(
+        f"{what} is not stored: JSON cannot carry it ({type(value).__name__}). Later runs do not have it.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+# ---- what became different -----------------------------------------------------------------------------------------
+
+
+def change_of(before: Any, now: Any) -> Change | None:
+    """What a message has now that says the same: times, usage or dynamic system prompts differ. None if it says something else."""
+    if before["kind"] != now["kind"] or len(before["parts"]) != len(now["parts"]):
+        return None
+    parts = {}
+    for number, (part, other) in enumerate(zip(before["parts"], now["parts"], strict=True)):
+        if part != other:
+            if _said(part) != _said(other):
+                return None
+            parts[str(number)] = other
+    members = {name: value for name, value in now.items() if name != "parts" and before.get(name) != value}
+    gone = before.keys() - now.keys()
+    return None if gone else {"members": members, "parts": parts}
+
+
+def _said(part: Mapping[str, Any]) -> Any:
+    if part["part_kind"] == "system-prompt" and part.get("dynamic_ref"):
+        return part["part_kind"], part["dynamic_ref"]
+    return {name: value for name, value in part.items() if name != "timestamp"}
+
+
+def is_dynamic(message: ModelMessage) -> bool:
+    """Whether it has a system prompt that each run asks for anew."""
+    return any(part.part_kind == "system-prompt" and part.dynamic_ref for part in message.parts)
+
+
+def changed(message: Any, change: Change) -> Any:
+    """The message with a change that ``change_of`` found."""
+    parts = [change["parts"].get(str(number), part) for number, part in enumerate(message["parts"])]
+    return {**message, **change["members"], "parts": parts}
+
+
+# ---- the order that providers ask for ------------------------------------------------------------------------------
+
+
+def is_result(part: Any) -> bool:
+    """Whether the part is what a tool gave, or what the model is told of a call instead."""
+    return part.part_kind == "tool-return" or (part.part_kind == "retry-prompt" and part.tool_name is not None)
+
+
+def calls_in(message: ModelMessage) -> list[ToolCallPart]:
+    """The calls of the program's own tools. A provider's tools have their results in the reply itself."""
+    return [part for part in message.parts if part.part_kind == "tool-call"]
+
+
+def in_order(
+    messages: Sequence[ModelMessage], instead: Callable[[ToolCallPart], ToolReturnPart], *, also_last: bool
+) -> list[ModelMessage]:
+    """Each call's result directly behind its call, as providers ask for. A message that needs no change is the same object.
+
+    Args:
+        messages: in the order in which they were stored; two runs may have stored theirs by turns.
+        instead: what the model is told of a call without a result.
+        also_last: whether that goes for the last reply too, whose calls may still be waiting.
+    """
+    results = _results_by_reply(messages)
+    last_reply = max((n for n, each in enumerate(messages) if isinstance(each, ModelResponse)), default=-1)
+    ordered: list[ModelMessage] = []
+    due: list[Any] = []
+    """The results that belong right here."""
+    for number, message in enumerate(messages):
+        if isinstance(message, ModelRequest):
+            found = [part for part in message.parts if is_result(part)]
+            if {*map(id, found)} == {*map(id, due)}:
+                ordered.append(message)
+            elif parts := [*due, *(part for part in message.parts if not is_result(part))]:
+                ordered.append(replace(message, parts=parts))
+            due = []
+            continue
+        if due:
+            ordered.append(_request_of(due, ordered[-1]))
+        ordered.append(message)
+        due = []
+        for call, result in zip(calls_in(message), results[number], strict=True):
+            if result is not None:
+                due.append(result)
+            elif also_last or number != last_reply:
+                due.append(instead(call))
+    if due:
+        ordered.append(_request_of(due, ordered[-1]))
+    return ordered
+
+
+def _request_of(results: Sequence[Any], reply: ModelMessage) -> ModelRequest:
+    return ModelRequest(
+        parts=list(results), timestamp=reply.timestamp, run_id=reply.run_id, conversation_id=reply.conversation_id
+    )
+
+
+def _results_by_reply(messages: Sequence[ModelMessage]) -> dict[int, list[Any]]:
+    """For each reply, by its number, the result of each of its calls; None for a call that has none. A result belongs to one call."""
+    results: dict[int, list[Any]] = {}
+    waiting: dict[str, deque[tuple[int, int]]] = {}
+    for number, message in enumerate(messages):
+        if isinstance(message, ModelResponse):
+            calls = calls_in(message)
+            results[number] = [None] * len(calls)
+            for position, call in enumerate(calls):
+                waiting.setdefault(call.tool_call_id, deque()).append((number, position))
+        else:
+            for part in filter(is_result, message.parts):
+                if places := waiting.get(part.tool_call_id):
+                    reply, position = places.popleft()
+                    results[reply][position] = part
+    return results
+
+
+# ---- a history that a run is given ---------------------------------------------------------------------------------
+
+
+def new_in(given: Sequence[ModelMessage], known: Sequence[ModelMessage]) -> list[ModelMessage] | None:
+    """What a given history has behind what is stored; None if it does not begin with that.
+
+    It begins with that if it says the same: questions, replies, calls and results. Times, usage and system prompts may differ, and
+    messages may be joined or parted: the page of an AG-UI or Vercel client knows no more of them.
+    """
+    stored = deque(said for message in known for part in message.parts if (said := _gist(part)) is not None)
+    for number, message in enumerate(given):
+        for position, part in enumerate(message.parts):
+            if (said := _gist(part)) is None:
+                continue
+            if not stored:
+                first = message if position == 0 else replace(message, parts=message.parts[position:])
+                return [_rest(first, position, message), *given[number + 1 :]]
+            if stored.popleft() != said:
+                return None
+    return None if stored else []
+
+
+def _rest(first: ModelMessage, position: int, message: ModelMessage) -> ModelMessage:
+    """The new half of a message: what stands before it and says nothing, such as a thought, belongs to it if nothing known does."""
+    return message if all(_gist(part) is None for part in message.parts[:position]) else first
+
+
+def _gist(part: Any) -> object:
+    kind = part.part_kind
+    if kind == "user-prompt":
+        content = [part.content] if isinstance(part.content, str) else part.content
+        return kind, *(
+            each if isinstance(each, str) else getattr(each, "content", None) or str(each) for each in content
+        )
+    if kind == "text":
+        return (kind, part.content) if part.content else None
+    if kind == "tool-call":
+        return kind, part.tool_name, part.tool_call_id
+    if is_result(part):
+        return "result", part.tool_call_id
+    return None
+
+
+def asks(message: ModelMessage | None, prompt: object) -> bool:
+    """Whether the message asks exactly this, and nothing else."""
+    if not isinstance(message, ModelRequest):
+        return False
+    kinds: Collection[str] = {part.part_kind for part in message.parts}
+    questions = [part.content for part in message.parts if part.part_kind == "user-prompt"]
+    return kinds <= {"user-prompt", "system-prompt"} and questions == [prompt]
+
+
+def of_json(plain: Sequence[Any]) -> list[ModelMessage]:
+    """The messages that these are the JSON of."""
+    return list(ModelMessagesTypeAdapter.validate_python(plain))
+
+
+def extra_of(changes: Sequence[tuple[int, Change]]) -> dict[str, Any]:
+    """The extra of the record behind these changes."""
+    return {NOW: json.loads(json.dumps(changes))}

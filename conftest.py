@@ -97,7 +97,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         type=_shares,
         default={},
-        help="with --share: of the tests that this JSON object names the N-th case, with the N that it names (0: none)",
+        help="with --share: N for the tests, files and folders that this JSON object names (0: none of their cases)",
     )
     parser.addoption("--skipped", metavar="FILE", type=Path, help="write down which tests were skipped, an id a line")
     parser.addoption("--only", metavar="FILE", type=_ids, help="only the tests whose ids, or files, stand there")
@@ -131,6 +131,13 @@ def _numbered(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
         yield item, next(numbers[test])
 
 
+def _share_of(item: pytest.Item, shares: dict[str, int], of: int) -> int:
+    """The nearest that is named: the test, its file, or a folder that the file is in."""
+    path = item.path.relative_to(TOP)
+    names = [item.nodeid.partition("[")[0], *(each.as_posix() for each in (path, *path.parents))]
+    return next((shares[name] for name in names if name in shares), of)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``pytest -m crash`` is the whole proof: every test that names a promise by its number, and all of tests/crash.
 
@@ -140,7 +147,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     only, shares = config.getoption("only"), config.getoption("shares")
     others = set()
     for item, case in _numbered(items):
-        share = shares.get(item.nodeid.partition("[")[0], of)
+        share = _share_of(item, shares, of)
         is_named = only is None or item.nodeid in only or item.nodeid.partition("::")[0] in only
         if not is_named or not share or case % share != which % share:
             others.add(item)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from machine import TOP, StopError, run, said, say
@@ -100,10 +101,8 @@ class Bare:
                 printed.append(line)
             status = process.wait()
         finally:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
         if status:
             raise subprocess.CalledProcessError(status, script)
@@ -125,7 +124,9 @@ def _programs() -> list[Path]:
     """The programs of Debian's smallest system and of `PACKAGES`."""
     listed = said("dpkg-query", "-W", "-f", "${Package} ${Priority}\n").splitlines()
     packages = [package for package, priority in (line.split(" ") for line in listed) if priority == "required"]
-    files = {Path(line) for line in said("dpkg-query", "-L", *packages, *PACKAGES).splitlines() if line.startswith(_BINARIES)}
+    files = {
+        Path(line) for line in said("dpkg-query", "-L", *packages, *PACKAGES).splitlines() if line.startswith(_BINARIES)
+    }
     found = {path.name: path for path in files if os.access(path, os.X_OK) and path.is_file()}
     for name in ("awk", "sh"):  # which are links that a choice of the administrator makes
         if (at := shutil.which(name)) is not None:
@@ -146,7 +147,9 @@ def _copied(python: Path, prefix: Path, place: Path) -> Path:
     built_for, here = f"{prefix}/lib".encode() + b"\0", b"$ORIGIN/../lib\0"
     if built_for in program:  # where it looks for its own library
         if len(here) > len(built_for):
-            raise StopError(f"{python} cannot be copied: move it to a folder with a longer name, or make it readable for {USER}")
+            raise StopError(
+                f"{python} cannot be copied: move it to a folder with a longer name, or make it readable for {USER}"
+            )
         program = program.replace(built_for, here.ljust(len(built_for), b"\0"))
     copy = place / "bin" / f"python{minor}"
     copy.write_bytes(program)

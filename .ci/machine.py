@@ -25,12 +25,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def run(*command: str | Path, cwd: Path = TOP, env: dict[str, str] | None = None, input: str | None = None) -> None:
+def run(*command: str | Path, cwd: Path = TOP, env: dict[str, str] | None = None) -> None:
     """Run a command to its end; its output is CI's. Raises `subprocess.CalledProcessError` if it fails."""
     words = [str(word) for word in command]
     say(f"$ {shlex.join(words)}")
-    given = {"input": input, "text": True} if input is not None else {"stdin": subprocess.DEVNULL}
-    subprocess.run(words, check=True, cwd=cwd, env=env, **given)  # type: ignore[call-overload]
+    subprocess.run(words, check=True, cwd=cwd, env=env, stdin=subprocess.DEVNULL)
 
 
 def said(*command: str | Path, cwd: Path = TOP) -> str:
@@ -93,7 +92,9 @@ class Times:
                     action()
         except subprocess.CalledProcessError as error:
             words = error.cmd if isinstance(error.cmd, list) else [error.cmd]
-            self.note(f"=== FAILED (exit code {error.returncode}) in the step {self.rows[-1][0]}: {shlex.join(map(str, words))}")
+            self.note(
+                f"=== FAILED (exit code {error.returncode}) in the step {self.rows[-1][0]}: {shlex.join(map(str, words))}"
+            )
             return 1
         except StopError as error:
             self.note(f"=== FAILED in the step {self.rows[-1][0]}: {error}")

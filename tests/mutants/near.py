@@ -1,4 +1,4 @@
-"""Which long proofs run which modules: ``python -m tests.mutants.near [FILE [TEST …]]`` writes it down, by default into ``.ci/near.json``.
+"""Which long proofs run which modules: ``python -m tests.mutants.near`` writes it down, by default into ``.ci/near.json``.
 
 A few cases of each proof run once in a copy of the package that notes the modules whose functions run (``reach``), in the processes
 that a test starts, too. ``.ci/run`` takes from the file which proofs a change needs, and how long they take.
@@ -6,6 +6,7 @@ that a test starts, too. ``.ci/run`` takes from the file which proofs a change n
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ import pytest
 from tests.mutants.reach import VARIABLE
 from tests.mutants.running import PACKAGE, TOP, copies, environment, with_notes
 
-CASES = 3
-"""Of each proof so many: the first, the last, and those between at equal distances."""
+CASES = "NEAR_CASES"
+"""The variable that says how many cases of each proof run, at equal distances."""
 WHERE = TOP / ".ci/near.json"
 LEFT_OUT = {
     "tests/integrations": "they run in environments of their own, which have another copy of the package",
@@ -76,7 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         cases.setdefault(function_of(item.nodeid), []).append(item)
     _counted.update({test: len(found) for test, found in cases.items()})
-    kept = {found[round(k * (len(found) - 1) / (CASES - 1))] for found in cases.values() for k in range(CASES)}
+    wanted = int(os.environ[CASES])
+    kept = {found[round((k + 0.5) / wanted * len(found) - 0.5)] for found in cases.values() for k in range(wanted)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
@@ -120,7 +122,7 @@ def _beginnings(source: bytes) -> Iterator[int]:
                 yield lines[body[0].lineno - 1] + body[0].col_offset
 
 
-def measure(*tests: str, workers: int = 2) -> dict[str, Any]:
+def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
     """Run them; of each proof the number of its cases, the processor's seconds of all of them together, and the modules that it runs."""
     modules = sorted(
         path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "rescue.py"
@@ -142,7 +144,7 @@ def measure(*tests: str, workers: int = 2) -> dict[str, Any]:
         subprocess.run(
             [sys.executable, "-m", "pytest", *options, *(tests or ["tests"])],
             cwd=copy,
-            env={**environment(copy), VARIABLE: str(found)},
+            env={**environment(copy), VARIABLE: str(found), CASES: str(wanted)},
             check=False,  # a test that counts the calls of a process counts those of the notes, too
         )
         cases = json.loads(found.with_suffix(".cases").read_text())
@@ -175,4 +177,10 @@ def _in_lines(measured: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1] if len(sys.argv) > 1 else WHERE).write_text(_in_lines(measure(*sys.argv[2:])))
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.near", description=__doc__)
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="only these files or tests (default: all)")
+    parser.add_argument("--to", type=Path, default=WHERE, metavar="FILE", help="(default: %(default)s)")
+    parser.add_argument("--cases", type=int, default=3, help="of each proof (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="at a time (default: %(default)s)")
+    given = parser.parse_args()
+    given.to.write_text(_in_lines(measure(given.tests, given.cases, given.workers)))
